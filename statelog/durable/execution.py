@@ -327,3 +327,7 @@ class Scope:
     def next_places(self) -> tuple[str, str]:
         """The places of the next call and of the next task, which are not taken."""
         return f"{self._prefix}{self.next_number}", f"{self._prefix}t{self._next_task}"
+
+
+current_scope: ContextVar[tuple[Execution, Scope] | None] = ContextVar("scope", default=None)
+"""Where calls are counted that are made here, if that is not the workflow itself."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import uuid
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from statelog.durable import effects, naming
 from statelog.durable.branches import Branch, first_done, gathered, in_turn
-from statelog.durable.execution import ContinuedAsNew, Execution, Scope, Suspended
+from statelog.durable.execution import ContinuedAsNew, Execution, Scope, Suspended, current_scope
 from statelog.durable.steps import make_call, take_step
 from statelog.durable.waits import take_child, take_gate, take_mail, take_sleep
 from statelog.durable.workflows import check_number, check_workflow
@@ -18,8 +17,6 @@ from statelog.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
-
-_scope: ContextVar[tuple[Execution, Scope] | None] = ContextVar("scope", default=None)
 
 
 class Run:
@@ -49,21 +46,25 @@ class Run:
 
     def _enter(self) -> None:
         self._root.caller = self._host.place_of_caller()
+        if self._host.is_async:
+            current_scope.set((self._execution, self._root))
 
     def _scope(self) -> Scope:
-        held = _scope.get()
+        held = current_scope.get()
         scope = held[1] if held is not None and held[0] is self._execution else self._root
         caller = self._host.place_of_caller()
+        if scope.caller is None:  # of a task that was numbered as it was made
+            scope.caller = caller
         if scope.caller == caller:
             return scope
         if not self._host.is_async:
             message = "an operation of a run is called from another OS thread: begin it with run.start or run.branch"
             raise UsageError(message, argument="run", value=self.id)
-        return self._branch_off(scope.take_task(), caller)  # a task of its own counts for itself
+        return self._branch_off(scope.take_task(), caller)  # of a loop that numbers no tasks
 
     def _branch_off(self, place: str, caller: object) -> Scope:
         scope = Scope(f"{place}.", caller)
-        _scope.set((self._execution, scope))
+        current_scope.set((self._execution, scope))
         return scope
 
     def _do(self, make: Callable[[str], Coroutine[Any, Any, Any]]) -> Any:

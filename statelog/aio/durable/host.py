@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import finalize
 
+from statelog.aio.durable.tasks import is_operation, numbered_tasks
 from statelog.aio.durable.threads import ended, in_thread
 from statelog.durable.clock import WallClock, clock
 from statelog.durable.execution import ContinuedAsNew, Stopped, Suspended, Unwinding, Wait, in_step
@@ -98,9 +99,10 @@ class EventLoopHost:
             return await function(*args, **kwargs)
 
         self._begin(execution)
-        root = self._root = self._adopted(asyncio.create_task(work()))
+        root = self._root = self._adopted(_task(work()))
         try:
-            await self._until_rest(root)
+            with numbered_tasks():
+                await self._until_rest(root)
         except asyncio.CancelledError as error:
             execution.stopped(error)
             raise
@@ -190,6 +192,7 @@ class EventLoopHost:
         finalize(operation, work.close).atexit = False  # of a task that is cancelled before it begins
         return operation
 
+    @is_operation
     async def _operate(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.current_task()
         assert task is not None
@@ -254,7 +257,7 @@ class EventLoopHost:
             if not future.cancelled():
                 future.exception()  # whether somebody waits for it is the workflow's affair
 
-        task = self._branches[future] = self._adopted(asyncio.create_task(run()))
+        task = self._branches[future] = self._adopted(_task(run()))
         task.add_done_callback(end)
         return future
 
@@ -315,6 +318,11 @@ class EventLoopHost:
         if was_let_go:
             raise asyncio.CancelledError
         raise RuntimeError("the step has cancelled itself")
+
+
+def _task(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """Return a task of this room's own, which the workflow has not begun."""
+    return asyncio.Task(work, loop=asyncio.get_running_loop())
 
 
 def _result_of(root: asyncio.Task[Any]) -> Any:

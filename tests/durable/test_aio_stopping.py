@@ -1,0 +1,367 @@
+"""Runs on the event loop that are stopped, workers, and a loop that is never held up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+import statelog
+from statelog import aio
+from statelog import durable as threaded
+from statelog.aio import durable
+from statelog.durable.execution import Execution
+from statelog.errors import (
+    StepInterruptedError,
+    UsageError,
+)
+from statelog.store.board import Board
+
+CALLS = []
+
+
+@pytest.fixture(autouse=True)
+def _no_calls():
+    CALLS.clear()
+
+
+def on_loop(path, body):
+    """Run a body on a loop with a store, which must verify clean."""
+
+    async def main():
+        async with aio.open(path) as store:
+            result = await asyncio.wait_for(body(store), 20)
+            assert (await store.verify()).problems == []
+            return result
+
+    return asyncio.run(main())
+
+
+async def note(value):
+    CALLS.append(value)
+    await asyncio.sleep(0)
+    return value
+
+
+def note_in_thread(value):
+    CALLS.append((value, threading.current_thread() is threading.main_thread()))
+    return value
+
+
+@durable.workflow
+async def three(run, first):
+    return [await run.step(note, (first, number)) for number in range(3)]
+
+
+@threaded.workflow
+def plain(run, first):
+    return [run.step(note_in_thread, first), run.recv()]
+
+
+@durable.workflow
+async def chat(run, name):
+    said = await run.recv("chat")
+    await run.commit({"messages": {name: said}})
+    return said
+
+
+async def execute(store, body, *args, id="evt-1", raises=(), **how):
+    """Run a body as a workflow."""
+    return await durable.run(store, durable.workflow(name="w", raises=raises)(body), *args, id=id, **how)
+
+
+def lambda_of(step):
+    """Return the body of a workflow that calls a step."""
+
+    async def body(run):
+        return await run.step(step)
+
+    return body
+
+
+async def until(is_true):
+    """Wait for something that happens soon."""
+    for _ in range(2000):
+        if is_true():
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError("it has not happened")
+
+
+# --- stopping ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("semantics", ["at_least_once", "at_most_once"])
+def test_cancelling_the_task_stops_the_run_and_undoes_nothing(path, semantics):
+    async def charge():
+        CALLS.append("charge")
+        await asyncio.sleep(60 if len(CALLS) == 1 else 0)
+        return "charged"
+
+    async def trip(run):
+        try:
+            return await run.step(charge, compensate=lambda _result: CALLS.append("undone"), semantics=semantics)
+        except StepInterruptedError:
+            return "ask"
+
+    async def body(store):
+        running = asyncio.create_task(execute(store, trip))
+        await until(lambda: CALLS)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert (await durable.get(store, "evt-1")).status == "queued"
+        expected = "charged" if semantics == "at_least_once" else "ask"
+        assert (await execute(store, trip)).value == expected
+        assert "undone" not in CALLS
+
+    on_loop(path, body)
+
+
+def test_cancelling_the_task_stops_a_workflow_in_a_thread_at_its_next_operation(path):
+    is_let_go = threading.Event()
+
+    @threaded.workflow
+    def slow(run):
+        run.step(lambda: CALLS.append(1) or is_let_go.wait(5), name="slow")
+        run.step(CALLS.append, 2)
+
+    async def body(store):
+        running = asyncio.create_task(durable.run(store, slow, id="evt-1"))
+        await until(lambda: CALLS)
+        running.cancel()
+        await asyncio.sleep(0.01)
+        assert not running.done()
+        is_let_go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert CALLS == [1]
+        assert (await durable.run(store, slow, id="evt-1")).status == "completed"
+
+    on_loop(path, body)
+
+
+def test_an_operation_that_is_cancelled_by_the_workflow_has_its_commit_end(path):
+    async def trip(run):
+        task = asyncio.create_task(run.commit({"a": 1}))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return await run.step(note, 1)
+
+    async def body(store):
+        assert (await execute(store, trip)).value == 1
+        assert (await store.thread("evt-1").state["a"] if "a" in await store.thread("evt-1").state else 1) == 1
+
+    on_loop(path, body)
+
+
+# --- workers --------------------------------------------------------------------------------------------
+
+
+def test_a_worker_drives_several_runs_at_once_async_or_not(path):
+    at_work, most = set(), []
+
+    async def busy(number):
+        at_work.add(number)
+        most.append(len(at_work))
+        await asyncio.sleep(0.01)
+        at_work.remove(number)
+
+    @durable.workflow
+    async def one(run, number):
+        await run.step(busy, number)
+
+    async def body(store):
+        for number in range(6):
+            await durable.start(store, one, number, id=f"evt-{number}")
+        await durable.start(store, plain, 1, id="plain")
+        assert await durable.work(store, [one, plain], until_idle=True, concurrency=3) == 7
+        assert max(most) <= 3
+        assert (await durable.get(store, "plain")).status == "suspended"
+        assert len(await durable.runs(store, status="completed")) == 6
+
+    on_loop(path, body)
+
+
+def test_an_event_has_a_worker_return_when_its_runs_are_at_rest(path):
+    is_let_go = asyncio.Event()
+
+    async def wait():
+        CALLS.append("begun")
+        await is_let_go.wait()
+
+    async def body(store):
+        stop = asyncio.Event()
+        workflow = durable.workflow(name="w")(lambda_of(wait))
+        handle = await durable.start(store, workflow, id="evt-1")
+        working = asyncio.create_task(durable.work(store, [workflow], stop=stop))
+        await until(lambda: CALLS)
+        stop.set()
+        await asyncio.sleep(0.01)
+        assert not working.done()
+        is_let_go.set()
+        assert await working == 1
+        assert (await handle.info()).status == "completed"
+
+    on_loop(path, body)
+
+
+def test_cancelling_a_worker_gives_its_runs_back(path):
+    async def wait():
+        CALLS.append("begun")
+        await asyncio.sleep(60)
+
+    async def body(store):
+        workflow = durable.workflow(name="w")(lambda_of(wait))
+        handles = [await durable.start(store, workflow, id=f"evt-{number}") for number in range(2)]
+        working = asyncio.create_task(durable.work(store, [workflow]))
+        await until(lambda: len(CALLS) == 2)
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        assert {(await handle.info()).status for handle in handles} == {"queued"}
+
+    on_loop(path, body)
+
+
+def test_a_worker_with_nothing_to_do_for_is_refused(path):
+    async def body(store):
+        for bad in ({"concurrency": 0}, {"queues": []}):
+            with pytest.raises(UsageError):
+                await durable.work(store, [three], **bad)
+
+    on_loop(path, body)
+
+
+# --- code that differs ------------------------------------------------------------------------------------
+
+
+def test_check_replays_async_workflows_and_others(path):
+    def workflow(step_name):
+        @durable.workflow(name="w")
+        async def made(run):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(run.step(note, 1, name=step_name))
+            return await run.recv()
+
+        return made
+
+    async def body(store):
+        await durable.run(store, workflow("old"), id="evt-1")
+        await durable.run(store, plain, 1, id="evt-2")
+        await durable.start(store, chat, "a", id="evt-3")
+        lsn = await store.last_lsn()
+        assert list(await durable.check(store, [workflow("new"), plain])) == ["evt-3", "evt-1"]
+        assert await durable.check(store, [workflow("old"), plain, chat]) == {}
+        assert await store.last_lsn() == lsn
+        assert CALLS == [1, (1, False)]
+
+    on_loop(path, body)
+
+
+def test_a_patch_counts_what_tasks_have_recorded(path):
+    async def part(run, number):
+        await run.step(note, number)
+
+    def workflow(*, is_new):
+        @durable.workflow(name="w")
+        async def made(run):
+            is_better = await run.patched("better") if is_new else False
+            await asyncio.gather(part(run, 1), part(run, 2))
+            return [is_better, await run.recv()]
+
+        return made
+
+    async def body(store):
+        await durable.run(store, workflow(is_new=False), id="evt-1")
+        for id in ("evt-1", "evt-2"):
+            await durable.start(store, workflow(is_new=True), id=id)
+            await durable.send(store, id, 1)
+        assert (await durable.run(store, workflow(is_new=True), id="evt-1")).value == [False, 1]
+        assert (await durable.run(store, workflow(is_new=True), id="evt-2")).value == [True, 1]
+
+    on_loop(path, body)
+
+
+# --- the loop ------------------------------------------------------------------------------------------------
+
+
+def spied(monkeypatch):
+    """Have what touches a store note that the main thread did, and return the notes."""
+    touched, main = [], threading.main_thread()
+
+    def watched(name, real):
+        def call(*args, **kwargs):
+            if threading.current_thread() is main:
+                touched.append(name)
+            return real(*args, **kwargs)
+
+        return call
+
+    names = [(Board, each) for each in ("get", "list", "set", "create", "cas", "delete", "claim")]
+    names += [(statelog.Thread, each) for each in ("commit", "fork", "at")]
+    names += [(statelog.Store, "transaction"), (Execution, "__init__"), (Execution, "commit")]
+    for owner, name in names:
+        monkeypatch.setattr(owner, name, watched(name, getattr(owner, name)))
+    monkeypatch.setattr(statelog.Store, "last_lsn", property(watched("last_lsn", statelog.Store.last_lsn.fget)))
+    return touched
+
+
+def test_the_loop_s_thread_touches_no_store(path, monkeypatch):
+    touched = spied(monkeypatch)
+
+    async def trip(run):
+        await run.step(note, 1, commit=lambda result: {"a": result}, compensate=note)
+        await run.map(note, [1, 2])
+        await run.transact(lambda tx: tx.board().set("k", 1))
+        await run.gather(run.branch(lambda run: run.step(note, 3)), run.start(note, 4))
+        await run.child(three, "a")
+        await run.emit("topic", await run.random())
+        return await run.recv()
+
+    async def main():
+        async with aio.open(path) as store:
+            await execute(store, trip)
+            await durable.check(store, [durable.workflow(name="w")(trip)])
+            await durable.send(store, "evt-1", "hello")
+            assert (await execute(store, trip)).value == "hello"
+
+    asyncio.run(main())
+    assert touched == []
+
+
+def test_the_spies_notice_who_touches_a_store(path, monkeypatch):
+    touched = spied(monkeypatch)
+    with statelog.open(path) as store:
+        assert threaded.run(store, threaded.workflow(lambda run: run.step(abs, 1)), id="evt-1").value == 1
+    assert {"commit", "get", "last_lsn", "__init__"} <= set(touched)
+
+
+def test_a_long_replay_lets_others_have_their_turn(path):
+    turns = []
+
+    async def trip(run):
+        for number in range(200):
+            await run.set_event("n", number)
+        before = len(turns)
+        CALLS.append(before)
+        return await run.recv()
+
+    async def tick():
+        while True:
+            turns.append(time.monotonic())
+            await asyncio.sleep(0)
+
+    async def body(store):
+        await execute(store, trip)
+        await durable.send(store, "evt-1", 1)
+        ticking = asyncio.create_task(tick())
+        began = len(turns)
+        assert (await execute(store, trip)).value == 1
+        ticking.cancel()
+        assert CALLS[1] - began >= 6
+
+    on_loop(path, body)
