@@ -35,7 +35,7 @@ class WallClock:
         return seconds <= _SHORT_S
 
 
-_SHORT_S = 0.25
+_SHORT_S = 5.0
 
 _clock: Clock = WallClock()
 

@@ -153,3 +153,9 @@ def delivery_key(run: str) -> str:
 def message_digest(text: str) -> str:
     """Return a text of any length as a short segment of a key."""
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def child_id(parent: str, place: str) -> str:
+    """Return the id of a child that was given none; short also where parents have long ones."""
+    named = f"{parent}.{place}"
+    return named if len(quote(named).encode()) <= RUN_ID_SIZE_BYTES_MAX else f"child.{message_digest(named)}"

@@ -169,7 +169,7 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:  #
         await _wait_for_turn(execution, place, call)
         if call.is_at_most_once or (call.compensate is not None and place not in execution.undos):
             begun = execution.begun(place, "step", call.name, call.digest, i=attempt)
-            await execution.host.io(lambda begun=begun: execution.commit(begun, is_flushed=call.is_at_most_once))
+            await execution.host.io(lambda begun=begun: execution.commit(begun, is_flushed=True))
             if call.compensate is not None:
                 _register(execution, place, call)
         try:

@@ -10,12 +10,15 @@ from statelog.aio.board import Board
 from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.durable.threads import ended, in_thread
 from statelog.durable import control, starting
+from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
+from statelog.durable.naming import check_part
+from statelog.durable.owners import free, free_all, me
 from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, get, info_of, task_key_of
-from statelog.durable.runs import runs as list_runs
+from statelog.durable.subscribing import check_subscribers
 from statelog.durable.workflows import by_name, check_number
-from statelog.errors import LeaseLostError, StatelogError
+from statelog.errors import LeaseLostError, NondeterminismError, StatelogError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -98,18 +101,18 @@ async def run(
     run stops: its async steps are interrupted, nothing is undone, and whoever runs it again goes on.
     """
     check_number("wait_s", wait_s, least=0)
+    subscribers = check_subscribers(outbox)
     start = starting.prepare(workflow, args, kwargs, id=id, thread=thread, timeout_s=timeout_s)
     is_new = await on_pool(store, create, start)
     info = await drive_here(store, workflow, start.id, wait_s=wait_s, is_patient=is_new, lease_s=lease_s)
-    await deliver_here(store, outbox, start.id)
+    await deliver(store, subscribers, start.id)
     return starting.typed_info(info, workflow)
 
 
-async def deliver_here(store: Store, outbox: Iterable[Any], run: str) -> None:
+async def deliver(store: Store, outbox: tuple[Any, ...], run: str) -> None:
     """Deliver what a run has emitted."""
-    subscribers = tuple(outbox)
-    if subscribers:  # they take as long as they like
-        await in_thread(lambda: starting.deliver_here(store.sync, subscribers, run))
+    if outbox:  # they take as long as they like
+        await in_thread(lambda: deliver_here(store.sync, outbox, run))
 
 
 async def drive_here(
@@ -118,34 +121,38 @@ async def drive_here(
     """Drive a run as far as it goes."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_s
+    claim: Claim | None = None
     while True:
         entry = await on_pool(store, find, run)
         info: RunInfo = await on_pool(store, info_of, entry)
         if info.status in (*ENDED, "parked"):
             return info
-        claim = await claimed(store, task_key_of(entry.value), lease_s)
+        claim = claim or await claimed(store, task_key_of(entry.value), lease_s)
         if claim is not None:
             with suppress(LeaseLostError):  # another process goes on with it
                 await drive_claimed(store, workflow, run, claim, lease_s)
-                is_patient = False
+            claim, is_patient = None, False
             continue
         info = await on_pool(store, info_of, entry)
         left_s = until_s - loop.time()
         is_elsewhere = info.status == "running"
         if info.has_ended or (left_s <= 0 and not (is_elsewhere and is_patient)):
             return info
-        for_s = left_s if left_s > 0 else _SLICE_S
-        await store._runner.wait(  # noqa: SLF001 - of this room
-            lambda entry=entry, for_s=for_s, is_elsewhere=is_elsewhere: starting.wait_for_turn(
-                store.sync, entry, for_s, is_elsewhere=is_elsewhere
-            )
-        )
+        slice_s = min(left_s if left_s > 0 else _SLICE_S, _SLICE_S)
+        if is_elsewhere:
+            await _sleeping(store, starting.wait_for_change, run, entry.version, slice_s)
+        else:
+            claim = await claimed(store, task_key_of(entry.value), lease_s, slice_s)
 
 
-async def claimed(store: Store, pattern: str | list[str], lease_s: float, wait_s: float = 0.0) -> Claim | None:
-    """Claim a task. A task that is cancelled gives back what it would have got."""
-    board = Board(store._runner, board_of(store.sync))  # noqa: SLF001 - of this room
-    claim = await board.claim(pattern, lease_s=lease_s, wait_s=wait_s)
+async def claimed(store: Store, key: str, lease_s: float, wait_s: float = 0.0) -> Claim | None:
+    """Claim a task, also one whose process is gone. A task that is cancelled gives back what it would have got."""
+    board = Board(store._runner, board_of(store.sync, me()))  # noqa: SLF001 - of this room
+    claim = await board.claim(key, lease_s=lease_s, wait_s=wait_s)
+    if claim is None:
+        held = await board.get(key)
+        if held is not None and await on_pool(store, free, held):
+            claim = await board.claim(key, lease_s=lease_s)
     return None if claim is None else claim.fence
 
 
@@ -173,34 +180,31 @@ async def start(
     priority: int = 0,
     delay_s: float = 0.0,
     timeout_s: float | None = None,
+    partition: str | None = None,
+    dedup_key: str | None = None,
+    debounce_s: float | None = None,
     **kwargs: Any,
 ) -> Handle:
     """Have a run begin in whichever worker takes it up first, and return at once. See `statelog.durable.start`."""
     how: dict[str, Any] = {"queue": queue, "priority": priority, "delay_s": delay_s, "timeout_s": timeout_s}
+    how |= {"partition": partition, "dedup_key": dedup_key, "debounce_s": debounce_s}
     made = await on_pool(store, starting.start, workflow, *args, id=id, thread=thread, **how, **kwargs)
     return Handle(store, made.id, workflow)
 
 
 async def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[Any] = ()) -> list[RunInfo]:
     """Drive every run that can go on now, one after the other. See `statelog.durable.resume_all`."""
-    known, subscribers = by_name(workflows), tuple(outbox)
+    known, subscribers = by_name(workflows), check_subscribers(outbox)
+    patterns = [f"durable/tasks/*/{check_part('workflow', name)}/*" for name in known]
+    board = Board(store._runner, board_of(store.sync, me()))  # noqa: SLF001 - of this room
     found: dict[str, None] = {}
-    stopped: set[str] = set()
-    has_progressed = True
-    while has_progressed:
-        has_progressed = False
-        for info in await on_pool(store, list_runs):
-            workflow = known.get(info.workflow)
-            if workflow is None or info.status not in ("queued", "suspended") or info.id in stopped:
-                continue
-            if not await on_pool(store, starting.is_due, info):
-                continue
-            try:
-                await drive_here(store, workflow, info.id, wait_s=0.0, is_patient=False)
-            except StatelogError:
-                stopped.add(info.id)
-            else:
-                has_progressed = True
-            found[info.id] = None
-            await deliver_here(store, subscribers, info.id)
+    await on_pool(store, free_all)
+    while patterns and (claim := await board.claim(patterns, lease_s=LEASE_S)) is not None:
+        run = claim.value["run"]
+        found[run] = None
+        workflow = known[(await on_pool(store, find, run)).value["workflow"]]
+        with suppress(NondeterminismError, LeaseLostError):
+            await drive_claimed(store, workflow, run, claim.fence, LEASE_S)
+    for run in found:
+        await deliver(store, subscribers, run)
     return [await on_pool(store, get, each) for each in found]

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from statelog.aio.durable.starting import claimed, deliver_here, drive_claimed
-from statelog.aio.durable.threads import ended
+from statelog.aio.durable.starting import drive_claimed
+from statelog.aio.durable.threads import ended, in_thread
+from statelog.durable.delivering import delivered_beside
 from statelog.durable.holding import LEASE_S
-from statelog.durable.workers import CONCURRENCY, patterns_of
-from statelog.durable.workflows import by_name
-from statelog.errors import LeaseLostError, StatelogError
+from statelog.durable.subscribing import check_subscribers
+from statelog.durable.workers import CONCURRENCY, Taken, Taker, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from statelog.aio.store import Store
     from statelog.durable.workflows import Workflow
-    from statelog.store.claims import Claim
-
-_log = logging.getLogger("statelog.durable")
 
 _SLICE_S = 0.5
 
@@ -43,7 +41,7 @@ async def work(
     Args:
         store: the store.
         workflows: those whose runs are taken up.
-        queues: names of the queues to take runs from; all, if left out.
+        queues: names of the queues to take runs from, or their limits by their names; all, if left out.
         outbox: webhooks and callables that get what runs emit.
         concurrency: so many runs are driven at once.
         stop: set it to have this return when the runs at work are at rest. Or cancel the task that awaits this: then
@@ -55,30 +53,34 @@ async def work(
         UsageError: one of the arguments is none.
 
     """
-    known = by_name(workflows)
-    patterns = patterns_of(known, queues, concurrency)
-    worker = _Worker(store, known, tuple(outbox), lease_s)
-    return await worker.go_on(patterns, concurrency, stop or asyncio.Event(), until_idle=until_idle)
+    taker = Taker(store.sync, workflows, queues, concurrency, lease_s)
+    with ExitStack() as beside:
+        beside.enter_context(delivered_beside(store.sync, check_subscribers(outbox), drains=until_idle))
+        try:
+            return await _Worker(store, taker).go_on(stop or asyncio.Event(), until_idle=until_idle)
+        finally:
+            await ended(in_thread(beside.pop_all().close))
 
 
 class _Worker:
-    def __init__(self, store: Store, known: dict[str, Workflow], outbox: tuple[Any, ...], lease_s: float) -> None:
-        self._store, self._known, self._outbox, self._lease_s = store, known, outbox, lease_s
+    def __init__(self, store: Store, taker: Taker) -> None:
+        self._store, self._taker = store, taker
+        self._halt = threading.Event()
         self._at_work: set[asyncio.Task[None]] = set()
 
-    async def go_on(self, patterns: list[str], concurrency: int, stop: asyncio.Event, *, until_idle: bool) -> int:
+    async def go_on(self, stop: asyncio.Event, *, until_idle: bool) -> int:
         """Claim runs, and have them driven."""
-        taken = 0
+        count = 0
         stopping = asyncio.create_task(stop.wait())
         try:
             while not stop.is_set():
-                if len(self._at_work) >= concurrency:
+                if len(self._at_work) >= self._taker.concurrency:
                     await asyncio.wait({stopping, *self._at_work}, return_when=asyncio.FIRST_COMPLETED)
                     continue
-                claim = await self._claim(patterns, stopping, wait_s=0.0 if until_idle else _SLICE_S)
-                if claim is not None:
-                    taken += 1
-                    task = asyncio.create_task(self._drive(claim))
+                taken = await self._next(0.0 if until_idle else _SLICE_S)
+                if taken is not None:
+                    count += 1
+                    task = asyncio.create_task(self._drive(taken))
                     self._at_work.add(task)
                     task.add_done_callback(self._at_work.discard)
                 elif until_idle:
@@ -87,34 +89,37 @@ class _Worker:
                     await asyncio.wait({stopping, *self._at_work}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.gather(*self._at_work)
         finally:
+            self._halt.set()
             left = {stopping, *self._at_work}
             for each in left:
                 each.cancel()
-            await ended(*left)
-        return taken
+            try:
+                await ended(*left)
+            finally:
+                await ended(in_thread(self._taker.rest))
+        return count
 
-    async def _claim(self, patterns: list[str], stopping: asyncio.Task[Any], *, wait_s: float) -> Claim | None:
-        """Claim a task, None if there was none in time, or the worker is to stop."""
-        claiming = asyncio.create_task(claimed(self._store, patterns, self._lease_s, wait_s))
+    async def _next(self, wait_s: float) -> Taken | None:
+        """Claim a run. A task that is cancelled gives back what it would have got."""
+        claiming = self._store._runner.submit_waiting(self._taker.next, self._halt, wait_s)  # noqa: SLF001 - of this room
         try:
-            await asyncio.wait({claiming, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not claiming.done():
-                claiming.cancel()
-                await ended(claiming)
-        return None if claiming.cancelled() else claiming.result()
-
-    async def _drive(self, claim: Claim) -> None:
-        run = claim.value["run"]
-        try:
-            workflow = self._known[claim.key.split("/")[3]]
-            await drive_claimed(self._store, workflow, run, claim, self._lease_s)
-            await deliver_here(self._store, self._outbox, run)
-        except LeaseLostError:
-            _log.info("run %s was taken over by another process", run)
-        except StatelogError as error:
-            _log.warning("run %s has stopped: %s", run, error.message)
+            return await asyncio.shield(asyncio.wrap_future(claiming))
         except asyncio.CancelledError:
+            self._halt.set()
+            await ended(asyncio.wrap_future(claiming))
+            taken = claiming.result()
+            if taken is not None:
+                await ended(in_thread(lambda: self._give_back(taken)))
             raise
-        except BaseException:  # noqa: BLE001 - of one run; the others go on
-            _log.exception("run %s has stopped", run)
+
+    def _give_back(self, taken: Taken) -> None:
+        with told(taken.run):
+            taken.claim.release()
+        self._taker.leave(taken)
+
+    async def _drive(self, taken: Taken) -> None:
+        try:
+            with told(taken.run):
+                await drive_claimed(self._store, taken.workflow, taken.run, taken.claim, self._taker.lease_s)
+        finally:
+            await ended(in_thread(lambda: self._taker.leave(taken)))
