@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from statelog.durable.clock import clock
 from statelog.durable.holding import hold, is_held, let_go
 from statelog.durable.naming import run_key
+from statelog.durable.owners import me
 from statelog.durable.runs import FAR_S, board_of
 from statelog.durable.workflows import check_number
 from statelog.errors import AlreadyExistsError, ConflictError, LeaseLostError, StatelogError, UsageError
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 _FULL_S: Final = 5.0
 """What was full is asked for again after so long, also where nobody has said that it is not."""
-_SPARE_S: Final = 0.5
-"""A slot that no run needs is kept for so long at most."""
 _BUSY_S: Final = 0.05
 """A worker that waits while a limit of its own holds looks again so often."""
 _RATE_COUNT_MAX: Final = 10_000
@@ -77,6 +76,9 @@ class Queue:
         check_number("rate", rate[1], least=0, is_least_allowed=False)
 
 
+_NO_LIMITS: Final = Queue()
+
+
 class Wanted(NamedTuple):
     """What a worker may take now, besides all that it looks for."""
 
@@ -87,50 +89,47 @@ class Wanted(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Slot:
+class Slot:
+    """A slot that is claimed."""
+
     pool: str
     """`QUEUE` or `QUEUE@PARTITION`."""
     claim: Claim
     checked_s: float
     """When it was last known to be held."""
-    spare_s: float = 0.0
-    """Since when no run is in it."""
 
 
-class Place(NamedTuple):
-    """What a run has while it is driven."""
+@dataclass(slots=True, eq=False)
+class Hand:
+    """What a thread has to drive a run, and keeps for the next one."""
 
-    queue: str
-    slots: list[_Slot]
+    queue: str = ""
+    """In which it counts as one that works."""
+    slots: list[Slot] = field(default_factory=list)
 
 
 class Limits:
-    """The limits of a worker's queues, and the slots that it holds. Threads share it."""
+    """The limits of a worker's queues. Threads share it, each with a hand of its own."""
 
     def __init__(self, store: Store, queues: Mapping[str, Queue], lease_s: float) -> None:
-        self._board, self._queues, self._lease_s = board_of(store), queues, lease_s
+        self._board, self._queues, self._lease_s = board_of(store, me()), queues, lease_s
         self._lock = threading.Lock()
-        self._spare: dict[str, list[_Slot]] = {}
         self._at_work: Counter[str] = Counter()
         self._full: dict[str, float] = {}
+        """Pools whose slots are all taken, until when that is believed."""
         self._used_up: dict[str, float] = {}
         """Queues whose rate is, until when."""
 
     # --- what may be taken ------------------------------------------------------------------
 
-    def wanted(self) -> Wanted:
+    def wanted(self, hand: Hand) -> Wanted:
         """Return what may be taken now: nothing of a queue that is full, but the next slot of it."""
-        now_s = monotonic()
-        self._release(older_than_s=_SPARE_S)
+        now_s, held = monotonic(), {slot.pool for slot in hand.slots}
         with self._lock:
-            self._full = {pool: at_s for pool, at_s in self._full.items() if at_s > now_s and not self._spare.get(pool)}
+            self._full = {pool: at_s for pool, at_s in self._full.items() if at_s > now_s}
             self._used_up = {queue: at_s for queue, at_s in self._used_up.items() if at_s > now_s}
-            busy = [
-                name
-                for name, queue in self._queues.items()
-                if queue.per_worker is not None and self._at_work[name] >= queue.per_worker
-            ]
-            full, used_up = list(self._full), dict(self._used_up)
+            busy = [name for name in self._queues if name != hand.queue and not self._has_room(name)]
+            full, used_up = [pool for pool in self._full if pool not in held], dict(self._used_up)
         shut = {*busy, *used_up}
         waits = [at_s - now_s for at_s in used_up.values()] + ([_BUSY_S] if busy else [])
         unless = [f"durable/tasks/{each}/" for each in (*shut, *full)]
@@ -138,97 +137,71 @@ class Limits:
         patterns = [f"durable/slots/{pool}/*" for pool in full if pool.partition("@")[0] not in shut]
         return Wanted(patterns, unless, min(waits, default=_FULL_S))
 
-    def admit(self, claim: Claim) -> Place | None:
-        """Return what a claimed run needs to be driven; None: it was given back, as a limit does not allow it now."""
+    def admit(self, claim: Claim, hand: Hand) -> bool:
+        """Take into a hand what a claimed run needs to be driven; False: a limit does not allow it, it was given back.
+
+        What else was in the hand is given back, too.
+        """
         segment = claim.key.split("/")[2]
         name, _at, partition = segment.partition("@")
-        queue = self._queues.get(name)
-        if queue is None:
-            return Place(name, [])
-        place = Place(name, [])
-        with self._lock:
-            self._at_work[name] += 1
-            is_allowed = queue.per_worker is None or self._at_work[name] <= queue.per_worker
+        queue = self._queues.get(name, _NO_LIMITS)
+        pools = {name: queue.concurrency, segment: queue.per_partition if partition else queue.concurrency}
         try:
-            pools = [(name, queue.concurrency), (segment, queue.per_partition if partition else None)]
-            for pool, size in pools:
-                slot = self._take(pool, size) if is_allowed and size is not None else None
-                if slot is not None:
-                    place.slots.append(slot)
-                is_allowed = is_allowed and (slot is not None or size is None)
+            self._drop(hand, [slot for slot in hand.slots if slot.pool not in pools or not self._is_ours(slot)])
+            is_allowed = self._join(hand, name)
+            for pool, size in pools.items():
+                if is_allowed and size is not None and all(slot.pool != pool for slot in hand.slots):
+                    is_allowed = self._take(hand, pool, size)
             is_allowed = is_allowed and self._may_begin(name, queue, claim)
         except BaseException:
-            self.leave(place)
+            self.give_back(hand)
             raise
-        if is_allowed:
-            return place
-        self.leave(place)
-        with suppress(StatelogError):
-            claim.release(counts=False)
-        return None
+        if not is_allowed:
+            self.give_back(hand)
+            with suppress(StatelogError):
+                claim.release(counts=False)
+        return is_allowed
 
-    def leave(self, place: Place) -> None:
-        """Note that a run is not driven any more. The next one may go on in its slots."""
-        if place.queue not in self._queues:
-            return
-        now_s = monotonic()
-        with self._lock:
-            self._at_work[place.queue] -= 1
-            for slot in place.slots:
-                self._keep(slot, now_s)
-
-    def came(self, claim: Claim) -> None:
-        """Note that a slot was claimed."""
+    def came(self, claim: Claim, hand: Hand) -> None:
+        """Take a slot that was claimed into a hand."""
         pool = claim.key.split("/")[2]
-        if self._is_extra(claim, pool):
-            return
-        slot = _Slot(pool, claim, monotonic())
-        hold(claim, self._lease_s)
+        if not self._is_extra(claim, pool):
+            hold(claim, self._lease_s)
+            hand.slots.append(Slot(pool, claim, monotonic()))
+
+    def give_back(self, hand: Hand, *, is_idle: bool = False) -> bool:
+        """Empty a hand; tell whether there was a slot in it. `is_idle`: nobody needs them now, so nothing is full."""
         with self._lock:
-            self._keep(slot, slot.checked_s)
-
-    def rest(self) -> bool:
-        """Give back the slots that no run is in; tell whether there were any."""
-        return self._release(older_than_s=0.0)
-
-    @property
-    def has_spare(self) -> bool:
-        """Whether there are slots that no run is in."""
-        return bool(self._spare)
+            if hand.queue:
+                self._at_work[hand.queue] -= 1
+            for slot in hand.slots if is_idle else ():
+                self._full.pop(slot.pool, None)
+        hand.queue = ""
+        return self._drop(hand, list(hand.slots))
 
     # --- slots ----------------------------------------------------------------------------------
 
-    def _keep(self, slot: _Slot, now_s: float) -> None:
-        slot.spare_s = now_s
-        self._spare.setdefault(slot.pool, []).append(slot)
-        self._full.pop(slot.pool, None)
+    def _has_room(self, name: str) -> bool:
+        most = self._queues[name].per_worker
+        return most is None or self._at_work[name] < most
 
-    def _take(self, pool: str, size: int) -> _Slot | None:
-        """Return a slot, one of those held or another; None: all are taken."""
-        while slot := self._pop(pool):
-            if self._is_ours(slot):
-                return slot
-        while True:
-            claim = self._board.claim(f"durable/slots/{pool}/*", lease_s=self._lease_s)
-            if claim is None:
-                if self._make(pool, size):
-                    continue
-                with self._lock:
-                    self._full[pool] = monotonic() + _FULL_S
-                return None
-            if not self._is_extra(claim, pool):
-                hold(claim, self._lease_s)
-                return _Slot(pool, claim, monotonic())
-
-    def _pop(self, pool: str) -> _Slot | None:
+    def _join(self, hand: Hand, name: str) -> bool:
+        """Count a thread to those that work for a queue; False if there are enough."""
+        if hand.queue == name:
+            return True
         with self._lock:
-            held = self._spare.get(pool)
-            slot = held.pop() if held else None
-            if held is not None and not held:
-                del self._spare[pool]
-        return slot
+            if hand.queue:
+                self._at_work[hand.queue] -= 1
+            hand.queue = ""
+            if name not in self._queues:
+                return True
+            if not self._has_room(name):
+                return False
+            self._at_work[name] += 1
+            hand.queue = name
+        return True
 
-    def _is_ours(self, slot: _Slot) -> bool:
+    def _is_ours(self, slot: Slot) -> bool:
         """Whether a slot is held still: this process may have been paused, and another have taken it."""
         if not is_held(slot.claim):
             return False
@@ -237,10 +210,22 @@ class Limits:
             try:
                 slot.claim.renew()
             except LeaseLostError:
-                let_go(slot.claim)
                 return False
             slot.checked_s = now_s
         return True
+
+    def _take(self, hand: Hand, pool: str, size: int) -> bool:
+        """Take a slot; False if none is free."""
+        while True:
+            claim = self._board.claim(f"durable/slots/{pool}/*", lease_s=self._lease_s)
+            if claim is not None:
+                self.came(claim, hand)
+                if any(slot.pool == pool for slot in hand.slots):
+                    return True
+            elif not self._make(pool, size):
+                with self._lock:
+                    self._full[pool] = monotonic() + _FULL_S
+                return False
 
     def _make(self, pool: str, size: int) -> bool:
         """Make the slots that are not there; tell whether there are such."""
@@ -261,22 +246,17 @@ class Limits:
             claim.complete()
         return True
 
-    def _release(self, *, older_than_s: float) -> bool:
-        until_s = monotonic() - older_than_s
-        with self._lock:
-            gone = [slot for held in self._spare.values() for slot in held if slot.spare_s <= until_s]
-            for slot in gone:
-                self._spare[slot.pool].remove(slot)
-                if not self._spare[slot.pool]:
-                    del self._spare[slot.pool]
-        for slot in gone:
+    def _drop(self, hand: Hand, slots: list[Slot]) -> bool:
+        """Give slots back; tell whether there were any."""
+        for slot in slots:
+            hand.slots.remove(slot)
             let_go(slot.claim)
             with suppress(StatelogError):  # it runs out
                 if "@" in slot.pool and not self._board.list(f"durable/tasks/{slot.pool}/**", limit=1):
                     slot.claim.complete()  # of a partition in which nothing is left
                 else:
                     slot.claim.release()
-        return bool(gone)
+        return bool(slots)
 
     # --- the rate -------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.naming import check_part, check_queue
 from statelog.durable.owners import free_all, me
-from statelog.durable.queues import Limits, Place, Queue
+from statelog.durable.queues import Hand, Limits, Queue
 from statelog.durable.runs import board_of
 from statelog.durable.schedules import begin_due
 from statelog.durable.subscribing import check_subscribers
@@ -94,11 +94,10 @@ def limits_of(queues: Iterable[str] | Mapping[str, Queue] | None) -> dict[str, Q
 
 
 class Taken(NamedTuple):
-    """A run that a worker has claimed, and what it has to drive it."""
+    """A run that a worker has claimed."""
 
     claim: Claim
     workflow: Workflow
-    place: Place
 
     @property
     def run(self) -> str:
@@ -134,47 +133,51 @@ class Taker:
         if len(self._patterns) == 1:
             raise UsageError("there is no workflow, or no queue, to work for", argument="workflows", value=workflows)
         self._limits = Limits(store, {name: each for name, each in (limits or {}).items() if each != Queue()}, lease_s)
-        self._board, self._store = board_of(store, me()), store
+        self._board = board_of(store, me())
         self._looks_at_s = 0.0
         self.store, self.concurrency, self.lease_s = store, concurrency, lease_s
 
-    def next(self, stop: threading.Event, wait_s: float) -> Taken | None:
-        """Return the run whose turn it is, None if there is none in time; do what else there is to do."""
-        while not stop.is_set():
-            self._free_the_dead()
-            wanted = self._limits.wanted()
-            slice_s = 0.0 if self._limits.has_spare else min(wait_s, wanted.wait_s)
-            patterns = [*self._patterns, *wanted.patterns]
-            claim = self._board.claim(patterns, unless=wanted.unless, lease_s=self.lease_s, wait_s=slice_s)
-            if claim is None:
-                if self._limits.rest() and wait_s > 0:
-                    continue
-                return None
-            kind = claim.key.split("/")[1]
-            if kind == "slots":
-                self._limits.came(claim)
-            elif kind == "schedules":
-                begin_due(self._store, claim)
-            else:
-                place = self._limits.admit(claim)
-                if place is not None:
-                    return Taken(claim, self._known[claim.key.split("/")[3]], place)
+    def next(self, hand: Hand, stop: threading.Event, wait_s: float) -> Taken | None:
+        """Return the run whose turn it is, None if there is none in time; do what else there is to do.
+
+        The hand has what the run needs then; otherwise it is empty.
+        """
+        try:
+            while not stop.is_set():
+                self._free_the_dead()
+                wanted = self._limits.wanted(hand)
+                slice_s = 0.0 if hand.slots else min(wait_s, wanted.wait_s)
+                patterns = [*self._patterns, *wanted.patterns]
+                claim = self._board.claim(patterns, unless=wanted.unless, lease_s=self.lease_s, wait_s=slice_s)
+                if claim is None:
+                    if self._limits.give_back(hand, is_idle=True) and wait_s > 0:
+                        continue
+                    return None
+                kind = claim.key.split("/")[1]
+                if kind == "slots":
+                    self._limits.came(claim, hand)
+                elif kind == "schedules":
+                    begin_due(self.store, claim)
+                elif self._limits.admit(claim, hand):
+                    return Taken(claim, self._known[claim.key.split("/")[3]])
+        except BaseException:
+            self._limits.give_back(hand)
+            raise
+        self._limits.give_back(hand)
         return None
 
-    def leave(self, taken: Taken) -> None:
-        """Let others have the place of a run that is driven no more."""
-        self._limits.leave(taken.place)
-
-    def rest(self) -> None:
-        """Let others have the places that no run is in."""
-        self._limits.rest()
+    def give_back(self, taken: Taken, hand: Hand) -> None:
+        """Let others have a run that is not driven, and what was in the hand for it."""
+        with told(taken.run):
+            taken.claim.release(counts=False)
+        self._limits.give_back(hand)
 
     def _free_the_dead(self) -> None:
         """Take from processes that are gone what they have claimed, now and then."""
         now_s = monotonic()
         if now_s >= self._looks_at_s:
             self._looks_at_s = now_s + _DEAD_S
-            free_all(self._store)
+            free_all(self.store)
 
 
 class _Worker:
@@ -189,41 +192,34 @@ class _Worker:
 
     def go_on(self, stop: threading.Event, *, until_idle: bool) -> int:
         """Claim runs, and have them driven."""
-        try:
-            with ThreadPoolExecutor(self._taker.concurrency, thread_name_prefix="statelog worker") as pool:
-                while not stop.is_set():
-                    if not self._free.acquire(timeout=_SLICE_S):
-                        self._taker.rest()
-                        continue
-                    taken: Taken | None = None
-                    is_idle = self._at_work == 0
-                    try:
-                        taken = self._taker.next(stop, 0.0 if until_idle else _SLICE_S)
-                    finally:
-                        if taken is None:
-                            self._free.release()
-                    if taken is not None:
-                        with self._lock:
-                            self._at_work += 1
-                        pool.submit(self._drive, taken, stop)
-                    elif until_idle:
-                        if is_idle:
-                            break
-                        stop.wait(0.005)
-        finally:
-            self._taker.rest()
+        with ThreadPoolExecutor(self._taker.concurrency, thread_name_prefix="statelog worker") as pool:
+            while not stop.is_set():
+                if not self._free.acquire(timeout=_SLICE_S):
+                    continue
+                taken, hand, is_idle = None, Hand(), self._at_work == 0
+                try:
+                    taken = self._taker.next(hand, stop, 0.0 if until_idle else _SLICE_S)
+                finally:
+                    if taken is None:
+                        self._free.release()
+                if taken is not None:
+                    with self._lock:
+                        self._at_work += 1
+                    pool.submit(self._drive, taken, hand, stop)
+                elif until_idle:
+                    if is_idle:
+                        break
+                    stop.wait(0.005)
         return self._count
 
-    def _drive(self, taken: Taken | None, stop: threading.Event) -> None:
+    def _drive(self, taken: Taken | None, hand: Hand, stop: threading.Event) -> None:
+        """Drive a run, and then others, for as long as there are."""
         try:
             while taken is not None:
                 with self._lock:
                     self._count += 1
-                try:
-                    self._execute(taken)
-                finally:
-                    self._taker.leave(taken)
-                taken = self._taker.next(stop, 0.0)
+                self._execute(taken)
+                taken = self._taker.next(hand, stop, 0.0)
         except StatelogError as error:
             _log.warning("a worker could not go on: %s", error.message)
         except BaseException:  # noqa: BLE001 - the others go on

@@ -1,4 +1,4 @@
-"""Queues: limits hold over all workers, a crash frees what it held, and a start that was made is not made again."""
+"""Queues: limits hold over all workers, and a crash frees what it held."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 import statelog
 from statelog import durable
 from statelog.durable.clock import set_clock
-from statelog.errors import ConflictError, LimitError, UsageError
+from statelog.durable.queues import Hand, Limits
+from statelog.errors import LimitError, UsageError
 from statelog.store.board import own_board
 
 WAIT_S = 20
@@ -223,20 +224,19 @@ def test_a_limit_that_was_lowered_holds(store):
 
 
 def test_a_worker_that_was_paused_goes_on_in_no_slot_that_another_has(store):
-    limits = durable.workers.Limits(store, {"trips": durable.Queue(concurrency=1)}, 30.0)
+    limits, hand = Limits(store, {"trips": durable.Queue(concurrency=1)}, 30.0), Hand()
     for name in "ab":
         durable.start(store, job, name, queue="trips")
     board = own_board(store)
-    first = board.claim("durable/tasks/**")
-    place = limits.admit(first)
-    board.delete(place.slots[0].claim.key)  # as if its time were up, and another had it
-    board.create(place.slots[0].claim.key, {})
+    assert limits.admit(board.claim("durable/tasks/**"), hand)
+    slot = hand.slots[0]
+    board.delete(slot.claim.key)  # as if its time were up, and another had it
+    board.create(slot.claim.key, {})
     board.claim("durable/slots/trips/*")
-    place.slots[0].checked_s -= 60
-    limits.leave(place)
+    slot.checked_s -= 60
     second = board.claim("durable/tasks/**")
-    assert limits.admit(second) is None
-    assert board.get(second.key).attempts == 0
+    assert not limits.admit(second, hand)
+    assert (hand.slots, board.get(second.key).attempts) == ([], 0)
 
 
 def test_a_slot_that_nobody_needs_is_free(store):
@@ -387,7 +387,7 @@ def test_what_was_given_back_keeps_its_place(store):
     queues = {"trips": durable.Queue(concurrency=1)}
     assert durable.work(store, [job], queues=queues, until_idle=True) == 0
     held.release()
-    durable.work(store, [job], queues=queues, until_idle=True)
+    durable.work(store, [job], queues=queues, until_idle=True, concurrency=1)
     assert GAUGE.order[1::2] == ["a", "b", "c"]
 
 
@@ -403,88 +403,6 @@ def test_a_run_that_stops_is_taken_up_again_later_and_later(store, clock):
         delays.append(durable.get(store, "evt-1").due.timestamp() - clock.now_us() / 1e6)
         durable.resume(store, "evt-1")
     assert [round(each) for each in delays] == [1, 2, 4, 8, 16, 32, 60, 60]
-
-
-# --- one at a time -------------------------------------------------------------------------------
-
-
-def test_a_key_begins_one_run_until_that_has_ended(store):
-    first = durable.start(store, chat, queue="trips", dedup_key="customer-1")
-    assert durable.start(store, chat, queue="trips", dedup_key="customer-1").id == first.id
-    assert durable.start(store, chat, queue="other", dedup_key="customer-1").id != first.id
-    assert durable.start(store, chat, queue="trips", dedup_key="customer-2").id != first.id
-    durable.work(store, [chat], until_idle=True)
-    assert durable.start(store, chat, queue="trips", dedup_key="customer-1").id == first.id
-    durable.send(store, first.id, "hello")
-    durable.work(store, [chat], until_idle=True)
-    assert first.info.status == "completed"
-    assert durable.start(store, chat, queue="trips", dedup_key="customer-1").id != first.id
-
-
-def test_a_key_is_free_after_a_failure_and_a_cancellation(store):
-    for _ in range(2):
-        handle = durable.start(store, chat, dedup_key="customer-1")
-        handle.cancel()
-        durable.work(store, [chat], until_idle=True)
-        assert handle.info.status == "cancelled"
-    assert len(durable.runs(store)) == 2
-    assert own_board(store).list("durable/dedup/**") == []
-
-
-def test_many_starts_with_one_key_begin_one_run(store):
-    found = []
-    starts = [
-        threading.Thread(target=lambda: found.append(durable.start(store, chat, dedup_key="customer-1").id))
-        for _ in range(8)
-    ]
-    for each in starts:
-        each.start()
-    for each in starts:
-        each.join()
-    assert len(found) == 8
-    assert {each.id for each in durable.runs(store)} == {*found}
-    assert len({*found}) == 1
-
-
-def test_a_key_of_another_workflow_is_refused(store):
-    durable.start(store, chat, id="evt-1", dedup_key="customer-1")
-    with pytest.raises(ConflictError, match="workflow 'chat'"):
-        durable.start(store, job, "a", dedup_key="customer-1")
-
-
-def test_a_run_that_is_debounced_begins_with_the_last_arguments(store):
-    first = durable.start(store, job, "a", id="evt-1", dedup_key="k", debounce_s=600)
-    due = first.info.due
-    assert durable.start(store, job, "b", dedup_key="k", debounce_s=900).id == "evt-1"
-    assert first.info.due > due
-    assert first.info.args == ("b",)
-    assert durable.work(store, [job], until_idle=True) == 0
-    durable.start(store, job, "c", dedup_key="k", debounce_s=0)
-    assert durable.work(store, [job], until_idle=True) == 1
-    assert (first.result(timeout_s=1), GAUGE.order) == ("c", ["all", "c"])
-
-
-def test_a_run_that_has_begun_keeps_its_arguments(store):
-    @durable.workflow
-    def patient(run, name):
-        return run.recv(), name
-
-    handle = durable.start(store, patient, "a", dedup_key="k", debounce_s=0)
-    durable.work(store, [patient], until_idle=True)
-    assert durable.start(store, patient, "b", dedup_key="k", debounce_s=0).id == handle.id
-    durable.send(store, handle.id, "hello")
-    durable.start(store, patient, "c", dedup_key="k", debounce_s=0)
-    durable.work(store, [patient], until_idle=True)
-    assert handle.result(timeout_s=1) == ("hello", "a")
-
-
-def test_a_run_that_waits_for_its_thread_is_debounced_too(store):
-    ahead = durable.start(store, chat, id="evt-1", thread="ticket")
-    behind = durable.start(store, job, "a", id="evt-2", thread="ticket", dedup_key="k", debounce_s=0)
-    durable.start(store, job, "b", dedup_key="k", debounce_s=0)
-    durable.send(store, ahead.id, "hello")
-    durable.work(store, [chat, job], until_idle=True)
-    assert behind.result(timeout_s=1) == "b"
 
 
 # --- what there is, and what is refused -----------------------------------------------------------
@@ -526,20 +444,11 @@ def test_what_is_no_limit_is_refused(limits):
     assert caught.value.argument == next(iter(limits))
 
 
-def test_what_is_no_queue_or_key_is_refused(store):
+def test_what_is_no_queue_is_refused(store):
     for queues in ("trips", {"trips": 4}, {"trips": None}, {"": durable.Queue()}, [3], []):
         with pytest.raises(UsageError):
             durable.work(store, [job], queues=queues, until_idle=True)
-    for options in (
-        {"dedup_key": ""},
-        {"dedup_key": 3},
-        {"debounce_s": 5},
-        {"dedup_key": "k", "debounce_s": -1},
-        {"dedup_key": "k", "debounce_s": 1, "delay_s": 1},
-        {"partition": ""},
-        {"partition": 3},
-        {"queue": ""},
-    ):
+    for options in ({"partition": ""}, {"partition": 3}, {"queue": ""}):
         with pytest.raises(UsageError):
             durable.start(store, job, "a", **options)
     assert durable.runs(store) == []

@@ -11,6 +11,7 @@ from statelog.aio.durable.starting import drive_claimed
 from statelog.aio.durable.threads import ended, in_thread
 from statelog.durable.delivering import delivered_beside
 from statelog.durable.holding import LEASE_S
+from statelog.durable.queues import Hand
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.workers import CONCURRENCY, Taken, Taker, told
 
@@ -66,21 +67,21 @@ class _Worker:
     def __init__(self, store: Store, taker: Taker) -> None:
         self._store, self._taker = store, taker
         self._halt = threading.Event()
+        self._count = 0
         self._at_work: set[asyncio.Task[None]] = set()
 
     async def go_on(self, stop: asyncio.Event, *, until_idle: bool) -> int:
         """Claim runs, and have them driven."""
-        count = 0
         stopping = asyncio.create_task(stop.wait())
         try:
             while not stop.is_set():
                 if len(self._at_work) >= self._taker.concurrency:
                     await asyncio.wait({stopping, *self._at_work}, return_when=asyncio.FIRST_COMPLETED)
                     continue
-                taken = await self._next(0.0 if until_idle else _SLICE_S)
+                hand = Hand()
+                taken = await self._next(hand, 0.0 if until_idle else _SLICE_S)
                 if taken is not None:
-                    count += 1
-                    task = asyncio.create_task(self._drive(taken))
+                    task = asyncio.create_task(self._drive(taken, hand))
                     self._at_work.add(task)
                     task.add_done_callback(self._at_work.discard)
                 elif until_idle:
@@ -93,33 +94,27 @@ class _Worker:
             left = {stopping, *self._at_work}
             for each in left:
                 each.cancel()
-            try:
-                await ended(*left)
-            finally:
-                await ended(in_thread(self._taker.rest))
-        return count
+            await ended(*left)
+        return self._count
 
-    async def _next(self, wait_s: float) -> Taken | None:
+    async def _next(self, hand: Hand, wait_s: float) -> Taken | None:
         """Claim a run. A task that is cancelled gives back what it would have got."""
-        claiming = self._store._runner.submit_waiting(self._taker.next, self._halt, wait_s)  # noqa: SLF001 - of this room
+        runner = self._store._runner  # noqa: SLF001 - of this room
+        claiming = asyncio.wrap_future(runner.submit_waiting(self._taker.next, hand, self._halt, wait_s))
         try:
-            return await asyncio.shield(asyncio.wrap_future(claiming))
+            return await asyncio.shield(claiming)
         except asyncio.CancelledError:
             self._halt.set()
-            await ended(asyncio.wrap_future(claiming))
+            await ended(claiming)
             taken = claiming.result()
             if taken is not None:
-                await ended(in_thread(lambda: self._give_back(taken)))
+                await ended(in_thread(lambda: self._taker.give_back(taken, hand)))
             raise
 
-    def _give_back(self, taken: Taken) -> None:
-        with told(taken.run):
-            taken.claim.release()
-        self._taker.leave(taken)
-
-    async def _drive(self, taken: Taken) -> None:
-        try:
+    async def _drive(self, taken: Taken | None, hand: Hand) -> None:
+        """Drive a run, and then others, for as long as there are."""
+        while taken is not None:
+            self._count += 1
             with told(taken.run):
                 await drive_claimed(self._store, taken.workflow, taken.run, taken.claim, self._taker.lease_s)
-        finally:
-            await ended(in_thread(lambda: self._taker.leave(taken)))
+            taken = await self._next(hand, 0.0)
