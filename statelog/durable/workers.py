@@ -166,11 +166,15 @@ class Taker:
         self._limits.give_back(hand)
         return None
 
+    def drop(self, hand: Hand) -> None:
+        """Let others have what is in a hand."""
+        self._limits.give_back(hand)
+
     def give_back(self, taken: Taken, hand: Hand) -> None:
         """Let others have a run that is not driven, and what was in the hand for it."""
         with told(taken.run):
             taken.claim.release(counts=False)
-        self._limits.give_back(hand)
+        self.drop(hand)
 
     def _free_the_dead(self) -> None:
         """Take from processes that are gone what they have claimed, now and then."""

@@ -113,8 +113,12 @@ class _Worker:
 
     async def _drive(self, taken: Taken | None, hand: Hand) -> None:
         """Drive a run, and then others, for as long as there are."""
-        while taken is not None:
-            self._count += 1
-            with told(taken.run):
-                await drive_claimed(self._store, taken.workflow, taken.run, taken.claim, self._taker.lease_s)
-            taken = await self._next(hand, 0.0)
+        try:
+            while taken is not None:
+                self._count += 1
+                with told(taken.run):
+                    await drive_claimed(self._store, taken.workflow, taken.run, taken.claim, self._taker.lease_s)
+                taken = await self._next(hand, 0.0)
+        except asyncio.CancelledError:
+            await ended(in_thread(lambda: self._taker.drop(hand)))
+            raise
