@@ -80,7 +80,7 @@ async def drive(
         return
     with renewed(claim, lease_s):
         try:
-            while not await _execute(store, workflow, value, claim, host):
+            while not await _executed(store, workflow, value, claim, host):
                 value = (await host.io(find, store, run)).value
         except NondeterminismError as error:
             _log.warning("%s", error.message)
@@ -109,9 +109,15 @@ def _give_back(
         return
 
 
-async def _execute(  # noqa: C901 - told apart: how a workflow may end
-    store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host
-) -> bool:
+async def _executed(store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host) -> bool:
+    """Call the workflow; False if it is to be called again at once. Raises why it has stopped."""
+    try:
+        return await _execute(store, workflow, value, claim, host)
+    except Stopped as stopped:  # behind the workflow: in a compensation, or at the end
+        raise stopped.error from stopped
+
+
+async def _execute(store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host) -> bool:
     """Call the workflow; False if it is to be called again at once."""
     execution = await host.io(Execution, store, workflow, value, claim, host)
 
@@ -151,9 +157,6 @@ async def _execute(  # noqa: C901 - told apart: how a workflow may end
         status, more = await _undo_all(execution, error)
     except Suspended as waits:
         return bool(await host.io(suspend, execution, waits.waits))
-    except Stopped:
-        assert execution.stop is not None
-        raise execution.stop from None
     await host.io(end, execution, status, more)
     return True
 
@@ -205,7 +208,11 @@ async def _undo(execution: Execution, undo: Undo) -> None:
     retry = options_of(undo.function).retry or COMPENSATION_RETRY
     function, timeout_s = undo.function, options_of(undo.function).timeout_s
     call = make_call(undo.call, undo.args, undo.kwargs, name=name_of(function), retry=retry)
-    await take_step(execution, f"undo.{undo.place}", call._replace(function=_of(function, result), timeout_s=timeout_s))
+    await take_step(
+        execution,
+        f"undo.{undo.place}",
+        call._replace(function=_of(function, result), timeout_s=timeout_s),
+    )
 
 
 def _of(function: Callable[..., Any], result: Any) -> Callable[..., Any]:

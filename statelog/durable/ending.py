@@ -21,7 +21,7 @@ from statelog.durable.runs import (
     task_value,
 )
 from statelog.durable.steps import execution_checkpoint
-from statelog.errors import ConflictError, RunNotFoundError, StatelogError
+from statelog.errors import ConflictError, LeaseLostError, RunNotFoundError, StatelogError
 from statelog.reducers import DROP
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
     _stopping(execution, lambda: retried(store, work))
 
 
-def _stopping(execution: Execution, work: Any) -> Any:
+def _stopping(execution: Execution, work: Any) -> None:
     """Do what ends the execution; what is refused stops it, and the run goes on elsewhere or later."""
     try:
-        return work()
+        work()
     except StatelogError as error:
         raise execution.stopped(error) from error
 
@@ -107,7 +107,8 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
     while True:
         task = board_of(store).get(key)
         if task is None:
-            raise execution.stopped(StatelogError("the task of the run has gone"))
+            message = f"the task of run {execution.id!r} has gone: another process has ended the run"
+            raise execution.stopped(LeaseLostError(message, key=key, token=claim.token))
         execution.check_stop()
         if execution.is_cancelled and not execution.is_shielded:
             return False

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 class Stopped(BaseException):
     """Raised in a workflow that is not to go on here: another works on it, the disk is full, the code is another."""
 
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
 
 class Unwinding(BaseException):
     """Raised in a workflow that failed before, where it would do what it did not do then."""

@@ -13,7 +13,15 @@ from statelog.durable.runs import ENDED, FAR_S, Start, board_of, check_same, fin
 from statelog.durable.steps import execution_checkpoint, pause
 from statelog.durable.values import arguments_item, digest_of, encode, storable, typed
 from statelog.durable.workflows import check_number
-from statelog.errors import ConflictError, RunCancelledError, RunFailedError
+from statelog.errors import (
+    ConflictError,
+    LeaseLostError,
+    NondeterminismError,
+    RunCancelledError,
+    RunFailedError,
+    StatelogError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -238,7 +246,14 @@ async def take_child(
         await execution.host.io(_begin_child, execution, place, digest, start)
     run = execution.record.begun[place]["c"]
     if not await execution.host.io(_has_ended, execution, run):
-        await drive(run)
+        try:
+            await drive(run)
+        except (LeaseLostError, NondeterminismError):
+            pass  # it goes on elsewhere, or with other code
+        except StatelogError as failed:
+            if type(failed) is UsageError:  # the child cannot be called from here
+                raise
+            raise execution.stopped(failed) from failed
     value = (await execution.host.io(find, execution.store, run)).value
     if value["status"] not in ENDED:
         raise Suspended(Wait(f"run {run}", 0, lambda: _has_ended(execution, run)))
