@@ -23,6 +23,7 @@ PUBLIC = [
     "statelog.limits",
     "statelog.reducers",
     "statelog.testing",
+    "statelog.testing.durable",
 ]
 FACE = {
     "Change",
@@ -56,7 +57,7 @@ def test_all_says_what_is_public(name):
     assert not [each for each in names if each.startswith("_")]
 
 
-@pytest.mark.parametrize("name", ["statelog", "statelog.testing"])
+@pytest.mark.parametrize("name", ["statelog", "statelog.testing", "statelog.testing.durable"])
 def test_a_face_imports_and_does_nothing_else(name):
     module = importlib.import_module(name)
     allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.Expr, ast.If)

@@ -18,6 +18,7 @@ from statelog.durable.execution import (
 from statelog.durable.holding import LEASE_S, renewed
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.owners import me
+from statelog.durable.probes import stub_of
 from statelog.durable.run import Run
 from statelog.durable.runs import board_of, find, task_key_of
 from statelog.durable.steps import make_call, take_step
@@ -211,7 +212,7 @@ async def _undo(execution: Execution, undo: Undo) -> None:
     await take_step(
         execution,
         f"undo.{undo.place}",
-        call._replace(function=_of(function, result), timeout_s=timeout_s),
+        call._replace(function=_of(stub_of(call.name, function), result), timeout_s=timeout_s),
     )
 
 

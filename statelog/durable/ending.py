@@ -9,6 +9,7 @@ from statelog.durable import naming
 from statelog.durable.clock import clock
 from statelog.durable.deduplication import stage_forgotten
 from statelog.durable.naming import HEADER, STEPS
+from statelog.durable.probes import tell
 from statelog.durable.runs import (
     FAR_S,
     board_of,
@@ -60,15 +61,17 @@ def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
             with suppress(RunNotFoundError):
                 stage_poke(tx, store, find(store, value["parent"]).value)
 
-    _stopping(execution, lambda: retried(store, work))
+    _stopping(execution, "end", lambda: retried(store, work))
 
 
-def _stopping(execution: Execution, work: Any) -> None:
+def _stopping(execution: Execution, what: str, work: Any) -> None:
     """Do what ends the execution; what is refused stops it, and the run goes on elsewhere or later."""
+    tell("before", execution.id, what)
     try:
         work()
     except StatelogError as error:
         raise execution.stopped(error) from error
+    tell("after", execution.id, what)
 
 
 def _next_of_thread(board: Any, store: Store, value: Mapping[str, Any]) -> None:
@@ -127,6 +130,7 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
                 board.delete(key, expected_version=version, fence=claim)
                 board.create(key, value, priority=execution.value["priority"], delay_s=delay_s)
 
+        tell("before", execution.id, "suspension")
         try:
             work()
         except ConflictError as error:
@@ -135,6 +139,7 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
             continue  # somebody has woken the run: look again
         except StatelogError as error:
             raise execution.stopped(error) from error
+        tell("after", execution.id, "suspension")
         return True
 
 
@@ -149,7 +154,7 @@ def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, A
             execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim)
         board_of(tx).cas(entry.key, value, expected_version=entry.version, fence=claim)
 
-    _stopping(execution, lambda: retried(store, work))
+    _stopping(execution, "beginning anew", lambda: retried(store, work))
 
 
 def put_back(
@@ -159,6 +164,7 @@ def put_back(
 
     With `backs_off` for later: the longer, the more often it has stopped since it came to a rest.
     """
+    tell("before", value["id"], "return to its queue")
     key = task_key_of(value)
     task = board_of(store).get(key)
     if task is None or task.claim is None or task.claim.token != claim.token:

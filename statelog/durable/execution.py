@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.durable.clock import clock
 from statelog.durable.naming import HEADER, STEPS, run_key
+from statelog.durable.probes import tell
 from statelog.durable.record import BEGUN, DONE, UNDO, Item, Record
 from statelog.durable.runs import board_of
 from statelog.durable.values import error_of, exception_of, typed
@@ -238,6 +239,7 @@ class Execution:
             self.check_stop()
             deferred = len(self._deferred)
             items = (*self._deferred, *items)
+            tell("before", self.id, items)
             update: dict[str, Any] = {STEPS: list(items) if self._has_header else Overwrite(list(items))}
             if not self._has_header:
                 update[HEADER] = {"run": self.id, "workflow": self.workflow.name}
@@ -265,6 +267,7 @@ class Execution:
             del self._deferred[:deferred]
             for item in items[deferred:]:
                 self.record.add(item)
+            tell("after", self.id, items)
 
     def defer(self, item: Item) -> None:
         """Record an item with the next commit: until then a replay finds again what it says."""

@@ -9,6 +9,7 @@ from statelog.durable.clock import clock
 from statelog.durable.execution import SIGNALS, Suspended, Undo, Wait, in_step
 from statelog.durable.naming import check_channels
 from statelog.durable.outbox import stage_message
+from statelog.durable.probes import stub_of, tell
 from statelog.durable.record import TRIED
 from statelog.durable.streams import stage_chunk
 from statelog.durable.values import arguments_item, decode, digest_of, encode, error_of, exception_of, typed
@@ -213,9 +214,11 @@ async def _call(execution: Execution, place: str, call: StepCall, attempt: int) 
     began_us = clock().now_us()
     late_us = 0 if call.timeout_s is None else began_us + round(call.timeout_s * 1e6)
     context = StepContext(execution, place, call.name, attempt, late_us)
+    tell("call", execution.id, (place, call))
+    function = call.function if place.startswith("undo.") else stub_of(call.name, call.function)
     current, inside = _current.set(context), in_step.set(True)
     try:
-        result = await execution.host.call(call.function, call.args, call.kwargs, call.timeout_s)
+        result = await execution.host.call(function, call.args, call.kwargs, call.timeout_s)
     except TimeoutError as error:
         if late_us and clock().now_us() >= late_us:
             raise _late(call) from error

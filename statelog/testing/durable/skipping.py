@@ -1,0 +1,84 @@
+"""A clock that skips: runs of this process wait for nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from statelog.durable.clock import set_clock
+from statelog.durable.runs import ENDED, board_of, poke, task_key_of
+from statelog.durable.workflows import check_number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog.store.store import Store
+
+
+class SkippingClock:
+    """The wall clock, or one that stands, and what was skipped. See `skipping_clock`."""
+
+    def __init__(self, store: Store, *, suspends: bool = False, stands_at_us: int | None = None) -> None:
+        self._store, self._suspends, self._stands_at_us = store, suspends, stands_at_us
+        self._skipped_us = 0
+        self._lock = threading.Lock()
+
+    def now_us(self) -> int:
+        """Return microseconds since the epoch, those skipped included."""
+        now_us = time.time_ns() // 1000 if self._stands_at_us is None else self._stands_at_us
+        return now_us + self._skipped_us
+
+    def sleep(self, seconds: float) -> None:
+        """Skip so many seconds, and return at once."""
+        self._skip(max(seconds, 0.0))
+
+    def is_short(self, seconds: float) -> bool:
+        """Whether a run skips a wait in place, and is not suspended for it."""
+        return not self._suspends or seconds <= 0
+
+    def advance(self, seconds: float) -> None:
+        """Skip so many seconds, and let the runs be driven that are due by then: gates, mail and sleeps time out.
+
+        `durable.run`, `durable.resume_all` and workers find them as they would when the time had passed.
+
+        Raises:
+            UsageError: seconds is no number from 0 on.
+
+        """
+        self._skip(check_number("seconds", seconds, least=0))
+        now_us = self.now_us()
+        board = board_of(self._store)
+        for entry in board.list("durable/runs/*"):
+            if entry.value["status"] in (*ENDED, "parked"):
+                continue
+            task = board.get(task_key_of(entry.value))
+            if task is not None and 0 < task.value["due"] <= now_us:
+                poke(self._store, entry.value["id"])
+
+    def _skip(self, seconds: float) -> None:
+        with self._lock:
+            self._skipped_us += round(seconds * 1e6)
+
+
+@contextmanager
+def skipping_clock(store: Store, *, suspends: bool = False, stands_at_us: int | None = None) -> Iterator[SkippingClock]:
+    """Let the runs of this process go by a clock that skips, within a block.
+
+    What waits within a run (a sleep, the wait behind a failed attempt) returns at once, and the clock has moved on.
+    What suspends a run (a gate, mail, a delayed start) waits for `clock.advance(seconds)`.
+
+    Args:
+        store: whose runs `advance` lets be driven.
+        suspends: suspend runs for sleeps and retries, too, as for long waits outside of tests.
+        stands_at_us: microseconds since the epoch at which the clock stands, but for what is skipped; the wall clock
+            goes on, if left out.
+
+    """
+    clock = SkippingClock(store, suspends=suspends, stands_at_us=stands_at_us)
+    before = set_clock(clock)
+    try:
+        yield clock
+    finally:
+        set_clock(before)
