@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import random
+import threading
+from collections import Counter
 from contextvars import Context
 
 import pytest
 
+import statelog
 from statelog import durable
+from statelog.durable import forking
+from statelog.durable.probes import probe
+from statelog.durable.record import DONE
+from statelog.durable.runs import find
 from statelog.errors import NondeterminismError
+from statelog.reducers import add
 from statelog.store.board import own_board
 
 CALLS = []
@@ -120,3 +129,151 @@ def test_a_child_whose_code_is_another_stops_and_its_parent_waits_and_undoes_not
     assert durable.run(store, old, id="kid").value == "hello"
     assert durable.run(store, parent(old), id="evt-1").value == "hello"
     assert CALLS == ["parent", 1]
+
+
+# --- two workers ---------------------------------------------------------------------------------------
+
+
+def count_up(tx, name):
+    tx.board().update(name, add, 1)
+
+
+@durable.workflow
+def several(run, name):
+    for number in range(3):
+        run.step(note, (name, number))
+    run.transact(count_up, name)
+    found = run.map(note, [(name, 3), (name, 4)])
+    run.commit({"found": found})
+    return run.step(note, (name, 5))
+
+
+def recorded(store, run):
+    """What a run had recorded at its end: the places of the calls that came to theirs."""
+    items = forking._recorded(store, find(store, run).value).items
+    return [item["p"] for item in items if item["s"] == DONE]
+
+
+def race(store, number, chance):
+    """Have a run driven by a worker that is stopped somewhere, and by one that takes over; return calls too many."""
+    name, at, waits = f"evt-{number}", chance.randrange(1, 17), chance.random() < 0.5
+    durable.start(store, several, name, id=name)
+    took_over, passed, late = threading.Event(), [], []
+
+    def other():
+        while not durable.run(store, several, name, id=name, wait_s=1).has_ended:
+            pass
+
+    second = threading.Thread(target=other)
+
+    def stopped(moment, _run, _what):
+        if moment == "call" and took_over.is_set():
+            late.append(_what)
+        elif moment != "call":
+            passed.append(moment)
+            if len(passed) == at:
+                lapse(store)
+                second.start()
+                if waits:
+                    second.join()
+                    took_over.set()
+
+    def first():
+        probe.set(stopped)
+        return durable.run(store, several, name, id=name)
+
+    info = Context().run(first)
+    if second.ident is None:
+        second.start()
+    second.join()
+    info = durable.get(store, name)
+    assert (info.status, info.value) == ("completed", (name, 5))
+    places = recorded(store, name)
+    assert sorted(places) == sorted(set(places)) == ["0", "1", "2", "3", "4.0", "4.1", "5", "6"]
+    assert store.board().get(name).value == 1
+    calls = Counter(value[1] for value in CALLS if value[0] == name)
+    assert set(calls.values()) <= {1, 2}
+    assert len(late) <= 2  # what is called before the next commit: a step, or the two of the map
+    return calls.total() - 6
+
+
+def run_races(path, count):
+    chance = random.Random(count)
+    with statelog.open(path, durability="interval") as store:
+        again = sum(race(store, number, chance) > 0 for number in range(count))
+        assert store.verify().problems == []
+    assert again > count // 10  # it did happen that both were at it
+
+
+def test_of_two_workers_no_step_is_committed_twice(path):
+    run_races(path, 30)
+
+
+@pytest.mark.soak
+def test_of_two_workers_no_step_is_committed_twice_a_thousand_times(path, soak_scale):
+    run_races(path, round(1000 * soak_scale))
+
+
+def test_a_worker_that_was_paused_goes_on_if_nobody_took_over(store):
+    def pausing(value):
+        lapse(store)
+        return note(value)
+
+    @durable.workflow(name="w")
+    def paused(run):
+        return [run.step(pausing, number) for number in range(3)]
+
+    assert durable.run(store, paused, id="evt-1").value == [0, 1, 2]
+    assert CALLS == [0, 1, 2]
+
+
+def test_a_worker_that_lost_its_run_stops_at_its_next_commit(store, overtake):
+    after = []
+
+    @durable.workflow(name="w")
+    def lost(run):
+        run.step(lambda: (note("first"), overtake())[0], name="first")
+        after.append(run.step(note, "second"))
+        return after
+
+    overtake.workflows = [lost]
+    assert durable.run(store, lost, id="evt-1").value == ["second"]
+    assert CALLS == ["first", "first", "second"]
+    assert after == ["second"]
+
+
+# --- mail -------------------------------------------------------------------------------------------------
+
+
+@durable.workflow
+def reads(run, count):
+    return [run.recv("chat") for _ in range(count)]
+
+
+def test_mail_is_not_lost_whenever_it_comes(path):
+    """A thousand messages: before the run, before the wait, while it is put to rest, and at rest."""
+    with statelog.open(path, durability="interval") as store:
+        for number in range(100):
+            run, messages = f"evt-{number}", iter(range(10))
+            durable.start(store, reads, 10, id=run)
+
+            def send(run=run, messages=messages):
+                for message in messages:
+                    durable.send(store, run, message, topic="chat")
+                    return
+
+            def sends(moment, _run, what, number=number, send=send):
+                if (moment, what) == ("before", "suspension") or (moment == "before" and number % 3 == 0):
+                    send()
+
+            def drive(run=run, sends=sends):
+                probe.set(sends)
+                return durable.run(store, reads, 10, id=run)
+
+            for _ in range(min(4 + number % 9, 10)):
+                send()
+            info = Context().run(drive)
+            while not info.has_ended:
+                send()
+                info = durable.run(store, reads, 10, id=run)
+            assert info.value == list(range(10))
