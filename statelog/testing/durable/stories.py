@@ -1,0 +1,171 @@
+"""The story of a run in a store of its own: driven to its end by one life of a process, or by several."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import Context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import statelog
+from statelog import durable
+from statelog.durable.probes import probe
+from statelog.durable.runs import board_of
+from statelog.durable.starting import drive_here
+from statelog.errors import ConflictError
+from statelog.testing.durable.lives import Effects, Killed, Life, Place
+from statelog.testing.durable.skipping import SkippingClock, skipping_clock
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from statelog.durable import RunInfo, Workflow
+    from statelog.store.store import Store
+
+RUN: Final = "run"
+"""Id of the run, and of its thread."""
+
+_ROUNDS_MAX: Final = 1000
+_NOW_US: Final = 1_767_225_600_000_000
+
+
+class Plan(NamedTuple):
+    """What is run."""
+
+    workflow: Workflow
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    workflows: Mapping[str, Workflow]
+    answers: Mapping[str, Any]
+    messages: Mapping[str, Sequence[Any]]
+    before: Callable[[Store], object] | None
+    directory: str | os.PathLike[str] | None
+    once: Iterable[Place] = ()
+    """Places of steps that are called at most once."""
+
+
+class Outcome(NamedTuple):
+    """What a run came to."""
+
+    status: str
+    value: Any
+    error: str | None
+    parked: tuple[str, ...]
+    threads: dict[str, Any]
+    board: dict[str, Any]
+    events: dict[str, Any]
+    messages: dict[str, Any]
+
+
+class Story:
+    """A run in a store of its own, from its beginning to its end, through one life or several."""
+
+    def __init__(self, plan: Plan, store: Store, clock: SkippingClock) -> None:
+        self.plan, self.store, self.clock = plan, store, clock
+        self.effects = Effects(plan.once)
+
+    def begin(self) -> None:
+        """Begin the run, and send it its mail: before it waits for it."""
+        plan = self.plan
+        if plan.before is not None:
+            plan.before(self.store)
+        durable.start(self.store, plan.workflow, *plan.args, id=RUN, **plan.kwargs)
+        for topic, messages in plan.messages.items():
+            for message in messages:
+                durable.send(self.store, RUN, message, topic=topic)
+
+    def live(self, life: Life) -> None:
+        """Drive the run to its end in a life. Raises Killed."""
+
+        def work() -> None:
+            probe.set(life)
+            self._go_on()
+
+        Context().run(work)
+
+    def _go_on(self) -> None:
+        seen: list[RunInfo] = []
+        for _ in range(_ROUNDS_MAX):
+            for info in durable.runs(self.store):
+                workflow = self.plan.workflows.get(info.workflow)
+                if workflow is not None and not info.has_ended:
+                    drive_here(self.store, workflow, info.id, wait_s=0.0, is_patient=False)
+            info = durable.get(self.store, RUN)
+            if info.has_ended or info.status == "parked":
+                return
+            has_answered = self._answer()
+            found = durable.runs(self.store)
+            if not has_answered and found == seen:
+                self._wait(found)
+                found = []
+            seen = found
+        raise AssertionError(f"run {RUN!r} has not ended: it is {durable.get(self.store, RUN)}")
+
+    def _answer(self) -> bool:
+        has_answered = False
+        for gate in durable.gates(self.store, pending=True):
+            given = self.plan.answers.get(gate.name)
+            if given is None:
+                continue
+            facts = {"approved": given} if isinstance(given, bool) else dict(given)
+            try:
+                durable.answer(self.store, gate.id, **facts)
+            except ConflictError:  # its time is up
+                continue
+            has_answered = True
+        return has_answered
+
+    def _wait(self, infos: Iterable[RunInfo]) -> None:
+        dues = [info.due for info in infos if info.due is not None and not info.has_ended]
+        if not dues:
+            waiting = {info.id: info.waiting_for for info in infos if not info.has_ended}
+            raise AssertionError(f"nobody gives what is waited for: {waiting}; see answers= and messages=")
+        left_s = min(dues).timestamp() - self.clock.now_us() / 1e6
+        self.clock.advance(max(left_s, 0.0) + 1e-3)
+
+    def abandon(self) -> None:
+        """Let the claims of a life run out, as those of a process that was killed do."""
+        board = board_of(self.store)
+        for entry in board.list("durable/tasks/**"):
+            if entry.claim is not None:
+                board.claim_of(entry.key, entry.claim.token).renew(1e-6)
+
+    def outcome(self) -> Outcome:
+        """Return what the run came to."""
+        info = durable.get(self.store, RUN)
+        board = board_of(self.store)
+        threads = {
+            each.id: {"versions": each.versions, "state": self.store.thread(each.id).state.to_python()}
+            for each in self.store.threads()
+            if not each.id.startswith("statelog:stream/")
+        }
+        plain = {e.key: e.value for e in board.list("**") if not e.key.startswith("durable/")}
+        events = {e.key: e.value for e in board.list("durable/events/**")}
+        messages = {e.key: (e.value["topic"], e.value["payload"]) for e in board.list("durable/outbox/**")}
+        return Outcome(info.status, info.value, info.error, info.parked, threads, plain, events, messages)
+
+
+def _standing(store: Store) -> AbstractContextManager[SkippingClock]:
+    return skipping_clock(store, suspends=True, stands_at_us=_NOW_US)
+
+
+@contextmanager
+def new_story(plan: Plan) -> Iterator[Story]:
+    """Make a store for a run, in which nothing waits."""
+    with tempfile.TemporaryDirectory(dir=plan.directory) as directory:
+        path = Path(directory) / "run.state"
+        with statelog.open(path, durability="interval") as store, _standing(store) as clock:
+            yield Story(plan, store, clock)
+
+
+def kill_in(story: Story, number: int) -> Life:
+    """Let a life die at a boundary."""
+    life = Life(story.effects, at=number, then=Life.die)
+    try:
+        story.live(life)
+    except Killed:
+        story.abandon()
+        return life
+    raise AssertionError("the run does not come here each time")
