@@ -14,7 +14,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import statelog
 from statelog.errors import UsageError
@@ -25,6 +25,7 @@ from statelog.testing.model import StoreModel
 from statelog.testing.nursery import Born, serve
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from statelog.testing.history import History
@@ -84,8 +85,8 @@ class Child:
             environment[faults.ENVIRONMENT_VARIABLE] = f"{fault}:kill"
         self.history = history
         self.acknowledged = 0
-        job = pickle.dumps((sys.path, os.fspath(path), history, schema, durability, acknowledges_early))
-        self._process = Born(job, environment)
+        arguments = os.fspath(path), history, schema, durability, acknowledges_early
+        self._process = Born(job_of(_do_history, arguments), environment)
 
     def __enter__(self) -> Self:
         return self
@@ -207,12 +208,22 @@ def _model(history: History, schema: object) -> StoreModel:
     return model
 
 
+def job_of(function: Callable[..., object], arguments: tuple[Any, ...]) -> bytes:
+    """Return a job for `Born`: a function that its process can import, and what it is called with."""
+    return pickle.dumps((sys.path, pickle.dumps((function, arguments))))
+
+
 def _run_child() -> None:
-    """Fork for every job; in each child do it. One byte on stdout is one operation done."""
+    """Fork for every job; in each child do it."""
     job = serve(int(sys.argv[1]))
     faults.arm_from_environment()
-    path_entries, path, history, schema, durability, acknowledges_early = pickle.loads(job)  # noqa: S301 - from the parent
-    sys.path[:] = path_entries
+    sys.path[:], call = pickle.loads(job)  # noqa: S301 - from the parent
+    function, arguments = pickle.loads(call)  # noqa: S301
+    function(*arguments)
+
+
+def _do_history(path: str, history: History, schema: object, durability: Any, acknowledges_early: bool) -> None:  # noqa: FBT001 - as pickled
+    """Do a history to a store. One byte on stdout is one operation done."""
     with statelog.open(path, durability=durability) as store:
         for operation in history:
             if acknowledges_early:

@@ -1,21 +1,19 @@
 """Children that are forked are as separate as those that are started."""
 
 import os
-import pickle
 import signal
 import subprocess
-import sys
 
 import pytest
 
 from statelog.storage import faults
-from statelog.testing import SCHEMA, Child, Commit, nursery
+from statelog.testing import SCHEMA, Child, Commit, crash, nursery
 
 HISTORY = tuple(Commit("a", ({"total": number},)) for number in range(3))
 
 
 def born(history=HISTORY, path="agent.state", environment=None):
-    job = pickle.dumps((sys.path, os.fspath(path), history, SCHEMA, "commit", False))
+    job = crash.job_of(crash._do_history, (os.fspath(path), history, SCHEMA, "commit", False))
     return nursery.Born(job, dict(os.environ) if environment is None else environment)
 
 
