@@ -212,7 +212,7 @@ def drive_here(
         entry = find(store, run)
         if entry.value["status"] in ENDED or entry.value["status"] == "parked":
             return info_of(store, entry)
-        claim = claim or _claim(store, task_key_of(entry.value), lease_s)
+        claim = claim or claim_run(store, task_key_of(entry.value), lease_s)
         if claim is not None:
             with suppress(LeaseLostError):  # another process goes on with it
                 host.finish(drive(store, workflow, run, claim, host, lease_s=lease_s))
@@ -227,13 +227,13 @@ def drive_here(
         if is_elsewhere:
             wait_for_change(store, run, entry.version, slice_s)
         else:
-            claim = board_of(store, me()).claim(task_key_of(entry.value), lease_s=lease_s, wait_s=slice_s)
+            claim = claim_run(store, task_key_of(entry.value), lease_s, slice_s)
 
 
-def _claim(store: Store, key: str, lease_s: float) -> Claim | None:
+def claim_run(store: Store, key: str, lease_s: float, wait_s: float = 0.0) -> Claim | None:
     """Claim a run; also one whose process is gone."""
     board = board_of(store, me())
-    claim = board.claim(key, lease_s=lease_s)
+    claim = board.claim(key, lease_s=lease_s, wait_s=wait_s)
     if claim is None:
         task = board.get(key)
         if task is not None and free(store, task):

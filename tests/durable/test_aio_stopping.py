@@ -143,17 +143,61 @@ def test_cancelling_the_task_stops_a_workflow_in_a_thread_at_its_next_operation(
     on_loop(path, body)
 
 
-def test_an_operation_that_is_cancelled_by_the_workflow_has_its_commit_end(path):
+def test_a_commit_on_its_way_ends_before_its_run_is_given_back(path, monkeypatch):
+    has_begun, is_let_go, commit = threading.Event(), threading.Event(), statelog.Thread.commit
+
+    def slow(*args, **how):
+        has_begun.set()
+        assert is_let_go.wait(5)
+        return commit(*args, **how)
+
     async def trip(run):
-        task = asyncio.create_task(run.commit({"a": 1}))
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-        return await run.step(note, 1)
+        return [await run.step(note, number) for number in range(2)]
 
     async def body(store):
-        assert (await execute(store, trip)).value == 1
-        assert (await store.thread("evt-1").state["a"] if "a" in await store.thread("evt-1").state else 1) == 1
+        monkeypatch.setattr(statelog.Thread, "commit", slow)
+        running = asyncio.create_task(execute(store, trip))
+        await until(has_begun.is_set)
+        running.cancel()
+        await asyncio.sleep(0.01)
+        assert (await durable.get(store, "evt-1")).status == "running"
+        is_let_go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert (await durable.get(store, "evt-1")).status == "queued"
+        assert [each.result for each in await durable.steps(store, "evt-1")] == [0]
+        assert (await execute(store, trip)).value == [0, 1]
+        assert CALLS == [0, 1]
+
+    on_loop(path, body)
+
+
+def test_a_workflow_may_time_an_operation_out_by_itself(path):
+    async def slow():
+        await asyncio.sleep(60)
+
+    async def trip(run):
+        try:
+            async with asyncio.timeout(0.01):
+                await run.step(slow)
+        except TimeoutError:
+            return await run.step(note, "late")
+
+    async def body(store):
+        assert (await execute(store, trip)).value == "late"
+
+    on_loop(path, body)
+
+
+def test_a_run_that_waits_for_another_process_is_not_held_when_it_is_cancelled(path):
+    async def body(store):
+        assert (await execute(store, lambda run: run.recv())).status == "suspended"
+        waiting = asyncio.create_task(execute(store, lambda run: run.recv(), wait_s=60))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert (await durable.get(store, "evt-1")).status == "suspended"
 
     on_loop(path, body)
 

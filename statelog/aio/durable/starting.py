@@ -6,7 +6,6 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from statelog.aio.board import Board
 from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.durable.threads import ended, in_thread
 from statelog.durable import control, starting
@@ -14,7 +13,7 @@ from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
 from statelog.durable.naming import check_part
-from statelog.durable.owners import free, free_all, me
+from statelog.durable.owners import free_all, me
 from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, get, info_of, task_key_of
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.workflows import by_name, check_number
@@ -146,14 +145,25 @@ async def drive_here(
 
 
 async def claimed(store: Store, key: str, lease_s: float, wait_s: float = 0.0) -> Claim | None:
-    """Claim a task, also one whose process is gone. A task that is cancelled gives back what it would have got."""
-    board = Board(store._runner, board_of(store.sync, me()))  # noqa: SLF001 - of this room
-    claim = await board.claim(key, lease_s=lease_s, wait_s=wait_s)
-    if claim is None:
-        held = await board.get(key)
-        if held is not None and await on_pool(store, free, held):
-            claim = await board.claim(key, lease_s=lease_s)
-    return None if claim is None else claim.fence
+    """Claim a task, also one whose process is gone. Who is cancelled meanwhile gives back what was claimed."""
+    claiming = asyncio.wrap_future(
+        store._runner.submit_waiting(starting.claim_run, store.sync, key, lease_s, wait_s)  # noqa: SLF001 - of this room
+    )
+    try:
+        await ended(claiming)
+    except asyncio.CancelledError:
+        if (claim := claiming.result()) is not None:
+            await _released(store, claim)
+        raise
+    return claiming.result()
+
+
+async def _released(store: Store, claim: Claim) -> None:
+    """Give a claim back, if it is held still."""
+    with suppress(StatelogError):
+        released = asyncio.wrap_future(store._runner.submit(claim.release))  # noqa: SLF001 - of this room
+        await ended(released)
+        released.result()
 
 
 async def drive_claimed(store: Store, workflow: Workflow, run: str, claim: Claim, lease_s: float) -> None:
@@ -162,10 +172,7 @@ async def drive_claimed(store: Store, workflow: Workflow, run: str, claim: Claim
     try:
         await drive(store.sync, workflow, run, claim, host, lease_s=lease_s)
     except asyncio.CancelledError:
-        with suppress(StatelogError):  # most often it was given back where the run came to rest
-            given_back = asyncio.wrap_future(store._runner.submit(claim.release))  # noqa: SLF001 - likewise
-            await ended(given_back)
-            given_back.result()
+        await _released(store, claim)  # most often it was given back where the run came to rest
         raise
 
 
