@@ -163,7 +163,8 @@ class Run:
     def wait_any(self, *branches: Branch) -> Any:
         """Return the first branch that has ended. Which one it was is recorded, and the others are let go.
 
-        A step of a branch that was let go is not interrupted. If it ends before the run does its result is recorded.
+        A step of a branch that was let go is not interrupted, unless it is async. If it ends before the run does its
+        result is recorded.
         """
         given = _branches(branches)
         return self._do(lambda place: first_done(self._execution, place, given))

@@ -336,6 +336,32 @@ def test_tasks_that_outlive_the_workflow_end_with_it(path):
     on_loop(path, body)
 
 
+def test_a_branch_that_was_let_go_is_interrupted_and_undone_as_unknown_also_after_a_replay(path):
+    async def charge():
+        CALLS.append("charge")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            CALLS.append("interrupted")
+
+    async def soon():
+        await until(lambda: CALLS)
+
+    async def trip(run):
+        await run.wait_any(run.start(charge, compensate=CALLS.append), run.start(soon))
+        await run.recv()
+        raise durable.Abort
+
+    async def body(store):
+        assert (await execute(store, trip)).status == "suspended"
+        assert CALLS == ["charge", "interrupted"]
+        await durable.send(store, "evt-1", 1)
+        assert (await execute(store, trip)).status == "failed"
+        assert CALLS == ["charge", "interrupted", durable.UNKNOWN]
+
+    on_loop(path, body)
+
+
 # --- failures, time and sagas -----------------------------------------------------------------------
 
 
