@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from statelog.aio.board import Board
 from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.durable.threads import ended, in_thread
 from statelog.durable import control, starting
