@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from statelog.store.entries import Entry
     from statelog.store.store import Store
 
-_FULL_S: Final = 5.0
+_FULL_S: Final = 2.0
 """What was full is asked for again after so long, also where nobody has said that it is not."""
 _BUSY_S: Final = 0.05
 """A worker that waits while a limit of its own holds looks again so often."""
+_TURN_S: Final = 1.0
+"""Who has had a slot for so long gives it back behind the run at hand: other workers wait for their turn, too."""
 _RATE_COUNT_MAX: Final = 10_000
 
 
@@ -95,6 +97,7 @@ class Slot:
     pool: str
     """`QUEUE` or `QUEUE@PARTITION`."""
     claim: Claim
+    since_s: float
     checked_s: float
     """When it was last known to be held."""
 
@@ -167,7 +170,13 @@ class Limits:
         pool = claim.key.split("/")[2]
         if not self._is_extra(claim, pool):
             hold(claim, self._lease_s)
-            hand.slots.append(Slot(pool, claim, monotonic()))
+            now_s = monotonic()
+            hand.slots.append(Slot(pool, claim, now_s, now_s))
+
+    def take_turns(self, hand: Hand) -> None:
+        """Give back, between two runs, the slots that were held for long."""
+        until_s = monotonic() - _TURN_S
+        self._drop(hand, [slot for slot in hand.slots if slot.since_s <= until_s])
 
     def give_back(self, hand: Hand, *, is_idle: bool = False) -> bool:
         """Empty a hand; tell whether there was a slot in it. `is_idle`: nobody needs them now, so nothing is full."""

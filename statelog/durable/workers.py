@@ -143,6 +143,7 @@ class Taker:
         The hand has what the run needs then; otherwise it is empty.
         """
         try:
+            self._limits.take_turns(hand)
             while not stop.is_set():
                 self._free_the_dead()
                 wanted = self._limits.wanted(hand)

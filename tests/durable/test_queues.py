@@ -214,6 +214,31 @@ def test_a_waiting_worker_is_woken_by_the_slot_that_is_given_back(store):
     workers[0].join()
 
 
+def test_a_worker_that_never_runs_dry_leaves_others_their_turn(store, monkeypatch):
+    monkeypatch.setitem(Limits.take_turns.__globals__, "_TURN_S", 0.01)
+    stop = threading.Event()
+
+    def follow():
+        if not stop.is_set():
+            durable.start(store, endless, queue="trips", priority=1)
+
+    @durable.workflow
+    def endless(run):
+        run.step(follow)
+
+    for _ in range(3):
+        durable.start(store, endless, queue="trips", priority=1)
+    handle = durable.start(store, job, "a", queue="trips")
+    how = {"queues": {"trips": durable.Queue(concurrency=1)}, "stop": stop}
+    workers = [threading.Thread(target=durable.work, args=(store, [each]), kwargs=how) for each in (endless, job)]
+    for each in workers:
+        each.start()
+    assert handle.result(timeout_s=WAIT_S) == "a"
+    stop.set()
+    for each in workers:
+        each.join()
+
+
 def test_a_limit_that_was_lowered_holds(store):
     handles = [durable.start(store, job, "a", queue="trips") for _ in range(8)]
     until_done(store, durable.Queue(concurrency=4), handles)
