@@ -237,13 +237,14 @@ class Limits:
                 return False
 
     def _make(self, pool: str, size: int) -> bool:
-        """Make the slots that are not there; tell whether there are such."""
+        """Make a slot that is not there; False if all are."""
         there = {entry.key for entry in self._board.list(f"durable/slots/{pool}/*")}
-        missing = [key for number in range(size) if (key := f"durable/slots/{pool}/{number}") not in there]
-        for key in missing:
+        keys = (f"durable/slots/{pool}/{number}" for number in range(size))
+        missing = next((key for key in keys if key not in there), None)
+        if missing is not None:
             with suppress(AlreadyExistsError):
-                self._board.create(key, {})
-        return bool(missing)
+                self._board.create(missing, {})
+        return missing is not None
 
     def _is_extra(self, claim: Claim, pool: str) -> bool:
         """Whether a slot is of a time when there were more; it goes then."""
@@ -261,11 +262,16 @@ class Limits:
             hand.slots.remove(slot)
             let_go(slot.claim)
             with suppress(StatelogError):  # it runs out
-                if "@" in slot.pool and not self._board.list(f"durable/tasks/{slot.pool}/**", limit=1):
-                    slot.claim.complete()  # of a partition in which nothing is left
-                else:
-                    slot.claim.release()
+                slot.claim.release()
+                if "@" in slot.pool and not self._board.children(f"durable/tasks/{slot.pool}/"):
+                    self._clear(slot.pool)
         return bool(slots)
+
+    def _clear(self, pool: str) -> None:
+        """Take away the slots that nobody has, of a partition in which nothing is left."""
+        for entry in self._board.list(f"durable/slots/{pool}/*"):
+            if entry.claim is None:
+                self._board.delete(entry.key, expected_version=entry.version)
 
     # --- the rate -------------------------------------------------------------------------------
 
