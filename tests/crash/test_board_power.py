@@ -1,26 +1,18 @@
 """The power fails beside a board that is flushed now and then: what was handed out is there, and is handed out once."""
 
 import random
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
 import pytest
+from power_images import images, traced
 
 import statelog
 from statelog.errors import CursorError
-from statelog.testing.powerloss.disk import Disk
-from statelog.testing.powerloss.images import random_choice, systematic_choices
-from statelog.testing.powerloss.recorder import log_directory
-from statelog.testing.powerloss.shim import ShimLog, is_supported
-from statelog.testing.powerloss.trace import Mark, read_trace
+from statelog.testing.powerloss.shim import is_supported
+from statelog.testing.powerloss.trace import Mark
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="recording needs a 64-bit Linux and a C compiler")
 
 IMAGES = 40
-CUTS = 1 / 8
-"""Of the points of the recording so many are cut, by chance: of all, forty times as many images come as are opened."""
 
 CHILD = """
 import sys, statelog
@@ -55,32 +47,7 @@ store.close()
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("board")
-    with (
-        tempfile.TemporaryDirectory(dir=log_directory()) as temporary,
-        ShimLog.create(Path(temporary) / "log") as log,
-    ):
-        path = directory / "a.state"
-        subprocess.run([sys.executable, "-c", CHILD, str(path)], check=True, env=log.environment(directory))
-        return read_trace(log.records(), {})
-
-
-def images(trace):
-    """Yield distinct images, each with what had been said until then."""
-    generator, disk, said, seen = random.Random(1), Disk(trace), [], set()
-    for at, event in enumerate(trace.events):
-        disk.apply(at, event)
-        if isinstance(event, Mark) and event.data:
-            said.append(event.data.decode().split())
-        if generator.random() >= CUTS:
-            continue
-        units = disk.units()
-        choices = [*systematic_choices(units, generator, units_max=2), (None, random_choice(units, generator)[1])]
-        for _mode, choice in choices:
-            image = disk.image(units, choice)
-            if (image.digest, len(said)) not in seen:
-                seen.add((image.digest, len(said)))
-                yield image, list(said)
+    return traced(tmp_path_factory.mktemp("board"), CHILD)
 
 
 def test_what_was_handed_out_is_there_and_is_not_handed_out_again(trace, tmp_path):

@@ -143,7 +143,9 @@ class Story:
         }
         plain = {e.key: e.value for e in board.list("**") if not e.key.startswith("durable/")}
         events = {e.key: e.value for e in board.list("durable/events/**")}
-        messages = {e.key: (e.value["topic"], e.value["payload"]) for e in board.list("durable/outbox/**")}
+        messages = {
+            e.key.rpartition("-")[0]: (e.value["topic"], e.value["payload"]) for e in board.list("durable/outbox/**")
+        }
         return Outcome(info.status, info.value, info.error, info.parked, threads, plain, events, messages)
 
 
