@@ -17,13 +17,15 @@ from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
 
+from golden_runs import make_runs
+
 import statelog
 from statelog import reducers
 from statelog.testing import Commit, Fork, Rollback, Tag, Together, Untag, perform_all
 
 FORMAT = 4
 HERE = Path(__file__).parent
-NAMES = {1: ("whole", "retained", "policies"), 2: ("copied",), 3: ("begun_anew",), 4: ("board",)}
+NAMES = {1: ("whole", "retained", "policies"), 2: ("copied",), 3: ("begun_anew",), 4: ("board", "runs")}
 """By the format they are the first of."""
 SCHEMA = {
     "any": reducers.replace,
@@ -83,6 +85,9 @@ HISTORY = (
 def make(path, name):
     """Make a store."""
     with statelog.open(path) as store:
+        if name == "runs":
+            make_runs(store)
+            return
         if name == "policies":
             store.retain(keep_last=70, as_policy=True)
             store.retain(max_age=10**9, threads="l*", as_policy=True)
