@@ -271,7 +271,8 @@ class Limits:
         """Take away the slots that nobody has, of a partition in which nothing is left."""
         for entry in self._board.list(f"durable/slots/{pool}/*"):
             if entry.claim is None:
-                self._board.delete(entry.key, expected_version=entry.version)
+                with suppress(ConflictError):  # another has taken it, or it away
+                    self._board.delete(entry.key, expected_version=entry.version)
 
     # --- the rate -------------------------------------------------------------------------------
 
