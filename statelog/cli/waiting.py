@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,7 +16,7 @@ from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.text import count
 from statelog.cli.values import parse_json, render
-from statelog.errors import RunNotFoundError, UsageError
+from statelog.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,6 +113,9 @@ def answer_(
 # --- queues ----------------------------------------------------------------------------------
 
 
+_COUNTS = ("waiting", "delayed", "running", "suspended")
+
+
 @click.group(short_help="Show what waits for a worker.")
 def queue() -> None:
     """Show the queues of a store, in which runs wait for a worker."""
@@ -119,62 +123,23 @@ def queue() -> None:
 
 @queue.command(name="ls", short_help="List queues.")
 @STORE
-@ABSOLUTE
 @AS_JSON
-def ls_queues(*, store: Path, absolute: bool | None, as_json: bool) -> None:
-    """List the queues of STORE with runs that have not ended: how many wait for a worker, run, or are suspended."""
-    output = Output(as_json=as_json, absolute=absolute)
+def ls_queues(*, store: Path, as_json: bool) -> None:
+    """List the queues of STORE: how many of their runs wait for a worker or a time, are driven, or are suspended."""
+    from statelog.durable import queues
+
+    output = Output(as_json=as_json)
     with open_for_reading(store) as opened:
-        found = _queues(opened)
+        found = queues(opened)
     if as_json:
         for each in found:
-            output.emit({name: _plain(value) for name, value in each.items()})
+            output.emit(asdict(each))
         return
     if not found:
         output.line("no queues: no run waits")
         return
-    rows = [
-        (
-            each["queue"],
-            f"{each['queued']:,}",
-            f"{each['running']:,}",
-            f"{each['suspended']:,}",
-            "" if each["oldest"] is None else output.time(each["oldest"]),
-            ", ".join(each["workflows"]),
-        )
-        for each in found
-    ]
-    numbers = ("queued", "running", "suspended")
-    columns = ("queue", *numbers, "oldest", "workflows")
-    output.table(columns, rows, right=numbers, whole=("oldest",), name="queue")
-
-
-def _queues(store: Store) -> list[dict[str, Any]]:
-    """Return what waits in each queue, by the tasks that are there; `oldest` is when the first queued run began."""
-    from statelog import durable
-
-    found: dict[str, dict[str, Any]] = {}
-    for task in store.board().list("durable/tasks/**"):
-        try:
-            info = durable.get(store, task.value["run"])
-        except RunNotFoundError:  # it has ended since
-            continue
-        if info.has_ended:
-            continue
-        nothing = {"queue": info.queue, "queued": 0, "running": 0, "suspended": 0, "oldest": None, "workflows": set()}
-        held = found.setdefault(info.queue, nothing)
-        held[info.status] = held.get(info.status, 0) + 1
-        held["workflows"].add(info.workflow)
-        if info.status == "queued":
-            held["oldest"] = min(held["oldest"] or info.created, info.created)
-    return [{**each, "workflows": sorted(each["workflows"])} for _name, each in sorted(found.items())]
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if hasattr(value, "isoformat") else value
-
-
-# --- the outbox ------------------------------------------------------------------------------
+    rows = [(each.name, *(f"{getattr(each, name):,}" for name in _COUNTS)) for each in found]
+    output.table(("queue", *_COUNTS), rows, right=_COUNTS, name="queue")
 
 
 @click.group(short_help="Show and deliver what runs have emitted.")
