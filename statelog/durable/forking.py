@@ -56,12 +56,32 @@ class StepInfo:
     child: str | None = None
 
 
-class _At(NamedTuple):
-    """Where what a run has recorded stands: a thread at a version."""
+class _Recorded(NamedTuple):
+    """Where what a run has recorded stands: a thread at a version, -1 for nowhere."""
 
     thread: Any
     version: int
-    items: list[Item]
+    run: str
+
+    def items(self) -> list[Item]:
+        """Return what it is."""
+        held = self._held(self.version)
+        return [] if held is None else list(held.to_python())
+
+    def count(self, version: int) -> int:
+        """Return how many items the run had at a version; -1 where it was not at work yet, or that was let go."""
+        held = self._held(version)
+        return -1 if held is None else len(held)
+
+    def _held(self, version: int) -> Any:
+        if version < 0:
+            return None
+        try:
+            state = self.thread.at(version).state
+        except (CheckpointNotFoundError, ExpiredError):
+            return None
+        header = state.get(HEADER)
+        return None if header is None or header["run"] != self.run else state.get(STEPS)
 
 
 def steps(store: Store, run: str) -> list[StepInfo]:
@@ -71,7 +91,7 @@ def steps(store: Store, run: str) -> list[StepInfo]:
         RunNotFoundError: there is no such run.
 
     """
-    items = _recorded(store, find(store, run).value).items
+    items = _recorded(store, find(store, run).value).items()
     places: dict[str, list[Item]] = {}
     for item in items:
         if item["s"] in (BEGUN, TRIED, DONE):
@@ -104,42 +124,16 @@ def _time(time_us: int) -> datetime:
     return datetime.fromtimestamp(time_us / 1e6, UTC)
 
 
-def _recorded(store: Store, value: Mapping[str, Any]) -> _At:
-    """Return what a run has recorded, and where."""
-    branch = value["branch"]
+def _recorded(store: Store, value: Mapping[str, Any]) -> _Recorded:
+    """Return where that is which a run has recorded."""
+    branch, run = value["branch"], value["id"]
     thread = store.thread(value["thread"], **({"branch": branch} if branch != "main" else {}))
-    version = thread.version
-    if value["status"] in ENDED and value.get("checkpoint"):
-        try:
-            version = thread.at(value["checkpoint"]).version - 1
-        except (CheckpointNotFoundError, ExpiredError):
-            return _At(thread, -1, [])
-    if version < 0:
-        return _At(thread, -1, [])
-    return _At(thread, version, _items_at(thread, version, value["id"]))
-
-
-def _items_at(thread: Any, version: int, run: str) -> list[Item]:
+    if value["status"] not in ENDED or not value.get("checkpoint"):
+        return _Recorded(thread, thread.version, run)
     try:
-        state = thread.at(version).state
+        return _Recorded(thread, thread.at(value["checkpoint"]).version - 1, run)
     except (CheckpointNotFoundError, ExpiredError):
-        return []
-    header = state.get(HEADER)
-    held = state.get(STEPS)
-    if header is None or header["run"] != run or held is None:
-        return []
-    found: list[Item] = held.to_python()
-    return found
-
-
-def _count_at(thread: Any, version: int, run: str) -> int:
-    """Return how many items a run had at a version; -1 where it was not at work yet, or that was let go."""
-    try:
-        state = thread.at(version).state
-    except (CheckpointNotFoundError, ExpiredError):
-        return -1
-    header, held = state.get(HEADER), state.get(STEPS)
-    return -1 if header is None or header["run"] != run or held is None else len(held)
+        return _Recorded(thread, -1, run)
 
 
 def fork(
@@ -176,8 +170,8 @@ def fork(
     if board_of(store).get(naming.run_key(id)) is not None:
         raise AlreadyExistsError(f"there is a run {id!r}", run=id)
     recorded = _recorded(store, entry.value)
-    count = _count_before(recorded.items, at, run)
-    version = _version_with(recorded, count, entry.value["id"])
+    count = _count_before(recorded, at)
+    version, items = _version_with(recorded, count)
     given = list(entry.value["args"]) if args is None else list(args)
     named = dict(entry.value["kwargs"]) if kwargs is None else dict(kwargs)
     item = encode([given, named], f"arguments of workflow {entry.value['workflow']!r}")
@@ -197,7 +191,9 @@ def fork(
     with store.transaction() as tx:
         branch = source["branch"]
         held = tx.thread(source["thread"], **({"branch": branch} if branch != "main" else {}))
-        update: dict[str, Any] | None = {HEADER: {"run": id, "workflow": source["workflow"]}} if count else None
+        update: dict[str, Any] | None = None
+        if count:
+            update = {HEADER: {"run": id, "workflow": source["workflow"]}, STEPS: items}
         if version < 0:  # the run has begun the thread
             version, update = 0, dict.fromkeys(recorded.thread.at(0).state, DROP)
         held.fork(id, at=version, update=update)
@@ -209,12 +205,15 @@ def fork(
     return Handle(store, id)
 
 
-def _count_before(items: Sequence[Item], at: str | int, run: str) -> int:
+def _count_before(recorded: _Recorded, at: str | int) -> int:
     """Return how many items come before a step. Raises UsageError."""
+    run = recorded.run
     if isinstance(at, int) and not isinstance(at, bool):
-        if 0 <= at <= len(items):
+        count = max(recorded.count(recorded.version), 0)
+        if 0 <= at <= count:
             return at
-        raise UsageError(f"run {run!r} has recorded {len(items)} items, not {at}", argument="at", value=at)
+        raise UsageError(f"run {run!r} has recorded {count} items, not {at}", argument="at", value=at)
+    items = recorded.items()
     places = {item["p"] for item in items if item["p"] == at}
     if not places:
         places = {item["p"] for item in items if item["n"] == at and item["s"] != PATCH}
@@ -226,22 +225,30 @@ def _count_before(items: Sequence[Item], at: str | int, run: str) -> int:
     return next(number for number, item in enumerate(items) if item["p"] == place)
 
 
-def _version_with(recorded: _At, count: int, run: str) -> int:
-    """Return the last version at which a run had recorded so many items, -1: none at all. Raises UsageError."""
+def _version_with(recorded: _Recorded, count: int) -> tuple[int, list[Item]]:
+    """Return the last version at which a run had recorded so many items, -1: none at all; and what is missing there.
+
+    That are waits that had come to their end, and were recorded with what followed.
+
+    Raises:
+        UsageError: there is none.
+
+    """
     low, high = 0, recorded.version  # a bisection: what is recorded grows
     while low < high:
         middle = (low + high + 1) // 2
-        if _count_at(recorded.thread, middle, run) <= count:
+        if recorded.count(middle) <= count:
             low = middle
         else:
             high = middle - 1
-    held = _count_at(recorded.thread, low, run)
-    if count == 0 and low == 0 and held > 0:
-        return -1
-    if held != count and not (count == 0 and held == -1):
-        message = f"what run {run!r} had recorded before is not kept, or was recorded in one commit with what follows"
+    held = recorded.count(low)
+    if held > count and count == low == 0:
+        return -1, []
+    missing = [] if max(held, 0) == count else recorded.items()[max(held, 0) : count]
+    if held > count or any(item["o"] not in ("gate", "sleep") or item["s"] != DONE for item in missing):
+        message = f"what run {recorded.run!r} had recorded before is not kept, or was recorded with what follows"
         raise UsageError(message, argument="at", value=count)
-    return low
+    return low, missing
 
 
 def check(store: Store, workflows: Iterable[Workflow]) -> dict[str, NondeterminismError | NotFoundError]:

@@ -59,7 +59,7 @@ def in_flight(path, calls):
             value = find(store, durable_trip.RUN).value
             if durable.get(store, durable_trip.RUN).has_ended:
                 return Counter()
-            items = forking._recorded(store, value).items
+            items = forking._recorded(store, value).items()
     except (StoreNotFoundError, RunNotFoundError):
         return calls
     return calls - Counter(f"{durable_trip.RUN}/{item['p']}" for item in items if item["s"] in (TRIED, DONE))

@@ -51,7 +51,7 @@ with statelog.open(sys.argv[1], durability=sys.argv[2]) as store:
 
 def recorded(store):
     try:
-        return {(item["p"], item["s"]) for item in forking._recorded(store, find(store, "trip").value).items}
+        return {(item["p"], item["s"]) for item in forking._recorded(store, find(store, "trip").value).items()}
     except RunNotFoundError:
         return set()
 

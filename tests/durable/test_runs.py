@@ -20,6 +20,7 @@ from statelog.errors import (
     ValueTypeError,
 )
 from statelog.store.board import own_board
+from statelog.testing.durable import skipping_clock
 
 CALLS = []
 
@@ -130,6 +131,22 @@ def test_a_fork_has_what_was_recorded_before_and_other_arguments(store):
     assert store.thread("evt-1").checkout("evt-1b").id == "evt-1"
 
 
+def test_a_fork_behind_a_gate_has_its_answer(store):
+    @durable.workflow
+    def asks(run, first):
+        run.step(note, first)
+        approved = run.gate("ok").approved
+        return run.step(note, approved)
+
+    durable.run(store, asks, "a", id="evt-1")
+    durable.answer(store, durable.gates(store)[0].id, approved=True)
+    durable.run(store, asks, "a", id="evt-1")
+    CALLS.clear()
+    durable.fork(store, "evt-1", at="2", id="evt-1b")
+    assert durable.run(store, asks, "a", id="evt-1b").value is True
+    assert CALLS == [True]
+
+
 def test_a_fork_of_nothing_is_refused(store):
     with pytest.raises(RunNotFoundError):
         durable.fork(store, "evt-1", at=0, id="evt-2")
@@ -160,10 +177,11 @@ def test_a_run_is_cancelled_at_its_next_operation(store):
 
 
 def test_a_run_whose_time_is_up_fails(store):
-    durable.run(store, chat, "a", id="evt-1", timeout_s=0.04)
-    time.sleep(0.05)
-    info = durable.run(store, chat, "a", id="evt-1")
-    assert (info.status, info.error) == ("failed", "TimeoutError: the run took longer than 0.04 s")
+    with skipping_clock(store) as clock:
+        durable.run(store, chat, "a", id="evt-1", timeout_s=60)
+        clock.advance(61)
+        info = durable.run(store, chat, "a", id="evt-1")
+    assert (info.status, info.error) == ("failed", "TimeoutError: the run took longer than 60 s")
 
 
 def test_a_worker_drives_what_was_started(store):
@@ -236,9 +254,10 @@ def test_a_parent_that_fails_cancels_the_child_it_waits_for(store):
     def parent(run):
         return run.child(chat, "child", id="kid")
 
-    durable.run(store, parent, id="evt-1", timeout_s=0.01)
-    time.sleep(0.02)
-    assert durable.run(store, parent, id="evt-1").status == "failed"
+    with skipping_clock(store) as clock:
+        durable.run(store, parent, id="evt-1", timeout_s=60)
+        clock.advance(61)
+        assert durable.run(store, parent, id="evt-1").status == "failed"
     assert durable.run(store, chat, "child", id="kid").status == "cancelled"
 
 
