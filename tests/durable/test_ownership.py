@@ -150,7 +150,7 @@ def several(run, name):
 
 def recorded(store, run):
     """What a run had recorded at its end: the places of the calls that came to theirs."""
-    items = forking._recorded(store, find(store, run).value).items
+    items = forking._recorded(store, find(store, run).value).items()
     return [item["p"] for item in items if item["s"] == DONE]
 
 

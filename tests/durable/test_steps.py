@@ -8,7 +8,7 @@ import time
 
 import pydantic
 import pytest
-from flows import Crash, execute
+from executed import Crash, execute
 
 from statelog import durable
 from statelog.errors import (

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from flows import Crash, execute
+from executed import Crash, execute
 
 from statelog import durable
 from statelog.errors import ConflictError, GateNotFoundError, UsageError
