@@ -39,10 +39,7 @@ def outcome(path):
         assert store.verify().problems == []
         info = durable.get(store, durable_trip.RUN)
         thread = store.thread(durable_trip.RUN)
-        messages = [
-            (e.key.rpartition("-")[0], e.value["topic"])
-            for e in durable_trip.own_board(store).list("durable/outbox/**")
-        ]
+        messages = [e.value["topic"] for e in durable_trip.own_board(store).list("durable/outbox/**")]
         history = [(each.version, each.state.to_python().get("hotel")) for each in thread.history()]
         board = [(entry.key, entry.value) for entry in store.board().list("**")]
         return info.status, info.value, info.error, info.parked, thread.state.to_python(), history, board, messages

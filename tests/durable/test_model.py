@@ -216,7 +216,7 @@ def test_a_workflow_that_is_killed_comes_to_what_the_model_says(tmp_path_factory
         run: sorted(each) for run, each in model.threads.items() if each
     }
     assert {channel for each in found.threads.values() for channel in each["state"]} <= {"said"}
-    told = [(key.split("/")[2], what) for key, (topic, what) in found.messages.items() if topic == "told"]
+    told = [(run, what) for run, _place, topic, what in found.messages if topic == "told"]
     assert sorted(told) == sorted(model.told)
     undone = first_ones(UNDONE)
     for group in model.undone:

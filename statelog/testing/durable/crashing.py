@@ -63,7 +63,7 @@ def crash_everywhere(
         how: which of the three things happen.
         before: called with each new store before the run begins: writes what the run reads, resets counters.
         directory: where stores are made; a temporary one, if left out.
-        **kwargs: for the workflow.
+        **kwargs: of `durable.start`: `timeout_s` of the run, and those for the workflow.
 
     Returns:
         The boundaries, in words.

@@ -56,7 +56,8 @@ class Outcome(NamedTuple):
     threads: dict[str, Any]
     board: dict[str, Any]
     events: dict[str, Any]
-    messages: dict[str, Any]
+    messages: list[tuple[Any, ...]]
+    """Run, place, topic and payload of each that was emitted."""
 
 
 class Story:
@@ -143,9 +144,11 @@ class Story:
         }
         plain = {e.key: e.value for e in board.list("**") if not e.key.startswith("durable/")}
         events = {e.key: e.value for e in board.list("durable/events/**")}
-        messages = {
-            e.key.rpartition("-")[0]: (e.value["topic"], e.value["payload"]) for e in board.list("durable/outbox/**")
-        }
+        outbox = [(e.key.split("/"), e.value) for e in board.list("durable/outbox/**")]
+        messages = sorted(  # a key ends with what differs each time
+            ((run, place.partition("-")[0], value["topic"], value["payload"]) for (*_, run, place), value in outbox),
+            key=lambda each: each[:3],
+        )
         return Outcome(info.status, info.value, info.error, info.parked, threads, plain, events, messages)
 
 
