@@ -108,13 +108,12 @@ def _kill(plan: Plan, number: int, expected: Outcome, counts: Mapping[Place, int
 def _overtake(plan: Plan, number: int, expected: Outcome, counts: Mapping[Place, int]) -> None:
     with new_story(plan) as story:
 
-        def overtake(life: Life) -> None:
-            life.is_overtaken()
+        def overtake(_life: Life) -> None:
             story.abandon()
             story.live(Life(story.effects))
 
         story.begin()
-        life = Life(story.effects, at=number, then=overtake)
+        life = Life(story.effects, at=number, then=overtake, before=True)
         story.live(life)
         _compare(story, life, expected, counts)
 

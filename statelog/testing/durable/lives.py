@@ -57,17 +57,29 @@ class Effects:
 
 
 class Life:
-    """One life of a process: a probe of what runs do in it (see statelog.durable.probes)."""
+    """One life of a process: a probe of what runs do in it (see statelog.durable.probes).
 
-    def __init__(self, effects: Effects, *, at: int = 0, then: Callable[[Life], None] | None = None) -> None:
+    Args:
+        effects: where calls are counted.
+        at: number of the boundary where something happens, from 1; 0: nowhere.
+        then: what happens.
+        before: it happens before a commit: at the next one, where the boundary is behind one. (What runs beside each
+            other passes boundaries in another order each time.)
+
+    """
+
+    def __init__(
+        self, effects: Effects, *, at: int = 0, then: Callable[[Life], None] | None = None, before: bool = False
+    ) -> None:
         self.effects = effects
         self.passed: list[str] = []
         """The boundaries, in words."""
         self.in_flight: set[Place] = set()
         """Steps that were called, and of which nobody knew, when something happened to this life."""
-        self._at, self._then = at, then
+        self._at, self._then, self._before = at, then, before
         self._is_dead = False
-        self._overtaken_in: int | None = None
+        self._struck_in: int | None = None
+        """The thread in which it came to where something happens."""
 
     def __call__(self, moment: str, run: str, what: Any) -> None:
         """Take note of a place that a run passes. Raises Killed."""
@@ -76,17 +88,18 @@ class Life:
                 raise Killed
             if moment == "call":
                 self.effects.note_call(run, *what)
-                if self._overtaken_in not in (None, threading.get_ident()):
-                    self.in_flight.add((run, what[0]))  # was about to be called in another thread
+                if self._struck_in not in (None, threading.get_ident()):
+                    self.in_flight.add((run, what[0]))  # another thread was about to call it
                 return
             if moment == "before":
                 _settle_chance(run, what)
             else:
                 self.effects.note_commit(run, what)
             self.passed.append(f"{moment} {_words(what)} of run {run!r}")
-            is_it = len(self.passed) == self._at
+            is_it = self._is_struck(moment)
             if is_it:
                 self.in_flight = set(self.effects.open)
+                self._struck_in = threading.get_ident()
         if is_it and self._then is not None:
             self._then(self)
 
@@ -95,14 +108,9 @@ class Life:
         self._is_dead = True
         raise Killed
 
-    def is_overtaken(self) -> None:
-        """Note that another life has the run now, and this one does not know yet."""
-        self._overtaken_in = threading.get_ident()
-
-    @property
-    def where(self) -> str:
-        """The boundary at which something happened, in words."""
-        return self.passed[self._at - 1] if 0 < self._at <= len(self.passed) else "nowhere"
+    def _is_struck(self, moment: str) -> bool:
+        is_there = 0 < self._at <= len(self.passed) and self._struck_in is None
+        return is_there and (moment == "before" or not self._before)
 
 
 def _settle_chance(run: str, what: Any) -> None:
