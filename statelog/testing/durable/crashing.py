@@ -54,7 +54,7 @@ def crash_everywhere(
     `run.random()` return is the same each time.
 
     Args:
-        workflow: what is run.
+        workflow: what is run; an async one on an event loop of its own.
         *args: for the workflow.
         answers: of gates, by name: True, False, or the arguments of `durable.answer`. A gate that has no answer times
             out.

@@ -15,6 +15,7 @@ from statelog.durable.runs import board_of
 from statelog.durable.starting import drive_here
 from statelog.errors import ConflictError, LeaseLostError
 from statelog.testing.durable.lives import Effects, Killed, Life, Place
+from statelog.testing.durable.looping import drive_on_loop
 from statelog.testing.durable.skipping import SkippingClock, skipping_clock
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Story:
             for info in durable.runs(self.store):
                 workflow = self.plan.workflows.get(info.workflow)
                 if workflow is not None and not info.has_ended:
-                    drive_here(self.store, workflow, info.id, wait_s=0.0, is_patient=False)
+                    self._drive(workflow, info.id)
             info = durable.get(self.store, RUN)
             if info.has_ended or info.status == "parked":
                 return
@@ -103,6 +104,12 @@ class Story:
                 found = []
             seen = found
         raise AssertionError(f"run {RUN!r} has not ended: it is {durable.get(self.store, RUN)}")
+
+    def _drive(self, workflow: Workflow, run: str) -> None:
+        if workflow.is_async:
+            drive_on_loop(self.store, workflow, run)
+        else:
+            drive_here(self.store, workflow, run, wait_s=0.0, is_patient=False)
 
     def _answer(self) -> bool:
         has_answered = False
