@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -43,6 +44,16 @@ _clock: Clock = WallClock()
 def clock() -> Clock:
     """Return the clock of this process."""
     return _clock
+
+
+def moment_of(time_us: int) -> datetime:
+    """Return a time of a record, or of the board, as users get it."""
+    return datetime.fromtimestamp(time_us / 1e6, UTC)
+
+
+def now() -> datetime:
+    """Return the time by the clock of this process."""
+    return moment_of(_clock.now_us())
 
 
 def set_clock(other: Clock | None) -> Clock:

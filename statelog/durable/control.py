@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from statelog.durable import naming
-from statelog.durable.clock import clock
+from statelog.durable.clock import clock, moment_of
 from statelog.durable.ending import unpark
 from statelog.durable.runs import ENDED, board_of, check_open, find, get, poke, retried, stage_poke
 from statelog.durable.values import encode, storable
@@ -16,6 +16,8 @@ from statelog.durable.workflows import check_number
 from statelog.errors import ConflictError, GateNotFoundError, RunNotFoundError, UsageError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from statelog.durable.runs import RunInfo
     from statelog.store.store import Store
 
@@ -60,10 +62,9 @@ def gates(store: Store, *, pending: bool | None = None, run: str | None = None) 
 
 def _gate_of(value: dict[str, Any]) -> Gate:
     answer = value["answer"] or {}
-    due = datetime.fromtimestamp(value["due"] / 1e6, UTC) if value["due"] else None
-    opened = datetime.fromtimestamp(value["opened"] / 1e6, UTC)
+    due = moment_of(value["due"]) if value["due"] else None
     fields = (value["id"], value["name"], value["run"], value["thread"], value["payload"], value["status"])
-    return Gate(*fields, opened, due, answer.get("approved"), answer.get("by"))
+    return Gate(*fields, moment_of(value["opened"]), due, answer.get("approved"), answer.get("by"))
 
 
 def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, by: str | None = None) -> Gate:
@@ -125,8 +126,6 @@ def send(store: Store, run: str, message: Any, *, topic: str = "default", idempo
         ValueTypeError, LimitError: the message cannot be stored.
 
     """
-    from uuid import uuid4
-
     encode(message, "message")
     naming.run_key(run)
     name = uuid4().hex if idempotency_key is None else naming.message_digest(idempotency_key)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.durable import naming
+from statelog.durable.clock import moment_of
 from statelog.durable.driving import rehearse
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.naming import HEADER, STEPS
@@ -20,6 +20,7 @@ from statelog.reducers import DROP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from statelog.durable.workflows import Workflow
     from statelog.errors import NondeterminismError
@@ -113,15 +114,11 @@ def _step_info(place: str, items: Sequence[Item]) -> StepInfo:
         last.get("r"),
         None if failure is None else error_text(failure),
         last.get("i", tried + 1),
-        _time(first["t"]),
-        _time(last["t"]) if is_done else None,
+        moment_of(first["t"]),
+        moment_of(last["t"]) if is_done else None,
         place.startswith("undo."),
         next((item["c"] for item in items if "c" in item), None),
     )
-
-
-def _time(time_us: int) -> datetime:
-    return datetime.fromtimestamp(time_us / 1e6, UTC)
 
 
 def _recorded(store: Store, value: Mapping[str, Any]) -> _Recorded:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from statelog.durable.clock import clock
+from statelog.durable.clock import clock, moment_of
 from statelog.durable.naming import (
     check_part,
     delivery_key,
@@ -19,6 +18,8 @@ from statelog.durable.values import storable
 from statelog.errors import MessageNotFoundError, UsageError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from statelog.durable.execution import Execution
     from statelog.store.entries import Entry
     from statelog.store.store import Store
@@ -122,10 +123,10 @@ def message_of(entry: Entry) -> Message:
     dues = [each["due"] for each in value.get("refusals", {}).values() if each["due"]]
     return Message(
         **{name: value[name] for name in _SHOWN},
-        time=datetime.fromtimestamp(value["time"] / 1e6, UTC),
+        time=moment_of(value["time"]),
         place=entry.key.rpartition("/")[2],
         error=value.get("error"),
-        due=datetime.fromtimestamp(min(dues) / 1e6, UTC) if dues and not is_parked else None,
+        due=moment_of(min(dues)) if dues and not is_parked else None,
         is_parked=is_parked,
     )
 

@@ -10,11 +10,10 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from statelog.durable.clock import clock
+from statelog.durable.clock import clock, now
 from statelog.durable.holding import hold, is_held, let_go
 from statelog.durable.naming import run_key
 from statelog.durable.owners import me
@@ -24,6 +23,7 @@ from statelog.errors import AlreadyExistsError, ConflictError, LeaseLostError, S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from statelog.store.claims import Claim
     from statelog.store.entries import Entry
@@ -322,7 +322,7 @@ class QueueInfo:
 
 def queues(store: Store) -> list[QueueInfo]:
     """Return the queues in which runs stand, by name."""
-    now, board = datetime.fromtimestamp(clock().now_us() / 1e6, UTC), board_of(store)
+    board, at = board_of(store), now()
     by_segment: dict[str, list[Entry]] = {}
     for entry in board.list("durable/tasks/**"):
         by_segment.setdefault(entry.key.split("/")[2], []).append(entry)
@@ -331,14 +331,14 @@ def queues(store: Store) -> list[QueueInfo]:
         held = [board.get(run_key(entry.value["run"])) for entry in entries[:1]]
         name = next((run.value["queue"] for run in held if run is not None), None)
         if name is not None:
-            _count(entries, now, counts.setdefault(name, [0, 0, 0, 0]))
+            _count(entries, at, counts.setdefault(name, [0, 0, 0, 0]))
     return [QueueInfo(name, *counts[name]) for name in sorted(counts)]
 
 
-def _count(entries: Iterable[Entry], now: datetime, count: list[int]) -> None:
+def _count(entries: Iterable[Entry], at: datetime, count: list[int]) -> None:
     for entry in entries:
-        is_ready = entry.ready is None or entry.ready <= now
-        if entry.claim is not None and entry.claim.expires > now:
+        is_ready = entry.ready is None or entry.ready <= at
+        if entry.claim is not None and entry.claim.expires > at:
             count[2] += 1
         elif is_ready:
             count[0] += 1

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 import uuid
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from statelog.durable import effects, naming
 from statelog.durable.branches import Branch, first_done, gathered, in_turn
-from statelog.durable.clock import clock
+from statelog.durable.clock import now
 from statelog.durable.execution import ContinuedAsNew, Execution, Scope, Suspended, current_scope
 from statelog.durable.steps import make_call, take_step
 from statelog.durable.waits import take_child, take_gate, take_mail, take_sleep
@@ -173,7 +172,7 @@ class Run:
 
     def now(self) -> Any:
         """Return the time (a datetime in UTC), on replay the same."""
-        return self._do(lambda place: effects.take_value(self._execution, place, "now", _now))
+        return self._do(lambda place: effects.take_value(self._execution, place, "now", now))
 
     def uuid(self) -> Any:
         """Return a random UUID, on replay the same."""
@@ -260,10 +259,6 @@ class Run:
     def set_event(self, name: str, value: Any) -> Any:
         """Let others see how far the run is: see `durable.get_event`."""
         return self._do(lambda place: effects.take_event(self._execution, place, name, value))
-
-
-def _now() -> datetime:
-    return datetime.fromtimestamp(clock().now_us() / 1e6, UTC)
 
 
 _OPTIONS = frozenset(

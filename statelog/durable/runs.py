@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog.durable import naming
-from statelog.durable.clock import clock
+from statelog.durable.clock import clock, moment_of
 from statelog.durable.naming import HEADER
 from statelog.durable.values import digest_of
 from statelog.errors import ConflictError, RunEndedError, RunNotFoundError, UsageError
@@ -255,9 +255,9 @@ def info_of(store: Store, entry: Entry) -> RunInfo:
         value=value.get("value"),
         error=error,
         waiting_for=waiting_for,
-        created=_time(value["created"]),
-        ended=_time(value["ended"]) if value.get("ended") else None,
-        due=_time(due_us) if due_us else None,
+        created=moment_of(value["created"]),
+        ended=moment_of(value["ended"]) if value.get("ended") else None,
+        due=moment_of(due_us) if due_us else None,
         queue=value["queue"],
         priority=value["priority"],
         attempts=attempts,
@@ -272,10 +272,6 @@ def _in_line(store: Store, value: Mapping[str, Any]) -> tuple[str, tuple[str, ..
     line = board_of(store).get(naming.line_key(value["thread"], value["branch"]))
     ahead = line.value[0] if line is not None and line.value else None
     return "queued", () if ahead in (None, value["id"]) else (f"run {ahead}",)
-
-
-def _time(time_us: int) -> datetime:
-    return datetime.fromtimestamp(time_us / 1e6, UTC)
 
 
 def get(store: Store, run: str) -> RunInfo:

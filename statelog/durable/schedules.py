@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from statelog.durable.clock import clock
+from statelog.durable.clock import clock, moment_of, now
 from statelog.durable.cron import CatchUp, check_cron, due_times, next_time
 from statelog.durable.naming import check_queue, run_key, schedule_key
 from statelog.durable.runs import DEFAULT_QUEUE, FAR_S, Start, board_of, delay_of, retried, stage_create
@@ -17,6 +17,7 @@ from statelog.errors import LeaseLostError, StatelogError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from statelog.durable.workflows import Workflow
     from statelog.store.claims import Claim
@@ -140,17 +141,13 @@ def _schedule_of(value: Mapping[str, Any]) -> Schedule:
         queue=value["queue"],
         args=tuple(value["args"]),
         kwargs=dict(value["kwargs"]),
-        due=next_time(value["cron"], value["timezone"], _time(value["last"])),
+        due=next_time(value["cron"], value["timezone"], moment_of(value["last"])),
     )
-
-
-def _time(time_us: int) -> datetime:
-    return datetime.fromtimestamp(time_us / 1e6, UTC)
 
 
 def _delay_s(value: Mapping[str, Any]) -> float | None:
     """Return how long nobody needs to look at a schedule."""
-    due = next_time(value["cron"], value["timezone"], _time(value["last"]))
+    due = next_time(value["cron"], value["timezone"], moment_of(value["last"]))
     return FAR_S if due is None else delay_of(round(due.timestamp() * 1e6))
 
 
@@ -164,8 +161,8 @@ def begin_due(store: Store, claim: Claim) -> None:
         entry = board_of(store).get(claim.key)
         if entry is None:
             return
-        value, now = entry.value, _time(clock().now_us())
-        how = (value["cron"], value["timezone"], _time(value["last"]), now, value["catch_up"])
+        value, until = entry.value, now()
+        how = (value["cron"], value["timezone"], moment_of(value["last"]), until, value["catch_up"])
         times = due_times(*how, _AT_ONCE, grace_s=GRACE_S)
         for each in times:
             run = f"{value['name']}:{each:%Y-%m-%dT%H:%MZ}"
@@ -173,7 +170,7 @@ def begin_due(store: Store, claim: Claim) -> None:
                 args = value["args"], value["kwargs"]
                 start = Start(value["workflow"], value["item"], *args, run, run, queue=value["queue"])
                 stage_create(tx, store, start)
-        last = times[-1] if len(times) == _AT_ONCE else now
+        last = times[-1] if len(times) == _AT_ONCE else until
         value = {**value, "last": round(last.timestamp() * 1e6)}
         board = board_of(tx)
         board.delete(claim.key, expected_version=entry.version, fence=claim)
@@ -197,23 +194,19 @@ def next_due(store: Store) -> datetime | None:
     A host that starts workers on demand starts one then. What a process works on counts from when its lease ends: if
     that one dies it is to be gone on with.
     """
-    now, board = _now(), board_of(store)
+    board, at = board_of(store), now()
     found = [
         due
         for pattern in ("durable/tasks/**", "durable/schedules/*", "durable/deliver/*")
         for entry in board.list(pattern)
-        if (due := _due(entry, now)) is not None
+        if (due := _due(entry, at)) is not None
     ]
     return min(found, default=None)
 
 
-def _now() -> datetime:
-    return _time(clock().now_us())
-
-
-def _due(entry: Entry, now: datetime) -> datetime | None:
-    due = max(entry.ready or now, now)
+def _due(entry: Entry, at: datetime) -> datetime | None:
+    due = max(entry.ready or at, at)
     if entry.claim is not None:
         due = max(due, entry.claim.expires)
-    is_never = due - now > timedelta(seconds=FAR_S / 2)
+    is_never = due - at > timedelta(seconds=FAR_S / 2)
     return None if is_never else due
