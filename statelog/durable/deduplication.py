@@ -10,7 +10,7 @@ from statelog.durable.runs import (
     board_of,
     check_same,
     delay_of,
-    header_of,
+    is_at_work,
     reopens,
     retried,
     stage_create,
@@ -91,7 +91,7 @@ def _has_begun(store: Store, value: Mapping[str, Any], task: Entry | None) -> bo
     has_stopped = bool(task.value["waiting_for"]) or task.value["error"] is not None
     if task.claim is not None or task.attempts > 0 or has_stopped:
         return True
-    return bool(header_of(store, value["thread"], value["branch"]).get("run") == value["id"])
+    return is_at_work(store, value)
 
 
 def stage_forgotten(board: Board, store: Store, value: Mapping[str, Any]) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from statelog.durable.execution import SIGNALS, in_step
-from statelog.durable.naming import check_channels, check_part, event_key
+from statelog.durable.naming import check_channels, check_part, event_key, new_checkpoint
 from statelog.durable.outbox import check_topic, stage_message
 from statelog.durable.record import PATCH
 from statelog.durable.runs import board_of
-from statelog.durable.steps import execution_checkpoint
 from statelog.durable.values import arguments_item, decode, digest_of, encode, storable, typed
 from statelog.durable.workflows import name_of
 from statelog.errors import ConflictError
@@ -53,7 +52,7 @@ async def take_emit(execution: Execution, place: str, topic: str, payload: Any) 
     if execution.begin(place, "emit", topic, digest) is not None:
         return
     await execution.check_signals()
-    checkpoint = execution_checkpoint()
+    checkpoint = new_checkpoint()
 
     def also(tx: Any) -> None:
         stage_message(tx, execution, place, topic, payload, checkpoint=checkpoint)

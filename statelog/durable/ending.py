@@ -21,7 +21,6 @@ from statelog.durable.runs import (
     task_key_of,
     task_value,
 )
-from statelog.durable.steps import execution_checkpoint
 from statelog.errors import ConflictError, LeaseLostError, RunNotFoundError, StatelogError
 from statelog.reducers import DROP
 
@@ -43,7 +42,7 @@ STOPPED_DELAY_S_MAX: Final = 60.0
 def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
     """Record the end of a run, and have the next one of its thread begin. Raises Stopped."""
     store, claim = execution.store, execution.claim
-    checkpoint = execution_checkpoint() if execution.has_header else None
+    checkpoint = naming.new_checkpoint() if execution.has_header else None
 
     def work(tx: Any) -> None:
         entry = find(store, execution.id)

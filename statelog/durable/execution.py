@@ -10,7 +10,7 @@ from statelog.durable.clock import clock
 from statelog.durable.naming import HEADER, STEPS, run_key
 from statelog.durable.probes import tell
 from statelog.durable.record import BEGUN, DONE, UNDO, Item, Record
-from statelog.durable.runs import board_of
+from statelog.durable.runs import board_of, thread_of
 from statelog.durable.values import error_of, exception_of, typed
 from statelog.durable.workflows import Cancelled
 from statelog.errors import (
@@ -94,14 +94,12 @@ class Execution:
         self.store, self.workflow, self.claim, self.host = store, workflow, claim, host
         self.value = value
         self.id: str = value["id"]
-        branch = value["branch"]
-        self.thread: Any = store.thread(
-            value["thread"], **({"branch": branch} if branch != "main" else {}), schema=workflow.schema
-        )
+        self.thread: Any = thread_of(store, value, workflow.schema)
         state = self.thread.state
         header = state.get(HEADER)
-        self._has_header = header is not None and header["run"] == self.id
-        held = state.get(STEPS) if self._has_header else None
+        self.has_header = header is not None and header["run"] == self.id
+        """Whether the thread says that this run is at work in it."""
+        held = state.get(STEPS) if self.has_header else None
         self.record = Record(self.id, () if held is None else held.to_python())
         self._lock = threading.RLock()
         self.stop: BaseException | None = None
@@ -181,11 +179,6 @@ class Execution:
         return "timeout" if 0 < self._deadline_us <= clock().now_us() else None
 
     @property
-    def has_header(self) -> bool:
-        """Whether the thread says that this run is at work in it."""
-        return self._has_header
-
-    @property
     def is_cancelled(self) -> bool:
         """Whether the run was cancelled, or its time is up."""
         return self.cancelled is not None or self.stop is not None or self._reason_to_cancel() is not None
@@ -240,8 +233,8 @@ class Execution:
             deferred = len(self._deferred)
             items = (*self._deferred, *items)
             tell("before", self.id, items)
-            update: dict[str, Any] = {STEPS: list(items) if self._has_header else Overwrite(list(items))}
-            if not self._has_header:
+            update: dict[str, Any] = {STEPS: list(items) if self.has_header else Overwrite(list(items))}
+            if not self.has_header:
                 update[HEADER] = {"run": self.id, "workflow": self.workflow.name}
             how: dict[str, Any] = {"fence": self.claim, "metadata": metadata, "id": checkpoint}
             try:
@@ -263,7 +256,7 @@ class Execution:
                 raise  # of what is written besides
             except StatelogError as error:
                 raise self.stopped(error) from error
-            self._has_header = True
+            self.has_header = True
             del self._deferred[:deferred]
             for item in items[deferred:]:
                 self.record.add(item)
@@ -277,9 +270,7 @@ class Execution:
 
     def thread_in(self, tx: Transaction) -> Any:
         """Return the run's thread in a transaction."""
-        branch = self.value["branch"]
-        where = {"branch": branch} if branch != "main" else {}
-        return tx.thread(self.value["thread"], **where, schema=self.workflow.schema)
+        return thread_of(tx, self.value, self.workflow.schema)
 
     def record_failure(self, error: BaseException, place: str, op: str, name: str, digest: bytes | None) -> Any:
         """Record that a call has failed, and return the exception as the workflow gets it."""

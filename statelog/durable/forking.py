@@ -11,7 +11,7 @@ from statelog.durable.driving import rehearse
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.naming import HEADER, STEPS
 from statelog.durable.record import BEGUN, DONE, PATCH, TRIED, Item
-from statelog.durable.runs import ENDED, Start, board_of, find, get, runs, stage_task
+from statelog.durable.runs import ENDED, Start, board_of, find, get, runs, stage_task, thread_of
 from statelog.durable.starting import Handle
 from statelog.durable.values import encode, error_text, storable
 from statelog.durable.workflows import by_name
@@ -123,8 +123,7 @@ def _step_info(place: str, items: Sequence[Item]) -> StepInfo:
 
 def _recorded(store: Store, value: Mapping[str, Any]) -> _Recorded:
     """Return where that is which a run has recorded."""
-    branch, run = value["branch"], value["id"]
-    thread = store.thread(value["thread"], **({"branch": branch} if branch != "main" else {}))
+    thread, run = thread_of(store, value), value["id"]
     if value["status"] not in ENDED or not value.get("checkpoint"):
         return _Recorded(thread, thread.version, run)
     try:
@@ -186,8 +185,7 @@ def fork(
         timeout_s=source["timeout_s"],
     )
     with store.transaction() as tx:
-        branch = source["branch"]
-        held = tx.thread(source["thread"], **({"branch": branch} if branch != "main" else {}))
+        held = thread_of(tx, source)
         update: dict[str, Any] | None = None
         if count:
             update = {HEADER: {"run": id, "workflow": source["workflow"]}, STEPS: items}

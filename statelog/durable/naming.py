@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from statelog.errors import LimitError, UsageError
 from statelog.log.names import check_name
@@ -153,6 +154,11 @@ def delivery_key(run: str) -> str:
 def message_digest(text: str) -> str:
     """Return a text of any length as a short segment of a key."""
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def new_checkpoint() -> str:
+    """Return an id for a checkpoint that something names, before it is made."""
+    return uuid4().hex
 
 
 def child_id(parent: str, place: str) -> str:

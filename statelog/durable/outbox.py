@@ -76,7 +76,7 @@ def stage_message(
     topic: str,
     payload: Any,
     *,
-    checkpoint: str | None,
+    checkpoint: str,
     gate: str | None = None,
 ) -> None:
     """Stage a message in the transaction of what it tells. Raises UsageError, ValueTypeError, LimitError."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from statelog.errors import NondeterminismError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 Item = dict[str, Any]
 
@@ -45,8 +45,6 @@ class Record:
         self._seen: set[str] = set()
         for item in items:
             self.add(item)
-        self.replayed = self.count
-        """So many items were there at the beginning."""
 
     def add(self, item: Item) -> None:
         """Take a recorded item in."""
@@ -122,10 +120,6 @@ class Record:
             if not is_asked:
                 message = f"run {self.run!r} goes by the patch {name!r}, which the code does not ask for any more"
                 raise NondeterminismError(message, run=self.run, place=name, recorded=f"patch {name}", called=None)
-
-    def places(self) -> Iterator[str]:
-        """Yield the places, in the order they were noted."""
-        return iter(self.order)
 
 
 def _shown(op: str, name: str) -> str:

@@ -203,17 +203,18 @@ def check_same(start: Start, held: Mapping[str, Any]) -> None:
 
 def reopens(store: Store, held: Entry) -> bool:
     """Whether a run that has ended is to go on: its thread was rolled back to where the run was at work."""
-    value = held.value
-    if value["status"] not in ENDED:
-        return False
-    return bool(header_of(store, value["thread"], value["branch"]).get("run") == value["id"])
+    return held.value["status"] in ENDED and is_at_work(store, held.value)
 
 
-def header_of(store: Any, thread: str, branch: str) -> dict[str, Any]:
-    """Return what a thread says of the run at work in it."""
-    held = store.thread(thread, branch=branch) if branch != "main" else store.thread(thread)
-    found = held.state.get(HEADER)
-    return {} if found is None else dict(found)
+def thread_of(held: Any, value: Mapping[str, Any], schema: object = None) -> Any:
+    """Return the thread of a run, of a store or of a transaction."""
+    return held.thread(value["thread"], branch=value["branch"], schema=schema)
+
+
+def is_at_work(store: Store, value: Mapping[str, Any]) -> bool:
+    """Whether a run's thread says that this run is at work in it."""
+    header = thread_of(store, value).state.get(HEADER)
+    return header is not None and bool(header["run"] == value["id"])
 
 
 # --- what there is -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.durable.clock import clock
 from statelog.durable.execution import SIGNALS, Suspended, Undo, Wait, in_step
-from statelog.durable.naming import check_channels
+from statelog.durable.naming import check_channels, new_checkpoint
 from statelog.durable.outbox import stage_message
 from statelog.durable.probes import stub_of, tell
 from statelog.durable.record import TRIED
@@ -273,7 +273,7 @@ def _commit_more(execution: Execution, call: StepCall, item: Item, given: Any) -
         execution.commit(item, writes=writes)
         return
     message = None if call.emit is None else call.emit(given)
-    checkpoint = None if message is None else execution_checkpoint()
+    checkpoint = None if message is None else new_checkpoint()
 
     def also(tx: Any) -> None:
         if call.transact is not None:
@@ -282,10 +282,3 @@ def _commit_more(execution: Execution, call: StepCall, item: Item, given: Any) -
             stage_message(tx, execution, item["p"], *message, checkpoint=checkpoint)
 
     execution.commit(item, writes=writes, also=also, checkpoint=checkpoint)
-
-
-def execution_checkpoint() -> str:
-    """Return an id for a checkpoint that a message names."""
-    from uuid import uuid4
-
-    return uuid4().hex

@@ -10,7 +10,7 @@ from statelog.durable.clock import clock
 from statelog.durable.execution import Suspended, Wait
 from statelog.durable.outbox import stage_message
 from statelog.durable.runs import ENDED, FAR_S, Start, board_of, check_same, find, stage_create
-from statelog.durable.steps import execution_checkpoint, pause
+from statelog.durable.steps import pause
 from statelog.durable.values import arguments_item, digest_of, encode, storable, typed
 from statelog.durable.workflows import check_number
 from statelog.errors import (
@@ -105,7 +105,7 @@ async def take_gate(execution: Execution, place: str, name: str, payload: Any, t
 
 
 def _open_gate(execution: Execution, begun: Mapping[str, Any], payload: Any) -> None:
-    gate, checkpoint = begun["g"], execution_checkpoint()
+    gate, checkpoint = begun["g"], naming.new_checkpoint()
     value = {
         "id": gate,
         "run": execution.id,
