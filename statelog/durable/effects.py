@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from statelog.durable.execution import SIGNALS, in_step
-from statelog.durable.naming import check_channels, check_part, event_key, new_checkpoint
-from statelog.durable.outbox import check_topic, stage_message
+from statelog.durable.naming import check_channels, check_part, event_key
+from statelog.durable.outbox import Emitted, check_topic
 from statelog.durable.record import PATCH
 from statelog.durable.runs import board_of
 from statelog.durable.values import arguments_item, decode, digest_of, encode, storable, typed
@@ -52,13 +52,8 @@ async def take_emit(execution: Execution, place: str, topic: str, payload: Any) 
     if execution.begin(place, "emit", topic, digest) is not None:
         return
     await execution.check_signals()
-    checkpoint = new_checkpoint()
-
-    def also(tx: Any) -> None:
-        stage_message(tx, execution, place, topic, payload, checkpoint=checkpoint)
-
     done = execution.done(place, "emit", topic, digest)
-    await execution.host.io(lambda: execution.commit(done, also=also, checkpoint=checkpoint))
+    await execution.host.io(lambda: execution.commit(done, emitted=Emitted(topic, payload)))
 
 
 async def take_event(execution: Execution, place: str, name: str, value: Any) -> None:

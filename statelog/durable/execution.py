@@ -7,7 +7,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.durable.clock import clock
-from statelog.durable.naming import HEADER, STEPS, run_key
+from statelog.durable.naming import HEADER, STEPS, new_checkpoint, run_key
+from statelog.durable.outbox import stage_message
 from statelog.durable.probes import tell
 from statelog.durable.record import BEGUN, DONE, UNDO, Item, Record
 from statelog.durable.runs import board_of, thread_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from statelog.durable.hosts import Host
+    from statelog.durable.outbox import Emitted
     from statelog.durable.workflows import Workflow
     from statelog.store.claims import Claim
     from statelog.store.store import Store
@@ -218,7 +220,7 @@ class Execution:
         writes: Sequence[Mapping[str, Any]] = (),
         metadata: Mapping[str, Any] | None = None,
         also: Callable[[Transaction], None] | None = None,
-        checkpoint: str | None = None,
+        emitted: Emitted | None = None,
         is_flushed: bool = False,
     ) -> None:
         """Record items, and whatever else happens with them, in one commit.
@@ -236,15 +238,16 @@ class Execution:
             update: dict[str, Any] = {STEPS: list(items) if self.has_header else Overwrite(list(items))}
             if not self.has_header:
                 update[HEADER] = {"run": self.id, "workflow": self.workflow.name}
-            how: dict[str, Any] = {"fence": self.claim, "metadata": metadata, "id": checkpoint}
             try:
-                if also is None:
-                    made = self.thread.commit(update, *writes, durable=True if is_flushed else None, **how)
+                if also is None and emitted is None:
+                    durable = True if is_flushed else None
+                    made = self.thread.commit(update, *writes, metadata=metadata, fence=self.claim, durable=durable)
                     if made.lsn == self._looked_lsn + 1:
                         self._looked_lsn = made.lsn
                 else:
                     with self.store.transaction() as tx:
-                        also(tx)
+                        checkpoint = self._stage_besides(tx, items[-1]["p"], also, emitted)
+                        how: dict[str, Any] = {"metadata": metadata, "fence": self.claim, "id": checkpoint}
                         self.thread_in(tx).commit(update, *writes, **how)
             except (LeaseLostError, StoreFullError, ClosedError, ForkedError) as error:
                 raise self.stopped(error) from error
@@ -261,6 +264,18 @@ class Execution:
             for item in items[deferred:]:
                 self.record.add(item)
             tell("after", self.id, items)
+
+    def _stage_besides(
+        self, tx: Transaction, place: str, also: Callable[[Transaction], None] | None, emitted: Emitted | None
+    ) -> str | None:
+        """Stage what happens with a record; return the id of the checkpoint, if a message names it."""
+        if also is not None:
+            also(tx)
+        if emitted is None:
+            return None
+        checkpoint = new_checkpoint()
+        stage_message(tx, self.value, place, emitted, checkpoint)
+        return checkpoint
 
     def defer(self, item: Item) -> None:
         """Record an item with the next commit: until then a replay finds again what it says."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.durable.clock import clock, moment_of
 from statelog.durable.naming import (
@@ -18,9 +18,9 @@ from statelog.durable.values import storable
 from statelog.errors import MessageNotFoundError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
-    from statelog.durable.execution import Execution
     from statelog.store.entries import Entry
     from statelog.store.store import Store
 
@@ -69,36 +69,36 @@ def check_topic(topic: str) -> None:
         check_part("topic", part)
 
 
-def stage_message(
-    tx: Any,
-    execution: Execution,
-    place: str,
-    topic: str,
-    payload: Any,
-    *,
-    checkpoint: str,
-    gate: str | None = None,
-) -> None:
+class Emitted(NamedTuple):
+    """What a run emits with a commit."""
+
+    topic: str
+    payload: Any
+    gate: str | None = None
+    """Id of the gate of which it tells."""
+
+
+def stage_message(tx: Any, value: Mapping[str, Any], place: str, emitted: Emitted, checkpoint: str) -> None:
     """Stage a message in the transaction of what it tells. Raises UsageError, ValueTypeError, LimitError."""
-    check_topic(topic)
-    run = execution.id
+    check_topic(emitted.topic)
+    run = value["id"]
     board = board_of(tx)
     digest = message_digest(f"{run}/{place}/{checkpoint}")
-    value = {
+    message = {
         "id": f"msg_{digest}",
-        "topic": topic,
-        "payload": storable(payload),
+        "topic": emitted.topic,
+        "payload": storable(emitted.payload),
         "run": run,
-        "thread": execution.value["thread"],
-        "branch": execution.value["branch"],
+        "thread": value["thread"],
+        "branch": value["branch"],
         "checkpoint": checkpoint,
-        "gate": gate,
+        "gate": emitted.gate,
         "time": clock().now_us(),
         "delivered": [],
         "attempts": 0,
     }
     # A run that was rolled back, or continued as new, comes to the same place again: both messages are to leave.
-    board.create(f"{outbox_directory(run)}{place}-{digest[:_SUFFIX_SIZE]}", value)
+    board.create(f"{outbox_directory(run)}{place}-{digest[:_SUFFIX_SIZE]}", message)
     board.set(delivery_key(run), {"run": run})
 
 

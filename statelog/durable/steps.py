@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.durable.clock import clock
 from statelog.durable.execution import SIGNALS, Suspended, Undo, Wait, in_step
-from statelog.durable.naming import check_channels, new_checkpoint
-from statelog.durable.outbox import stage_message
+from statelog.durable.naming import check_channels
+from statelog.durable.outbox import Emitted
 from statelog.durable.probes import stub_of, tell
 from statelog.durable.record import TRIED
 from statelog.durable.streams import stage_chunk
@@ -269,16 +269,7 @@ def _note_result(execution: Execution, place: str, call: StepCall, attempt: int,
 def _commit_more(execution: Execution, call: StepCall, item: Item, given: Any) -> None:
     writes = () if call.commit is None else (call.commit(given),)
     check_channels(writes)
-    if call.transact is None and call.emit is None:
-        execution.commit(item, writes=writes)
-        return
-    message = None if call.emit is None else call.emit(given)
-    checkpoint = None if message is None else new_checkpoint()
-
-    def also(tx: Any) -> None:
-        if call.transact is not None:
-            call.transact(tx, given)
-        if message is not None:
-            stage_message(tx, execution, item["p"], *message, checkpoint=checkpoint)
-
-    execution.commit(item, writes=writes, also=also, checkpoint=checkpoint)
+    transact = call.transact
+    also = None if transact is None else lambda tx: transact(tx, given)
+    emitted = None if call.emit is None else Emitted(*call.emit(given))
+    execution.commit(item, writes=writes, also=also, emitted=emitted)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from statelog.durable import naming
 from statelog.durable.clock import clock
 from statelog.durable.execution import Suspended, Wait
-from statelog.durable.outbox import stage_message
+from statelog.durable.outbox import Emitted
 from statelog.durable.runs import ENDED, FAR_S, Start, board_of, check_same, find, stage_create
 from statelog.durable.steps import pause
 from statelog.durable.values import arguments_item, digest_of, encode, storable, typed
@@ -105,7 +105,7 @@ async def take_gate(execution: Execution, place: str, name: str, payload: Any, t
 
 
 def _open_gate(execution: Execution, begun: Mapping[str, Any], payload: Any) -> None:
-    gate, checkpoint = begun["g"], naming.new_checkpoint()
+    gate = begun["g"]
     value = {
         "id": gate,
         "run": execution.id,
@@ -120,10 +120,9 @@ def _open_gate(execution: Execution, begun: Mapping[str, Any], payload: Any) -> 
 
     def also(tx: Any) -> None:
         board_of(tx).set(naming.gate_key(gate), value)
-        told = {"name": begun["n"], "payload": payload, "due": begun["u"]}
-        stage_message(tx, execution, begun["p"], GATE_OPENED, told, checkpoint=checkpoint, gate=gate)
 
-    execution.commit(dict(begun), also=also, checkpoint=checkpoint)
+    told = {"name": begun["n"], "payload": payload, "due": begun["u"]}
+    execution.commit(dict(begun), also=also, emitted=Emitted(GATE_OPENED, told, gate))
 
 
 def _answered(execution: Execution, gate: str) -> Mapping[str, Any] | None:
