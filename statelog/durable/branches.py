@@ -76,9 +76,7 @@ async def in_turn(host: Host, works: Sequence[Callable[[], Coroutine[Any, Any, A
         for number, work in todo:
             try:
                 ended[number] = await work()
-            except Suspended as error:
-                errors[number] = error
-            except Exception as error:  # noqa: BLE001 - it is raised when all have ended
+            except (Suspended, Exception) as error:  # noqa: BLE001 - it is raised when all have ended
                 errors[number] = error
 
     if len(works) == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -67,8 +67,7 @@ class _Renewer:
                 except LeaseLostError:
                     self.drop(claim)
                 except StatelogError:  # a full disk, a closed store: its run finds out for itself
-                    with suppress(StatelogError):
-                        continue
+                    continue
 
 
 _renewer = _Renewer()

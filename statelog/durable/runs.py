@@ -11,7 +11,14 @@ from statelog.durable import naming
 from statelog.durable.clock import clock, moment_of
 from statelog.durable.naming import HEADER
 from statelog.durable.values import digest_of
-from statelog.errors import ConflictError, RunEndedError, RunNotFoundError, UsageError
+from statelog.errors import (
+    ConflictError,
+    RunCancelledError,
+    RunEndedError,
+    RunFailedError,
+    RunNotFoundError,
+    UsageError,
+)
 from statelog.store.board import own_board
 
 if TYPE_CHECKING:
@@ -351,6 +358,12 @@ def retried(store: Store, work: Any) -> Any:
             continue
         return result
     raise ConflictError("others wrote all the time")
+
+
+def error_of_end(run: str, status: str, error: object) -> RunFailedError | RunCancelledError:
+    """Return what is raised for a run that has ended without a result."""
+    kind, what = (RunCancelledError, "was cancelled") if status == "cancelled" else (RunFailedError, "has failed")
+    return kind(f"run {run!r} {what}: {error}", run=run, error=error)
 
 
 def check_open(value: Mapping[str, Any]) -> None:

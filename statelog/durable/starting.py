@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from statelog.durable.runs import (
     Start,
     board_of,
     create,
+    error_of_end,
     find,
     get,
     info_of,
@@ -29,13 +31,7 @@ from statelog.durable.runs import (
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.values import arguments_item, storable, typed
 from statelog.durable.workflows import by_name, check_number, check_workflow
-from statelog.errors import (
-    LeaseLostError,
-    NondeterminismError,
-    RunCancelledError,
-    RunFailedError,
-    UsageError,
-)
+from statelog.errors import LeaseLostError, NondeterminismError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,9 +87,7 @@ def result_of(info: RunInfo, workflow: Workflow | None) -> Any:
     """Return what a run that has ended returned. Raises RunFailedError, RunCancelledError."""
     if info.status == "completed":
         return info.value if workflow is None else typed(workflow.function, "return", info.value)
-    is_cancelled = info.status == "cancelled"
-    kind, what = (RunCancelledError, "was cancelled") if is_cancelled else (RunFailedError, "has failed")
-    raise kind(f"run {info.id!r} {what}: {info.error}", run=info.id, error=info.error)
+    raise error_of_end(info.id, info.status, info.error)
 
 
 def wait_for_end(store: Store, run: str, timeout_s: float | None) -> RunInfo:
@@ -194,8 +188,6 @@ def run(
 
 def typed_info(info: RunInfo, workflow: Workflow) -> RunInfo:
     """Return a run whose value is of the type that its workflow says."""
-    import dataclasses
-
     if info.status != "completed":
         return info
     return dataclasses.replace(info, value=typed(workflow.function, "return", info.value))

@@ -15,6 +15,7 @@ from statelog import errors
 from statelog.errors import LimitError, StatelogError, StepFailedError, ValueTypeError
 from statelog.format import cbor
 from statelog.schema import reading_of
+from statelog.schema.shapes import MisfitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -70,11 +71,7 @@ def typed(function: Callable[..., Any], name: str, value: Any) -> Any:
     try:
         shape = _shape(function, name)
         return value if shape is None or shape.load is None else shape.load(value)
-    except (StatelogError, TypeError, ValueError):  # recorded under another declaration
-        return value
-    except Exception as error:  # of this library's: what does not fit its shape
-        if type(error).__name__ != "MisfitError":
-            raise
+    except (StatelogError, MisfitError, TypeError, ValueError):  # recorded under another declaration
         return value
 
 

@@ -9,7 +9,7 @@ from statelog.durable import naming
 from statelog.durable.clock import clock
 from statelog.durable.execution import Suspended, Wait
 from statelog.durable.outbox import Emitted
-from statelog.durable.runs import ENDED, FAR_S, Start, board_of, check_same, find, stage_create
+from statelog.durable.runs import ENDED, FAR_S, Start, board_of, check_same, error_of_end, find, stage_create
 from statelog.durable.steps import pause
 from statelog.durable.values import arguments_item, digest_of, encode, storable, typed
 from statelog.durable.workflows import check_number
@@ -17,8 +17,6 @@ from statelog.errors import (
     ConflictError,
     LeaseLostError,
     NondeterminismError,
-    RunCancelledError,
-    RunFailedError,
     StatelogError,
     UsageError,
 )
@@ -144,18 +142,16 @@ def _take_answer(execution: Execution, begun: Mapping[str, Any]) -> Mapping[str,
             return None
         answer = {"approved": False, "payload": None, "by": None, "is_timeout": True}
         item = execution.done(begun["p"], "gate", begun["n"], begun.get("a"), r=answer)
+
+        def late(tx: Any, entry: Entry | None = entry) -> None:
+            if entry is not None:
+                board_of(tx).cas(entry.key, {**entry.value, "status": "late"}, expected_version=entry.version)
+
         try:
-            execution.commit(item, also=None if entry is None else _closing(entry, "late"))
+            execution.commit(item, also=late)
         except ConflictError:  # answered in the last moment
             continue
         return answer
-
-
-def _closing(entry: Entry, status: str) -> Any:
-    def also(tx: Any) -> None:
-        board_of(tx).cas(entry.key, {**entry.value, "status": status}, expected_version=entry.version)
-
-    return also
 
 
 # --- mail ------------------------------------------------------------------------------------
@@ -260,9 +256,7 @@ async def take_child(
         result = value.get("value")
         await execution.host.io(execution.commit, execution.done(place, "child", workflow.name, digest, r=result))
         return typed(workflow.function, "return", result)
-    is_cancelled = value["status"] == "cancelled"
-    kind, what = (RunCancelledError, "was cancelled") if is_cancelled else (RunFailedError, "has failed")
-    error = kind(f"run {run!r} {what}: {value.get('error')}", run=run, error=value.get("error"))
+    error = error_of_end(run, value["status"], value.get("error"))
     raise await execution.host.io(execution.record_failure, error, place, "child", workflow.name, digest)
 
 

@@ -74,11 +74,6 @@ def work(
         return _Worker(taker).go_on(stop or threading.Event(), until_idle=until_idle)
 
 
-def check_workflow_part(name: str) -> str:
-    """Return the name of a workflow as part of a key."""
-    return check_part("workflow", name)
-
-
 def limits_of(queues: Iterable[str] | Mapping[str, Queue] | None) -> dict[str, Queue] | None:
     """Return the limits of queues by their names as parts of keys, None: of all queues, none. Raises UsageError."""
     if queues is None:
@@ -124,7 +119,7 @@ class Taker:
         if type(concurrency) is not int or concurrency < 1:
             message = f"concurrency is an int above 0, not {concurrency!r}"
             raise UsageError(message, argument="concurrency", value=concurrency)
-        self._known = {check_workflow_part(name): workflow for name, workflow in by_name(workflows).items()}
+        self._known = {check_part("workflow", name): workflow for name, workflow in by_name(workflows).items()}
         limits = limits_of(queues)
         self._patterns = ["durable/schedules/*"]
         for name in self._known:

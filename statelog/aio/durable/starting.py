@@ -74,12 +74,12 @@ class Handle:
 
 async def on_pool(store: Store, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Return what a function of `statelog.durable` returns, called on the pool with the store."""
-    return await store._runner.run(function, store._store, *args, **kwargs)  # noqa: SLF001 - of this room
+    return await store._runner.run(function, store.sync, *args, **kwargs)  # noqa: SLF001 - of this room
 
 
 async def _sleeping(store: Store, function: Callable[..., Any], /, *args: Any) -> Any:
     """Return what a function of `statelog.durable` returns that sleeps for half a second at most."""
-    return await store._runner.wait(function, store._store, *args)  # noqa: SLF001 - likewise
+    return await store._runner.wait(function, store.sync, *args)  # noqa: SLF001 - likewise
 
 
 async def run(
@@ -124,16 +124,15 @@ async def drive_here(
     claim: Claim | None = None
     while True:
         entry = await on_pool(store, find, run)
-        info: RunInfo = await on_pool(store, info_of, entry)
-        if info.status in (*ENDED, "parked"):
-            return info
+        if entry.value["status"] in (*ENDED, "parked"):
+            break
         claim = claim or await claimed(store, task_key_of(entry.value), lease_s)
         if claim is not None:
             with suppress(LeaseLostError):  # another process goes on with it
                 await drive_claimed(store, workflow, run, claim, lease_s)
             claim, is_patient = None, False
             continue
-        info = await on_pool(store, info_of, entry)
+        info: RunInfo = await on_pool(store, info_of, entry)
         left_s = until_s - loop.time()
         is_elsewhere = info.status == "running"
         if info.has_ended or (left_s <= 0 and not (is_elsewhere and is_patient)):
@@ -143,6 +142,8 @@ async def drive_here(
             await _sleeping(store, starting.wait_for_change, run, entry.version, slice_s)
         else:
             claim = await claimed(store, task_key_of(entry.value), lease_s, slice_s)
+    ended_info: RunInfo = await on_pool(store, info_of, entry)
+    return ended_info
 
 
 async def claimed(store: Store, key: str, lease_s: float, wait_s: float = 0.0) -> Claim | None:
