@@ -128,7 +128,7 @@ def send(store: Store, run: str, message: Any, *, topic: str = "default", idempo
     """
     encode(message, "message")
     naming.run_key(run)
-    name = uuid4().hex if idempotency_key is None else naming.message_digest(idempotency_key)
+    name = uuid4().hex if idempotency_key is None else naming.text_digest(idempotency_key)
     key = f"{naming.mail_directory(run, topic)}{name}"
 
     def work(tx: Any) -> None:

@@ -91,9 +91,14 @@ def task_key(queue: str, partition: str | None, workflow: str, run: str) -> str:
     return f"durable/tasks/{check_segment(queue, partition)}/{workflow}/{check_run_id(run)}"
 
 
+def task_patterns(workflows: Iterable[str]) -> list[str]:
+    """Return what fits the tasks of some workflows, in whatever queue. Raises UsageError, LimitError."""
+    return [f"durable/tasks/*/{check_part('workflow', name)}/*" for name in workflows]
+
+
 def dedup_key(queue: str, key: str) -> str:
     """Return the key that says which run of a queue has a deduplication key."""
-    return f"durable/dedup/{check_queue(queue)}/{message_digest(key)}"
+    return f"durable/dedup/{check_queue(queue)}/{text_digest(key)}"
 
 
 def schedule_key(name: str) -> str:
@@ -103,8 +108,7 @@ def schedule_key(name: str) -> str:
 
 def line_key(thread: str, branch: str) -> str:
     """Return the key of the runs that wait for a thread."""
-    digest = hashlib.blake2b(f"{len(thread)} {thread} {branch}".encode(), digest_size=16).hexdigest()
-    return f"durable/threads/{digest}"
+    return f"durable/threads/{text_digest(f'{len(thread)} {thread} {branch}')}"
 
 
 def gate_key(gate: str) -> str:
@@ -132,8 +136,7 @@ def event_key(run: str, event: str) -> str:
 
 def child_key(parent: str, child: str) -> str:
     """Return the key that says that a run is the child of another."""
-    digest = hashlib.blake2b(child.encode(), digest_size=16).hexdigest()
-    return f"durable/children/{check_run_id(parent)}/{digest}"
+    return f"durable/children/{check_run_id(parent)}/{text_digest(child)}"
 
 
 def outbox_directory(run: str) -> str:
@@ -151,7 +154,7 @@ def delivery_key(run: str) -> str:
     return f"durable/deliver/{check_run_id(run)}"
 
 
-def message_digest(text: str) -> str:
+def text_digest(text: str) -> str:
     """Return a text of any length as a short segment of a key."""
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
@@ -164,4 +167,4 @@ def new_checkpoint() -> str:
 def child_id(parent: str, place: str) -> str:
     """Return the id of a child that was given none; short also where parents have long ones."""
     named = f"{parent}.{place}"
-    return named if len(quote(named).encode()) <= RUN_ID_SIZE_BYTES_MAX else f"child.{message_digest(named)}"
+    return named if len(quote(named).encode()) <= RUN_ID_SIZE_BYTES_MAX else f"child.{text_digest(named)}"

@@ -9,9 +9,9 @@ from statelog.durable.clock import clock, moment_of
 from statelog.durable.naming import (
     check_part,
     delivery_key,
-    message_digest,
     outbox_directory,
     parked_directory,
+    text_digest,
 )
 from statelog.durable.runs import board_of, retried
 from statelog.durable.values import storable
@@ -83,7 +83,7 @@ def stage_message(tx: Any, value: Mapping[str, Any], place: str, emitted: Emitte
     check_topic(emitted.topic)
     run = value["id"]
     board = board_of(tx)
-    digest = message_digest(f"{run}/{place}/{checkpoint}")
+    digest = text_digest(f"{run}/{place}/{checkpoint}")
     message = {
         "id": f"msg_{digest}",
         "topic": emitted.topic,

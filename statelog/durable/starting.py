@@ -14,7 +14,7 @@ from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
-from statelog.durable.naming import check_part, check_run_id, check_segment, run_key
+from statelog.durable.naming import check_run_id, check_segment, run_key, task_patterns
 from statelog.durable.owners import free, free_all, me
 from statelog.durable.runs import (
     DEFAULT_QUEUE,
@@ -328,7 +328,7 @@ def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[
 
     """
     known, subscribers = by_name(workflows), check_subscribers(outbox)
-    patterns = [f"durable/tasks/*/{check_part('workflow', name)}/*" for name in known]
+    patterns = task_patterns(known)
     found: dict[str, None] = {}
     host = ThreadHost()
     free_all(store)

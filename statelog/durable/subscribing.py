@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.durable.clock import clock
-from statelog.durable.naming import message_digest
+from statelog.durable.naming import text_digest
 from statelog.durable.webhook import Webhook, patterns_of
 from statelog.durable.workflows import name_of
 from statelog.errors import UsageError, WebhookError
@@ -28,7 +28,7 @@ class Subscription:
         self._function = function
         self._patterns = patterns_of(topics)
         self.topics = tuple(topics)
-        self.digest = message_digest(f"{getattr(function, '__module__', '')}.{name_of(function)}")
+        self.digest = text_digest(f"{getattr(function, '__module__', '')}.{name_of(function)}")
         """By which the store knows what it has got."""
 
     def __repr__(self) -> str:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from statelog.board.names import compile_pattern
+from statelog.durable.naming import text_digest
 from statelog.errors import LimitError, UsageError, WebhookError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Webhook:
         self._login = (unquote(parts.username or ""), unquote(parts.password or "")) if "@" in parts.netloc else None
         self._keys = _keys_of(secret)
         self._patterns = patterns_of(topics)
-        self.digest = hashlib.blake2b(f"{self._login} {self._target}".encode(), digest_size=16).hexdigest()
+        self.digest = text_digest(f"{self._login} {self._target}")
         """By which the store knows where messages have been sent: it keeps no URL."""
         self._certificates: ssl.SSLContext | None = None
         self.url = parts._replace(netloc=host, query="", fragment="").geturl()

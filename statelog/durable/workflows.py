@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from statelog.durable.naming import check_part
@@ -195,7 +195,11 @@ class Workflow:
     raises: tuple[type[BaseException], ...] = ()
     is_async: bool = False
     schema: object = None
-    __wrapped__: Callable[..., Any] | None = field(default=None, repr=False)
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The function itself, for `inspect.signature` and others."""
+        return self.function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself."""
@@ -242,7 +246,7 @@ def workflow(
             raise UsageError(f"a workflow is a function, not {made!r}", argument="workflow", value=made)
         called = name or made.__qualname__.replace("<locals>.", "")
         check_part("workflow", called)
-        return Workflow(made, called, kinds, inspect.iscoroutinefunction(made), schema, made)
+        return Workflow(made, called, kinds, inspect.iscoroutinefunction(made), schema)
 
     return declare if function is None else declare(function)
 

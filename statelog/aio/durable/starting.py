@@ -13,7 +13,7 @@ from statelog.durable import control, starting
 from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
-from statelog.durable.naming import check_part
+from statelog.durable.naming import task_patterns
 from statelog.durable.owners import free_all, me
 from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, get, info_of, task_key_of
 from statelog.durable.subscribing import check_subscribers
@@ -204,7 +204,7 @@ async def start(
 async def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[Any] = ()) -> list[RunInfo]:
     """Drive every run that can go on now, one after the other. See `statelog.durable.resume_all`."""
     known, subscribers = by_name(workflows), check_subscribers(outbox)
-    patterns = [f"durable/tasks/*/{check_part('workflow', name)}/*" for name in known]
+    patterns = task_patterns(known)
     board = Board(store._runner, board_of(store.sync, me()))  # noqa: SLF001 - of this room
     found: dict[str, None] = {}
     await on_pool(store, free_all)
