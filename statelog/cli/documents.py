@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from statelog import Change, Checkpoint, Entry, Event
-    from statelog.durable import Gate, RunInfo, StepInfo
+    from statelog.durable import Delivery, Gate, Message, RunInfo, StepInfo
     from statelog.log.reader import LogRecord
     from statelog.store.claims import LeaseInfo
     from statelog.store.statistics import StoreStatistics
@@ -194,9 +194,34 @@ def gate_document(gate: Gate) -> dict[str, Any]:
     }
 
 
-def message_document(entry: Entry, status: str) -> dict[str, Any]:
-    """Return a message that a run has emitted, with all that its entry has of it."""
-    return {"key": entry.key, "status": status, "message": to_json(entry.value)}
+def message_document(message: Message) -> dict[str, Any]:
+    """Return a message that a run has emitted."""
+    return {
+        "id": message.id,
+        "topic": message.topic,
+        "payload": to_json(message.payload),
+        "run": message.run,
+        "place": message.place,
+        "thread": message.thread,
+        "branch": message.branch,
+        "checkpoint": message.checkpoint,
+        "gate": message.gate,
+        "time": message.time.isoformat(),
+        "status": status_of(message),
+        "attempts": message.attempts,
+        "error": message.error,
+        "due": _iso(message.due),
+    }
+
+
+def status_of(message: Message) -> str:
+    """Return whether a message waits or was refused for good."""
+    return "parked" if message.is_parked else "waits"
+
+
+def delivery_document(delivery: Delivery) -> dict[str, Any]:
+    """Return what a delivery came to."""
+    return {**asdict(delivery), "due": _iso(delivery.due)}
 
 
 def _iso(time: datetime | None) -> str | None:

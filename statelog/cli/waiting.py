@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from statelog.cli.completion import complete_gate
-from statelog.cli.documents import gate_document, message_document
+from statelog.cli.documents import delivery_document, gate_document, message_document, status_of
 from statelog.cli.opening import open_for_reading, open_for_writing
 from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
@@ -21,14 +20,11 @@ from statelog.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from statelog import Entry, Store
-    from statelog.durable import Gate
+    from statelog.durable import Gate, Message
 
 _VALUE_CHARACTERS = 80
 _WIDE = 110
 """Columns of text that have room for two times."""
-_OUTBOX = "durable/outbox/**"
-_PARKED = "durable/outbox-parked/**"
 
 
 @click.group(short_help="Show and answer what waits for a person.")
@@ -154,39 +150,29 @@ def outbox() -> None:
 @AS_JSON
 def ls_messages(*, store: Path, limit: int, absolute: bool | None, as_json: bool) -> None:
     """List the messages of STORE that are not delivered yet, the oldest first, and those that are parked."""
+    from statelog import durable
+
     output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
-        found = _messages(opened)
+        found = durable.outbox(opened)
     if as_json:
-        for entry, status in found[:limit]:
-            output.emit(message_document(entry, status))
+        for message in found[:limit]:
+            output.emit(message_document(message))
         return
     if not found:
         output.line("no messages")
         return
-    rows = [_row(entry, status, output) for entry, status in found[:limit]]
+    rows = [_row(message, output) for message in found[:limit]]
     columns = ("run", "topic", "time", "status", "attempts", "payload")
     output.table(columns, rows, right=("attempts",), whole=("time", "status"), name="run")
     if len(found) > limit:
         output.hint(f"there are {len(found):,}: --limit says how many are shown")
 
 
-def _messages(store: Store) -> list[tuple[Entry, str]]:
-    """Return the entries of messages, and whether they wait or are parked, in the order they were emitted."""
-    board = store.board()
-    found = [
-        (entry, status)
-        for pattern, status in ((_OUTBOX, "waits"), (_PARKED, "parked"))
-        for entry in board.list(pattern)
-    ]
-    return sorted(found, key=lambda each: int(each[0].value["time"]))
-
-
-def _row(entry: Entry, status: str, output: Output) -> tuple[str, ...]:
-    value = entry.value
-    time = datetime.fromtimestamp(value["time"] / 1e6, UTC)
-    payload = render(value["payload"], _VALUE_CHARACTERS)
-    return value["run"], value["topic"], output.time(time), status, str(value.get("attempts", 0)), payload
+def _row(message: Message, output: Output) -> tuple[str, ...]:
+    payload = render(message.payload, _VALUE_CHARACTERS)
+    time, status = output.time(message.time), status_of(message)
+    return message.run, message.topic, time, status, str(message.attempts), payload
 
 
 @outbox.command(short_help="Deliver messages to a URL.")
@@ -202,24 +188,16 @@ def deliver(*, store: Path, url: str, secret_env: str, topics: tuple[str, ...], 
     not given here, where other users could see it: --secret-env names a variable that has it.
     """
     from statelog import durable
-    from statelog.durable.webhook import Webhook
 
     output = Output(as_json=as_json)
-    webhook = Webhook(url, _secret(secret_env), topics=topics or ("**",))
+    webhook = durable.Webhook(url, _secret(secret_env), topics=topics or ("**",))
     with open_for_writing(store) as opened, output.hints_of("statelog.durable"):
-        before = _count(opened)
-        durable.deliver(opened, [webhook])
-        after = _count(opened)
+        done = durable.deliver(opened, [webhook])
     if as_json:
-        output.emit({"before": before, "after": after})
-        return
-    gone = max(sum(before.values()) - sum(after.values()), 0)
-    output.say(f"{count(gone, 'message')} gone; {after['waits']:,} wait, {after['parked']:,} parked")
-
-
-def _count(store: Store) -> dict[str, int]:
-    statuses = [status for _entry, status in _messages(store)]
-    return {each: statuses.count(each) for each in ("waits", "parked")}
+        output.emit(delivery_document(done))
+    else:
+        sent = f"{count(done.sent, 'message')} sent, {done.refused:,} refused"
+        output.say(f"{sent}; {done.waiting:,} wait, {done.parked:,} were parked now")
 
 
 def _secret(variable: str) -> str:

@@ -337,11 +337,11 @@ def test_messages_are_listed_with_those_that_are_parked(run, trips):
         board = own_board(store)
         entry = board.list("durable/outbox/**")[0]
         board.delete(entry.key)
-        board.set(entry.key.replace("outbox", "outbox-parked"), {**entry.value, "attempts": 10})
+        board.set(entry.key.replace("outbox", "outbox-parked"), {**entry.value, "attempts": 10, "order": entry.version})
 
     edit(trips, park)
     found = run("outbox", "ls", trips, "--json").documents
-    assert [(each["message"]["topic"], each["status"]) for each in found] == [
+    assert [(each["topic"], each["status"]) for each in found] == [
         ("trip/booked", "parked"),
         ("gate/opened", "waits"),
     ]
@@ -358,16 +358,15 @@ def test_messages_are_delivered_with_the_secret_of_the_environment(run, trips, m
         given.append((subscribers[0].url, subscribers[0].topics, run))
         board = own_board(store)
         board.delete(board.list("durable/outbox/**")[0].key)
+        return durable.Delivery(1, 0, 0, 0, len(durable.outbox(store)), None)
 
     monkeypatch.setattr(durable, "deliver", deliver, raising=False)
     monkeypatch.setenv("TRIPS_SECRET", SECRET)
     how = ["--url", "https://example.org/hook", "--secret-env", "TRIPS_SECRET"]
     answer = run("outbox", "deliver", trips, *how, "--topic", "trip/*", "--topic", "gate/*")
-    assert answer.out == "1 message gone; 1 wait, 0 parked\n"
-    assert run("outbox", "deliver", trips, *how, "--json").document == {
-        "before": {"waits": 1, "parked": 0},
-        "after": {"waits": 0, "parked": 0},
-    }
+    assert answer.out == "1 message sent, 0 refused; 1 wait, 0 were parked now\n"
+    found = run("outbox", "deliver", trips, *how, "--json").document
+    assert found == {"sent": 1, "refused": 0, "parked": 0, "dropped": 0, "waiting": 0, "due": None}
     assert given == [
         ("https://example.org/hook", ("trip/*", "gate/*"), None),
         ("https://example.org/hook", ("**",), None),
@@ -379,6 +378,7 @@ def test_why_a_message_was_refused_is_told_and_cannot_steer_the_terminal(run, tr
 
     def deliver(*_arguments):
         logging.getLogger("statelog.durable").warning("message of run %s was refused", "\x1b[2J")
+        return durable.Delivery(0, 1, 0, 0, 1, None)
 
     monkeypatch.setattr(durable, "deliver", deliver, raising=False)
     monkeypatch.setenv("TRIPS_SECRET", SECRET)
