@@ -174,6 +174,8 @@ IDS = iter(range(10**9))
     records=st.integers(0, 30),
 )
 def test_identities_are_the_same_whatever_the_order_and_wherever_it_crashes(module_path, program, seeds, records):
+    """D6."""
+
     async def body(store):
         whole, cut = f"run-{next(IDS)}", f"run-{next(IDS)}"
         expected = await identities(store, program, seeds[0], whole)

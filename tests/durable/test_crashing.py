@@ -81,6 +81,7 @@ TRIP = {"answers": {"pay": True}, "messages": {"chat": ["a"]}}
 
 
 def test_a_trip_survives_a_kill_at_every_boundary(tmp_path):
+    """D5."""
     boundaries = crash_everywhere(trip, "Lisbon", **TRIP, how=["kill"], directory=tmp_path)
     assert len(boundaries) > 40
     assert boundaries[0] == "before the begin of step 'book' at 0 of run 'run'"
@@ -135,6 +136,7 @@ def test_what_is_right_is_not_caught(tmp_path):
 
 
 def test_recording_without_a_fence_is_caught(tmp_path, monkeypatch):
+    """D3."""
     fenced = Thread.commit
 
     def unfenced(self, *updates, fence=None, **how):
@@ -147,6 +149,7 @@ def test_recording_without_a_fence_is_caught(tmp_path, monkeypatch):
 
 
 def test_a_compensation_that_is_recorded_after_the_call_is_caught(tmp_path, monkeypatch):
+    """D10."""
     commit, held = execution.Execution.commit, {}
 
     def late(self, *items, **how):
@@ -161,6 +164,8 @@ def test_a_compensation_that_is_recorded_after_the_call_is_caught(tmp_path, monk
 
 
 def test_a_result_that_is_recorded_apart_from_what_is_written_with_it_is_caught(tmp_path, monkeypatch):
+    """D4."""
+
     def apart(run, call, item, given):
         run.commit(item)
         run.commit(writes=(call.commit(given),))
@@ -172,7 +177,7 @@ def test_a_result_that_is_recorded_apart_from_what_is_written_with_it_is_caught(
 
 @pytest.mark.parametrize("is_wrong", [False, True])
 def test_identity_by_order_of_completion_is_caught(tmp_path, monkeypatch, is_wrong):
-    """Of two steps that run beside each other the second ends first, but not after a crash."""
+    """D6: of two steps that run beside each other the second ends first, but not after a crash."""
     first, ended = "fast", threading.Event()
 
     def by_completion(self, function, what):

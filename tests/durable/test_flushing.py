@@ -41,6 +41,7 @@ def lag_in_step(store, **options):
 @pytest.mark.parametrize("options", [{"semantics": "at_most_once"}, {"compensate": print}])
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 def test_that_a_step_begins_is_on_the_disk_before_the_call_in_both_modes(opened, durability, options):
+    """D9, D10."""
     assert lag_in_step(opened(durability), **options) == 0
 
 

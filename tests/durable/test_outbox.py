@@ -153,6 +153,7 @@ def test_a_receiver_can_verify_a_message_which_names_run_thread_checkpoint_and_g
 
 @pytest.mark.usefixtures("_soon")
 def test_what_was_refused_comes_again_with_the_same_id_and_body(store, receiver):
+    """D21."""
     emitted(store)
     (message,) = durable.outbox(store)
     receiver.statuses = [500, 302, 503]
@@ -344,6 +345,8 @@ def test_a_message_emitted_while_the_last_one_leaves_is_not_left_behind(store, m
 
 
 def test_a_kill_between_sending_and_noting_repeats_that_message_alone_with_its_id(store):
+    """D21."""
+
     def dies(message):
         GOT.append(message)
         if len(GOT) == 2:

@@ -206,6 +206,7 @@ def run_races(path, count):
 
 
 def test_of_two_workers_no_step_is_committed_twice(path):
+    """D3."""
     run_races(path, 30)
 
 
@@ -228,6 +229,7 @@ def test_a_worker_that_was_paused_goes_on_if_nobody_took_over(store):
 
 
 def test_a_worker_that_lost_its_run_stops_at_its_next_commit(store, overtake):
+    """D3, D13."""
     after = []
 
     @durable.workflow(name="w")
@@ -251,7 +253,7 @@ def reads(run, count):
 
 
 def test_mail_is_not_lost_whenever_it_comes(path):
-    """A thousand messages: before the run, before the wait, while it is put to rest, and at rest."""
+    """D14, D15: a thousand messages: before the run, before the wait, while it is put to rest, and at rest."""
     with statelog.open(path, durability="interval") as store:
         for number in range(100):
             run, messages = f"evt-{number}", iter(range(10))

@@ -59,12 +59,14 @@ def test_a_run_returns_what_its_steps_return(store):
 
 
 def test_the_same_id_is_the_same_run(store):
+    """D1."""
     first = durable.run(store, three, "a", id="evt-1")
     assert durable.run(store, three, "a", id="evt-1") == first
     assert len(CALLS) == 3
 
 
 def test_the_same_id_with_other_arguments_workflow_or_thread_is_refused(store):
+    """D1."""
     durable.run(store, three, "a", id="evt-1")
     with pytest.raises(ConflictError, match="other arguments"):
         durable.run(store, three, "b", id="evt-1")
@@ -93,6 +95,7 @@ def test_a_long_id_is_refused(store):
 
 
 def test_steps_are_dropped_from_the_head_at_the_end_and_stay_in_history(store):
+    """D17."""
     durable.run(store, chat, "a", id="evt-1", thread="ticket-1")
     durable.send(store, "evt-1", "hello", topic="chat")
     durable.run(store, chat, "a", id="evt-1", thread="ticket-1")
@@ -101,6 +104,7 @@ def test_steps_are_dropped_from_the_head_at_the_end_and_stay_in_history(store):
 
 
 def test_runs_of_one_thread_follow_each_other_also_behind_one_that_waits(store):
+    """D2."""
     first = durable.run(store, chat, "a", id="evt-1", thread="ticket-1")
     second = durable.run(store, chat, "b", id="evt-2", thread="ticket-1")
     assert (first.status, second.status, second.waiting_for) == ("suspended", "queued", ("run evt-1",))
@@ -113,6 +117,7 @@ def test_runs_of_one_thread_follow_each_other_also_behind_one_that_waits(store):
 
 
 def test_a_thread_that_is_rolled_back_takes_its_run_along(store):
+    """D18."""
     durable.run(store, three, "a", id="evt-1")
     store.thread("evt-1").rollback(1)
     CALLS.clear()
@@ -121,6 +126,7 @@ def test_a_thread_that_is_rolled_back_takes_its_run_along(store):
 
 
 def test_a_fork_has_what_was_recorded_before_and_other_arguments(store):
+    """D18."""
     durable.run(store, three, "a", id="evt-1")
     CALLS.clear()
     durable.fork(store, "evt-1", at="2", id="evt-1b")
@@ -275,6 +281,7 @@ def test_a_loop_without_end_begins_anew(store):
 
 
 def test_other_code_stops_a_run_and_undoes_nothing(store):
+    """D8, D13."""
     undone = []
 
     def workflow(step_name):
@@ -298,6 +305,8 @@ def test_other_code_stops_a_run_and_undoes_nothing(store):
 
 
 def test_code_that_fails_before_what_is_recorded_stops_the_run(store):
+    """D8."""
+
     @durable.workflow(name="w")
     def good(run):
         run.step(note, 1)
@@ -313,6 +322,8 @@ def test_code_that_fails_before_what_is_recorded_stops_the_run(store):
 
 
 def test_a_patch_lets_code_change_under_open_runs(store):
+    """D24."""
+
     @durable.workflow(name="w")
     def old(run):
         run.step(note, "before")
@@ -364,6 +375,7 @@ def test_unknown_things_are_refused(store):
 
 
 def test_a_run_that_took_its_worker_down_is_parked_until_a_person_resumes_it(store):
+    """D20."""
     durable.start(store, three, "a", id="evt-1")
     for _ in range(20):
         claim = own_board(store).claim("durable/tasks/**", lease_s=0.001)

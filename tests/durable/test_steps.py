@@ -41,6 +41,7 @@ class Hotel(pydantic.BaseModel):
 
 
 def test_a_step_returns_what_is_recorded_and_never_the_live_object(store):
+    """D5, D7."""
     live = {"a": [1]}
     got = []
 
@@ -71,6 +72,7 @@ def test_an_annotation_brings_the_type_back(store):
 
 
 def test_exceptions_come_back_as_themselves_if_they_are_builtin_or_declared(store):
+    """D19."""
     caught = []
 
     def body(run):
@@ -121,6 +123,8 @@ def test_arguments_that_are_ignored_need_not_be_storable(store):
 
 
 def test_a_step_inside_a_step_is_refused(store):
+    """D23."""
+
     def body(run):
         return run.step(lambda: run.step(len, "a"), name="outer")
 
@@ -204,6 +208,7 @@ def test_what_was_in_flight_is_called_again_at_least_once(store):
 
 
 def test_what_was_in_flight_is_not_called_again_at_most_once(store):
+    """D9."""
     seen = []
 
     def effect():
@@ -226,6 +231,8 @@ def test_what_was_in_flight_is_not_called_again_at_most_once(store):
 
 
 def test_a_result_and_what_follows_from_it_are_one_checkpoint(store):
+    """D4."""
+
     def body(run):
         return run.step(lambda: "Ritz", commit=lambda result: {"hotel": result}, name="book")
 
@@ -293,6 +300,7 @@ def test_map_keeps_the_order_and_the_bound(store):
 
 
 def test_wait_any_records_the_winner(store):
+    """D22."""
     order = []
 
     def body(run):
@@ -311,6 +319,8 @@ def test_wait_any_records_the_winner(store):
 
 
 def test_branches_count_for_themselves(store):
+    """D6."""
+
     def part(run, start):
         return [run.step(abs, start + number) for number in range(3)]
 

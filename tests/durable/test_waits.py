@@ -33,6 +33,7 @@ def saga(undone, fail):
 
 
 def test_compensations_run_last_first(store):
+    """D11."""
     undone = []
     assert execute(store, saga(undone, None)).error == "Abort: enough"
     assert undone == [("car", "CAR"), ("hotel", "HOTEL"), ("flight", "FLIGHT")]
@@ -45,6 +46,7 @@ def test_a_step_that_failed_is_undone_as_unknown(store):
 
 
 def test_a_compensation_that_fails_for_good_is_parked_and_the_others_run(store):
+    """D12."""
     undone = []
 
     @durable.step(retry=durable.Retry(attempts=2, first_delay_s=0.001))
@@ -63,6 +65,7 @@ def test_a_compensation_that_fails_for_good_is_parked_and_the_others_run(store):
 
 
 def test_a_saga_goes_on_after_a_crash_in_a_compensation(store):
+    """D11."""
     undone = []
 
     def undo(_result, what):
@@ -99,6 +102,7 @@ def test_a_cancelled_run_is_undone(store):
 
 
 def test_a_gate_suspends_and_its_answer_lets_the_run_go_on(store):
+    """D16."""
     body = lambda run: dataclasses.asdict(run.gate("pay", payload={"total": 840}))  # noqa: E731
     info = execute(store, body)
     (gate,) = durable.gates(store, pending=True)
@@ -119,6 +123,7 @@ def test_an_answer_to_nothing_or_of_nothing_is_refused(store):
 
 
 def test_an_answer_wakes_a_worker(store):
+    """D14."""
     stop = threading.Event()
     flow = durable.workflow(name="w")(lambda run: run.gate("pay").approved)
     worker = threading.Thread(target=durable.work, args=(store, [flow]), kwargs={"stop": stop})
@@ -136,6 +141,7 @@ def test_an_answer_wakes_a_worker(store):
 
 
 def test_a_gate_whose_time_is_up_says_so(store):
+    """D16."""
     flow = lambda run: run.gate("pay", timeout_s=0.01).is_timeout  # noqa: E731
     execute(store, flow)
     time.sleep(0.02)
@@ -145,6 +151,7 @@ def test_a_gate_whose_time_is_up_says_so(store):
 
 
 def test_mail_that_comes_before_the_wait_is_kept_in_order_once(store):
+    """D15."""
     durable.start(store, durable.workflow(name="w")(lambda run: [run.recv("chat") for _ in range(3)]), id="evt-1")
     for number in range(3):
         durable.send(store, "evt-1", number, topic="chat", idempotency_key=str(number))
