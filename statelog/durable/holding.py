@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from statelog.store.claims import Claim
 
 LEASE_S: Final = 30.0
-"""So long others wait for a process that was killed."""
+"""So long others wait for a process of which they cannot tell that it was killed."""
 
 _RENEWALS: Final = 3
 

@@ -165,7 +165,7 @@ def run(
         timeout_s: a run that takes longer, its waits included, fails, and is undone.
         wait_s: of a run that waits, or that another process drives: wait with it for so long.
         outbox: webhooks and callables that get what is emitted, before this returns.
-        lease_s: so long others wait for this process if it is killed.
+        lease_s: so long others wait for this process if they cannot tell that it was killed.
         **kwargs: for the workflow.
 
     Returns:

@@ -47,8 +47,8 @@ class Webhook:
         url: of `http` or `https`; a user and password in it are sent as basic authentication.
         secret: `whsec_` and base64, or the bytes themselves, 24 to 64 of them. While it is being changed, several
             texts divided by a space: a message is signed with each.
-        topics: patterns of what is sent: `*` within a segment, `**` for any number of segments. What the library
-            itself calls `durable/...` fits those alone that begin so.
+        topics: patterns of what is sent: `*` within a segment, `**` for any number of segments. Topics that begin with
+            `durable/` fit those patterns alone that begin so.
         timeout_s: how long an exchange may take, all of it.
 
     Raises:

@@ -51,7 +51,7 @@ def work(
     """Drive runs, and begin those of schedules that are due, until stopped; return how often one was taken up.
 
     Any number of processes may do so on one store. Each run is driven by one of them at a time. A run whose process was
-    killed is taken up by another after `lease_s`.
+    killed is taken up by another within seconds, or after `lease_s` where it cannot be told that the process is gone.
 
     Args:
         store: the store.
@@ -62,7 +62,7 @@ def work(
         concurrency: so many runs are driven at once in this process.
         stop: set it, in a signal handler or another thread, to have this return when the runs at work are at rest.
         until_idle: return when there is nothing to do now.
-        lease_s: so long others wait for this process if it is killed.
+        lease_s: so long others wait for this process if they cannot tell that it was killed.
 
     Raises:
         UsageError: one of the arguments is none.

@@ -48,7 +48,7 @@ async def work(
         stop: set it to have this return when the runs at work are at rest. Or cancel the task that awaits this: then
             async steps are interrupted, and the runs go on in another worker.
         until_idle: return when there is nothing to do now.
-        lease_s: so long others wait for this process if it is killed.
+        lease_s: so long others wait for this process if they cannot tell that it was killed.
 
     Raises:
         UsageError: one of the arguments is none.
