@@ -17,10 +17,10 @@ from statelog.durable.execution import (
 )
 from statelog.durable.holding import LEASE_S, renewed
 from statelog.durable.hosts import ThreadHost
-from statelog.durable.owners import me
+from statelog.durable.owners import claim_task
 from statelog.durable.probes import stub_of
 from statelog.durable.run import Run
-from statelog.durable.runs import board_of, find, task_key_of
+from statelog.durable.runs import find, task_key_of
 from statelog.durable.steps import make_call, take_step
 from statelog.durable.values import decode, encode, error_of, error_text, typed, typed_arguments
 from statelog.durable.workflows import COMPENSATION_RETRY, UNKNOWN, Cancelled, name_of, options_of
@@ -231,7 +231,7 @@ def _of(function: Callable[..., Any], result: Any) -> Callable[..., Any]:
 async def _drive_child(store: Store, workflow: Workflow, run: str, host: Host) -> None:
     """Drive a child here, if nobody else does."""
     entry = await host.io(find, store, run)
-    claim = await host.io(lambda: board_of(store, me()).claim(task_key_of(entry.value), lease_s=LEASE_S))
+    claim = await host.io(claim_task, store, task_key_of(entry.value), LEASE_S)
     if claim is not None:
         await drive(store, workflow, run, claim, host.another())
 

@@ -16,6 +16,7 @@ from statelog.durable.runs import board_of
 from statelog.errors import ConflictError
 
 if TYPE_CHECKING:
+    from statelog.store.claims import Claim
     from statelog.store.entries import Entry
     from statelog.store.store import Store
 
@@ -68,6 +69,17 @@ def is_gone(name: str | None) -> bool:
     if owner.process_id == os.getpid():
         return owner.image != _IMAGE
     return _started(owner.process_id) != owner.started
+
+
+def claim_task(store: Store, key: str, lease_s: float, wait_s: float = 0.0) -> Claim | None:
+    """Claim the task of a run; also one whose process is gone."""
+    board = board_of(store, me())
+    claim = board.claim(key, lease_s=lease_s, wait_s=wait_s)
+    if claim is None:
+        task = board.get(key)
+        if task is not None and free(store, task):
+            claim = board.claim(key, lease_s=lease_s)
+    return claim
 
 
 def free(store: Store, task: Entry) -> bool:

@@ -27,14 +27,19 @@ def flow(run):
     run.step(print, "one", flush=True)
     run.step(wait)
 
-durable.run(statelog.open(sys.argv[1]), flow, id="evt-1")
+@durable.workflow(name="parent")
+def parent(run):
+    return run.child(flow, id="kid")
+
+durable.run(statelog.open(sys.argv[1]), parent if "parent" in sys.argv else flow, id="evt-1")
 """
 
 
 @pytest.fixture
-def begun(path):
+def begun(path, request):
     """A process that is in the middle of a step."""
-    child = subprocess.Popen([sys.executable, "-c", _PROGRAM, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", _PROGRAM, path, getattr(request, "param", "flow")]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert [child.stdout.readline() for _ in range(2)] == [b"one\n", b"two\n"]
     yield child
     child.kill()
@@ -47,12 +52,26 @@ def flow(run):
     return run.step(lambda: "done", name="wait")
 
 
+@durable.workflow
+def parent(run):
+    return run.child(flow, id="kid")
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="told by /proc")
 def test_a_killed_process_is_taken_over_at_once(path, begun):
     begun.kill()
     begun.wait()
     with statelog.open(path) as store:
         assert durable.run(store, flow, id="evt-1").value == "done"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="told by /proc")
+@pytest.mark.parametrize("begun", ["parent"], indirect=True)
+def test_a_child_of_a_killed_process_is_taken_over_with_its_parent(path, begun):
+    begun.kill()
+    begun.wait()
+    with statelog.open(path) as store:
+        assert durable.run(store, parent, id="evt-1").value == "done"
 
 
 def test_a_process_that_is_stopped_keeps_its_run(path, begun):
