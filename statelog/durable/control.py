@@ -179,10 +179,8 @@ def cancel(store: Store, run: str) -> bool:
         if entry.value["status"] in ENDED:
             return False
         if not entry.value.get("cancel"):
-            status = "open" if entry.value["status"] == "parked" else entry.value["status"]
-            board = board_of(tx)
-            board.cas(entry.key, {**entry.value, "cancel": True}, expected_version=entry.version)
-            if status == entry.value["status"]:
+            board_of(tx).cas(entry.key, {**entry.value, "cancel": True}, expected_version=entry.version)
+            if entry.value["status"] != "parked":
                 stage_poke(tx, store, entry.value, is_at_once=True)
         return True
 

@@ -126,15 +126,7 @@ async def _execute(store: Store, workflow: Workflow, value: Mapping[str, Any], c
         await _drive_child(store, made, run, host)
 
     run = Run(execution, drive_child)
-    args, kwargs = typed_arguments(workflow.function, value["args"], value["kwargs"], skip=1)
-    error: BaseException | None = None
-    result: Any = None
-    try:
-        result = await host.call_workflow(execution, run._enter, workflow.function, (run, *args), kwargs)  # noqa: SLF001
-        result = decode(encode(result, f"result of workflow {workflow.name!r}"))
-    except BaseException as raised:  # noqa: BLE001 - told apart below
-        error = raised
-    await host.settle(execution)
+    result, error = await _called(execution, run)
     if execution.stop is not None:
         raise execution.stop
     suspended = run._root.suspended  # noqa: SLF001
@@ -160,6 +152,21 @@ async def _execute(store: Store, workflow: Workflow, value: Mapping[str, Any], c
         return bool(await host.io(suspend, execution, waits.waits))
     await host.io(end, execution, status, more)
     return True
+
+
+async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | None]:
+    """Call the workflow, and return what it returns, as it is recorded, or what it raises."""
+    workflow, value, host = execution.workflow, execution.value, execution.host
+    result: Any = None
+    error: BaseException | None = None
+    args, kwargs = typed_arguments(workflow.function, value["args"], value["kwargs"], skip=1)
+    try:
+        result = await host.call_workflow(execution, run._enter, workflow.function, (run, *args), kwargs)  # noqa: SLF001
+        result = decode(encode(result, f"result of workflow {workflow.name!r}"))
+    except BaseException as raised:  # noqa: BLE001 - told apart by the caller
+        error = raised
+    await host.settle(execution)
+    return result, error
 
 
 # --- what has failed ------------------------------------------------------------------------------
@@ -236,17 +243,18 @@ async def _drive_child(store: Store, workflow: Workflow, run: str, host: Host) -
         await drive(store, workflow, run, claim, host.another())
 
 
-async def rehearse(store: Store, workflow: Workflow, info: Mapping[str, Any], host: Host) -> NondeterminismError | None:
+def rehearse_here(store: Store, workflow: Workflow, value: Mapping[str, Any]) -> NondeterminismError | None:
+    """Replay a run in this thread: see `rehearse`."""
+    host = ThreadHost()
+    return host.finish(rehearse(store, workflow, value, host))
+
+
+async def rehearse(
+    store: Store, workflow: Workflow, value: Mapping[str, Any], host: Host
+) -> NondeterminismError | None:
     """Replay a run, and do nothing that is not recorded; return how its code differs."""
-    execution = await host.io(Execution, store, workflow, info, None, host)
-    run = Run(execution, None)
-    args, kwargs = typed_arguments(workflow.function, info["args"], info["kwargs"], skip=1)
-    error: BaseException | None = None
-    try:
-        await host.call_workflow(execution, run._enter, workflow.function, (run, *args), kwargs)  # noqa: SLF001
-    except BaseException as raised:  # noqa: BLE001 - told apart below
-        error = raised
-    await host.settle(execution)
+    execution = await host.io(Execution, store, workflow, value, None, host)
+    _result, error = await _called(execution, Run(execution, None))
     if isinstance(execution.stop, NondeterminismError):
         return execution.stop
     if isinstance(execution.stop, StopIteration) or isinstance(error, Suspended):

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.durable import naming
 from statelog.durable.clock import moment_of
-from statelog.durable.driving import rehearse
-from statelog.durable.hosts import ThreadHost
+from statelog.durable.driving import rehearse_here
 from statelog.durable.naming import HEADER, STEPS
 from statelog.durable.record import BEGUN, DONE, PATCH, TRIED, Item
 from statelog.durable.runs import ENDED, Start, board_of, find, get, runs, stage_task, thread_of
@@ -260,8 +259,7 @@ def check(store: Store, workflows: Iterable[Workflow]) -> dict[str, Nondetermini
     open_runs, found = to_check(store, workflows)
     for value, workflow in open_runs:
         if not workflow.is_async:
-            host = ThreadHost()
-            differs = host.finish(rehearse(store, workflow, value, host))
+            differs = rehearse_here(store, workflow, value)
             if differs is not None:
                 found[value["id"]] = differs
     return found

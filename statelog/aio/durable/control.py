@@ -10,8 +10,7 @@ from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.durable.starting import Handle, on_pool
 from statelog.aio.durable.threads import in_thread
 from statelog.durable import control, forking, streams
-from statelog.durable.driving import rehearse
-from statelog.durable.hosts import ThreadHost
+from statelog.durable.driving import rehearse, rehearse_here
 from statelog.durable.runs import get as found_run
 from statelog.durable.runs import runs as found_runs
 from statelog.durable.steps import StepContext as ThreadStepContext
@@ -147,15 +146,10 @@ async def check(store: Store, workflows: Iterable[Workflow]) -> dict[str, Nondet
             host = EventLoopHost(store._runner)  # noqa: SLF001 - of this room
             differs = await rehearse(store.sync, workflow, value, host)
         else:
-            differs = await in_thread(partial(_rehearse, store.sync, workflow, value))
+            differs = await in_thread(partial(rehearse_here, store.sync, workflow, value))
         if differs is not None:
             found[value["id"]] = differs
     return found
-
-
-def _rehearse(store: Any, workflow: Workflow, value: Mapping[str, Any]) -> NondeterminismError | None:
-    host = ThreadHost()
-    return host.finish(rehearse(store, workflow, value, host))
 
 
 class StepContext:
