@@ -17,7 +17,7 @@ from statelog.durable.clock import clock
 from statelog.durable.holding import LEASE_S, renewed
 from statelog.durable.naming import check_run_id, delivery_key, gate_key, parked_directory
 from statelog.durable.outbox import message_of, order_of, waiting
-from statelog.durable.owners import me
+from statelog.durable.owners import claim_one, free_all, me
 from statelog.durable.runs import board_of, find
 from statelog.durable.subscribing import check_subscribers, shown_error
 from statelog.errors import ClosedError, ConflictError, LeaseLostError, StatelogError, UsageError, WebhookError
@@ -88,6 +88,8 @@ def deliver(store: Store, subscribers: Iterable[Any], *, run: str | None = None,
         raise UsageError(f"wait is True or False, not {wait!r}", argument="wait", value=wait)
     if run is not None:
         find(store, run)
+    else:
+        free_all(store)
     tally = _tally()
     wait_s = 0.0
     while known:
@@ -106,8 +108,9 @@ def _tally() -> dict[str, int]:
 
 
 def _claim(store: Store, run: str | None, wait_s: float) -> Claim | None:
-    pattern = "durable/deliver/*" if run is None else delivery_key(run)
-    return board_of(store, me()).claim(pattern, lease_s=LEASE_S, wait_s=wait_s)
+    if run is not None:
+        return claim_one(store, delivery_key(run), LEASE_S, wait_s)
+    return board_of(store, me()).claim("durable/deliver/*", lease_s=LEASE_S, wait_s=wait_s)
 
 
 class _Turn:

@@ -17,7 +17,7 @@ from statelog.durable.execution import (
 )
 from statelog.durable.holding import LEASE_S, renewed
 from statelog.durable.hosts import ThreadHost
-from statelog.durable.owners import claim_task
+from statelog.durable.owners import claim_one
 from statelog.durable.probes import stub_of
 from statelog.durable.run import Run
 from statelog.durable.runs import find, task_key_of
@@ -238,7 +238,7 @@ def _of(function: Callable[..., Any], result: Any) -> Callable[..., Any]:
 async def _drive_child(store: Store, workflow: Workflow, run: str, host: Host) -> None:
     """Drive a child here, if nobody else does."""
     entry = await host.io(find, store, run)
-    claim = await host.io(claim_task, store, task_key_of(entry.value), LEASE_S)
+    claim = await host.io(claim_one, store, task_key_of(entry.value), LEASE_S)
     if claim is not None:
         await drive(store, workflow, run, claim, host.another())
 

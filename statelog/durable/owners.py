@@ -71,8 +71,8 @@ def is_gone(name: str | None) -> bool:
     return _started(owner.process_id) != owner.started
 
 
-def claim_task(store: Store, key: str, lease_s: float, wait_s: float = 0.0) -> Claim | None:
-    """Claim the task of a run; also one whose process is gone."""
+def claim_one(store: Store, key: str, lease_s: float, wait_s: float = 0.0) -> Claim | None:
+    """Claim what has this key, a task of a run or its messages; also one whose process is gone."""
     board = board_of(store, me())
     claim = board.claim(key, lease_s=lease_s, wait_s=wait_s)
     if claim is None:

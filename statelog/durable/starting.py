@@ -15,7 +15,7 @@ from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.naming import check_run_id, check_segment, run_key, task_patterns
-from statelog.durable.owners import claim_task, free_all, me
+from statelog.durable.owners import claim_one, free_all, me
 from statelog.durable.runs import (
     DEFAULT_QUEUE,
     ENDED,
@@ -204,7 +204,7 @@ def drive_here(
         entry = find(store, run)
         if entry.value["status"] in ENDED or entry.value["status"] == "parked":
             return info_of(store, entry)
-        claim = claim or claim_task(store, task_key_of(entry.value), lease_s)
+        claim = claim or claim_one(store, task_key_of(entry.value), lease_s)
         if claim is not None:
             with suppress(LeaseLostError):  # another process goes on with it
                 host.finish(drive(store, workflow, run, claim, host, lease_s=lease_s))
@@ -219,7 +219,7 @@ def drive_here(
         if is_elsewhere:
             wait_for_change(store, run, entry.version, slice_s)
         else:
-            claim = claim_task(store, task_key_of(entry.value), lease_s, slice_s)
+            claim = claim_one(store, task_key_of(entry.value), lease_s, slice_s)
 
 
 def start(

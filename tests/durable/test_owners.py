@@ -31,6 +31,16 @@ def flow(run):
 def parent(run):
     return run.child(flow, id="kid")
 
+@durable.workflow
+def telling(run):
+    run.step(print, "one", flush=True)
+    run.emit("told")
+
+def hear(message):
+    wait()
+
+if "telling" in sys.argv:
+    durable.run(statelog.open(sys.argv[1]), telling, id="evt-1", outbox=[hear])
 durable.run(statelog.open(sys.argv[1]), parent if "parent" in sys.argv else flow, id="evt-1")
 """
 
@@ -72,6 +82,18 @@ def test_a_child_of_a_killed_process_is_taken_over_with_its_parent(path, begun):
     begun.wait()
     with statelog.open(path) as store:
         assert durable.run(store, parent, id="evt-1").value == "done"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="told by /proc")
+@pytest.mark.parametrize("begun", ["telling"], indirect=True)
+@pytest.mark.parametrize("run", ["evt-1", None])
+def test_messages_of_a_killed_process_are_taken_over_at_once(path, begun, run):
+    begun.kill()
+    begun.wait()
+    heard = []
+    with statelog.open(path) as store:
+        durable.deliver(store, [lambda message: heard.append(message.topic)], run=run)
+    assert heard == ["told"]
 
 
 def test_a_process_that_is_stopped_keeps_its_run(path, begun):

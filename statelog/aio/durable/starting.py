@@ -14,7 +14,7 @@ from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
 from statelog.durable.naming import task_patterns
-from statelog.durable.owners import claim_task, free_all, me
+from statelog.durable.owners import claim_one, free_all, me
 from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, get, info_of, task_key_of
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.workflows import by_name, check_number
@@ -149,7 +149,7 @@ async def drive_here(
 async def claimed(store: Store, key: str, lease_s: float, wait_s: float = 0.0) -> Claim | None:
     """Claim a task, also one whose process is gone. Who is cancelled meanwhile gives back what was claimed."""
     claiming = asyncio.wrap_future(
-        store._runner.submit_waiting(claim_task, store.sync, key, lease_s, wait_s)  # noqa: SLF001 - of this room
+        store._runner.submit_waiting(claim_one, store.sync, key, lease_s, wait_s)  # noqa: SLF001 - of this room
     )
     try:
         await ended(claiming)
