@@ -4,10 +4,10 @@ from statelog.durable.branches import Branch
 from statelog.durable.control import Gate, answer, cancel, gates, get_event, resume, send
 from statelog.durable.delivering import Delivery, deliver
 from statelog.durable.forking import StepInfo, check, fork, purge, steps
+from statelog.durable.infos import RunInfo, get, runs
 from statelog.durable.outbox import Message, outbox, redeliver
 from statelog.durable.queues import Queue, QueueInfo, queues
 from statelog.durable.run import Run
-from statelog.durable.runs import RunInfo, get, runs
 from statelog.durable.schedules import Schedule, next_due, schedule, schedules, unschedule
 from statelog.durable.starting import Handle, resume_all, run, start
 from statelog.durable.steps import StepContext, current_step

@@ -10,7 +10,8 @@ from uuid import uuid4
 from statelog.durable import naming
 from statelog.durable.clock import clock, moment_of
 from statelog.durable.ending import unpark
-from statelog.durable.runs import ENDED, board_of, check_open, find, get, poke, retried, stage_poke
+from statelog.durable.infos import get
+from statelog.durable.runs import ENDED, board_of, check_open, find, poke, retried, stage_poke
 from statelog.durable.values import encode, storable
 from statelog.durable.workflows import check_number
 from statelog.errors import ConflictError, GateNotFoundError, RunNotFoundError, UsageError
@@ -18,7 +19,7 @@ from statelog.errors import ConflictError, GateNotFoundError, RunNotFoundError, 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from statelog.durable.runs import RunInfo
+    from statelog.durable.infos import RunInfo
     from statelog.store.store import Store
 
 _SLICE_S = 0.5

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statelog.durable import naming
 from statelog.durable.clock import moment_of
 from statelog.durable.driving import rehearse_here
+from statelog.durable.infos import get, runs
 from statelog.durable.naming import HEADER, STEPS
 from statelog.durable.record import BEGUN, DONE, PATCH, TRIED, Item
-from statelog.durable.runs import ENDED, Start, board_of, find, get, runs, stage_task, thread_of
+from statelog.durable.runs import ENDED, Start, board_of, find, stage_task, thread_of
 from statelog.durable.starting import Handle
 from statelog.durable.values import encode, error_text, storable
 from statelog.durable.workflows import by_name

@@ -14,20 +14,10 @@ from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
+from statelog.durable.infos import get, info_of
 from statelog.durable.naming import check_run_id, check_segment, run_key, task_patterns
 from statelog.durable.owners import claim_one, free_all, me
-from statelog.durable.runs import (
-    DEFAULT_QUEUE,
-    ENDED,
-    Start,
-    board_of,
-    create,
-    error_of_end,
-    find,
-    get,
-    info_of,
-    task_key_of,
-)
+from statelog.durable.runs import DEFAULT_QUEUE, ENDED, Start, board_of, create, error_of_end, find, task_key_of
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.values import arguments_item, storable, typed
 from statelog.durable.workflows import by_name, check_number, check_workflow
@@ -36,7 +26,7 @@ from statelog.errors import LeaseLostError, NondeterminismError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from statelog.durable.runs import RunInfo
+    from statelog.durable.infos import RunInfo
     from statelog.durable.workflows import Workflow
     from statelog.store.claims import Claim
     from statelog.store.store import Store

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from statelog.durable.infos import get
 from statelog.durable.naming import STEPS, check_run_id
-from statelog.durable.runs import get
 from statelog.durable.values import storable
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from statelog.aio.durable.starting import Handle, on_pool
 from statelog.aio.durable.threads import in_thread
 from statelog.durable import control, forking, streams
 from statelog.durable.driving import rehearse, rehearse_here
-from statelog.durable.runs import get as found_run
-from statelog.durable.runs import runs as found_runs
+from statelog.durable.infos import get as found_run
+from statelog.durable.infos import runs as found_runs
 from statelog.durable.steps import StepContext as ThreadStepContext
 from statelog.durable.steps import current_step as step_in_thread
 from statelog.durable.workflows import check_number
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from statelog.aio.store import Store
     from statelog.durable.control import Gate
     from statelog.durable.forking import StepInfo
-    from statelog.durable.runs import RunInfo
+    from statelog.durable.infos import RunInfo
     from statelog.durable.streams import Chunk
     from statelog.durable.workflows import Workflow
     from statelog.errors import NondeterminismError, NotFoundError

@@ -13,9 +13,10 @@ from statelog.durable import control, starting
 from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
+from statelog.durable.infos import get, info_of
 from statelog.durable.naming import task_patterns
 from statelog.durable.owners import claim_one, free_all, me
-from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, get, info_of, task_key_of
+from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, task_key_of
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.workflows import by_name, check_number
 from statelog.errors import LeaseLostError, NondeterminismError, StatelogError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from statelog.aio.store import Store
-    from statelog.durable.runs import RunInfo
+    from statelog.durable.infos import RunInfo
     from statelog.durable.workflows import Workflow
     from statelog.store.claims import Claim
 

@@ -1,0 +1,144 @@
+"""Runs as their users see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from statelog.durable import naming
+from statelog.durable.clock import moment_of
+from statelog.durable.runs import ENDED, board_of, find, task_key_of
+from statelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from statelog.store.entries import Entry
+    from statelog.store.store import Store
+
+STATUSES: Final = ("queued", "running", "suspended", "parked", *ENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """A run, as it is at a moment.
+
+    Attributes:
+        status: `queued` (it waits for a process, or its turn), `running`, `suspended` (it waits, and no process with
+            it), `parked` (it needs a person: `resume` lets it go on), `completed`, `failed`, `cancelled`.
+        value: what the workflow returned, if it has completed.
+        error: what it failed with, as `Type: message`; of a run that has stopped, why.
+        waiting_for: what a suspended run waits for: `gate ID`, `mail TOPIC`, `time`, `run ID`.
+        due: when a suspended run goes on by itself, None: not before something happens.
+        attempts: how often it was taken up since it was suspended last.
+        parked: compensations that have failed for good, by the step they were to undo.
+
+    """
+
+    id: str
+    workflow: str
+    thread: str
+    branch: str
+    status: str
+    value: Any
+    error: str | None
+    waiting_for: tuple[str, ...]
+    created: datetime
+    ended: datetime | None
+    due: datetime | None
+    queue: str
+    priority: int
+    attempts: int
+    parent: str | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    parked: tuple[str, ...] = field(default=())
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will change any more."""
+        return self.status in ENDED
+
+
+def info_of(store: Store, entry: Entry) -> RunInfo:
+    """Return a run as its entry and its task say."""
+    value = entry.value
+    status, due_us, error = value["status"], 0, value.get("error")
+    waiting_for: tuple[str, ...] = ()
+    attempts = 0
+    if status not in ENDED and status != "parked":
+        task = board_of(store).get(task_key_of(value))
+        if task is None:
+            status, waiting_for = _in_line(store, value)
+        else:
+            attempts = task.attempts
+            waiting_for, due_us = tuple(task.value["waiting_for"]), task.value["due"]
+            error = task.value.get("error") or error
+            if task.claim is not None and task.claim.expires > datetime.now(UTC):
+                status, waiting_for, due_us = "running", (), 0
+            else:
+                status = "suspended" if waiting_for else "queued"
+    parked = value.get("parked") or ()
+    return RunInfo(
+        id=value["id"],
+        workflow=value["workflow"],
+        thread=value["thread"],
+        branch=value["branch"],
+        status=status,
+        value=value.get("value"),
+        error=error,
+        waiting_for=waiting_for,
+        created=moment_of(value["created"]),
+        ended=moment_of(value["ended"]) if value.get("ended") else None,
+        due=moment_of(due_us) if due_us else None,
+        queue=value["queue"],
+        priority=value["priority"],
+        attempts=attempts,
+        parent=value.get("parent"),
+        args=tuple(value["args"]),
+        kwargs=dict(value["kwargs"]),
+        parked=tuple(parked),
+    )
+
+
+def _in_line(store: Store, value: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    line = board_of(store).get(naming.line_key(value["thread"], value["branch"]))
+    ahead = line.value[0] if line is not None and line.value else None
+    return "queued", () if ahead in (None, value["id"]) else (f"run {ahead}",)
+
+
+def get(store: Store, run: str) -> RunInfo:
+    """Return a run.
+
+    Raises:
+        RunNotFoundError: there is none of this id. Facts: run.
+
+    """
+    return info_of(store, find(store, run))
+
+
+def runs(
+    store: Store, *, status: str | None = None, workflow: str | None = None, thread: str | None = None
+) -> list[RunInfo]:
+    """Return the runs of a store, the oldest first.
+
+    Args:
+        store: the store.
+        status: only those of this status; see `RunInfo`.
+        workflow: only those of this workflow, by its name.
+        thread: only those of this thread.
+
+    Raises:
+        UsageError: there is no such status.
+
+    """
+    if status is not None and status not in STATUSES:
+        raise UsageError(f"status is one of {', '.join(STATUSES)}, not {status!r}", argument="status", value=status)
+    found = [
+        info_of(store, entry)
+        for entry in board_of(store).list("durable/runs/*")
+        if (workflow is None or entry.value["workflow"] == workflow)
+        and (thread is None or entry.value["thread"] == thread)
+    ]
+    return sorted((each for each in found if status is None or each.status == status), key=lambda each: each.created)
