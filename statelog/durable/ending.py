@@ -15,6 +15,7 @@ from statelog.durable.runs import (
     board_of,
     delay_of,
     find,
+    is_by_others,
     retried,
     stage_poke,
     stage_task,
@@ -123,17 +124,14 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
         value = task_value(execution.id, tuple(dict.fromkeys(wait.label for wait in waits)), due_us)
         delay_s = delay_of(due_us) if due_us else FAR_S
 
-        def work(value: dict[str, Any] = value, delay_s: float | None = delay_s, version: int = task.version) -> None:
-            with store.transaction() as tx:
-                board = board_of(tx)
-                board.delete(key, expected_version=version, fence=claim)
-                board.create(key, value, priority=execution.value["priority"], delay_s=delay_s)
-
         tell("before", execution.id, "suspension")
         try:
-            work()
+            with store.transaction() as tx:
+                board = board_of(tx)
+                board.delete(key, expected_version=task.version, fence=claim)
+                board.create(key, value, priority=execution.value["priority"], delay_s=delay_s)
         except ConflictError as error:
-            if not hasattr(error, "actual_version"):
+            if not is_by_others(error):
                 raise execution.stopped(error) from error
             continue  # somebody has woken the run: look again
         except StatelogError as error:
