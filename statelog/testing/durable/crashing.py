@@ -49,9 +49,8 @@ def crash_everywhere(
     was in flight the workflow gets StepInterruptedError and may end otherwise: then only calls are counted. Of a run
     that was cancelled every step that was called has to be compensated.
 
-    The workflow must do the same each time. What steps do outside of the store they do to nobody: stub them.
-    What `run.now()`, `run.uuid()` and
-    `run.random()` return is the same each time.
+    The workflow must do the same each time. What steps do outside of the store they do each time: stub them. What
+    `run.now()`, `run.uuid()` and `run.random()` return is the same each time.
 
     Args:
         workflow: what is run; an async one on an event loop of its own.
