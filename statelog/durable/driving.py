@@ -68,7 +68,8 @@ async def drive(
     """
     if host.is_async and not workflow.is_async:
         thread = ThreadHost()
-        await host.aside(thread, lambda: thread.finish(drive(store, workflow, run, claim, thread, lease_s=lease_s)))
+        driven = drive(store, workflow, run, claim, thread, lease_s=lease_s, backs_off=backs_off)
+        await host.aside(thread, lambda: thread.finish(driven))
         return
     value = (await host.io(find, store, run)).value
     if workflow.is_async and not host.is_async:

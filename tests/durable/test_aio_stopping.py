@@ -15,6 +15,7 @@ from statelog.aio import durable
 from statelog.durable.execution import Execution
 from statelog.errors import (
     StepInterruptedError,
+    StoreFullError,
     UsageError,
 )
 from statelog.store.board import Board
@@ -227,6 +228,21 @@ def test_a_worker_drives_several_runs_at_once_async_or_not(path):
         assert (await durable.get(store, "plain")).status == "suspended"
         assert len(await durable.runs(store, status="completed")) == 6
 
+    on_loop(path, body)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_run_that_stops_is_taken_up_again_later(path, monkeypatch, is_async):
+    def full(execution, *_items, **_how):
+        raise execution.stopped(StoreFullError("no room"))
+
+    async def body(store):
+        workflow = three if is_async else plain
+        await durable.start(store, workflow, 1, id="evt-1")
+        assert await asyncio.wait_for(durable.work(store, [workflow], until_idle=True), 10) == 1
+        assert (await durable.get(store, "evt-1")).due is not None
+
+    monkeypatch.setattr(Execution, "commit", full)
     on_loop(path, body)
 
 

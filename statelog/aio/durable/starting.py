@@ -169,11 +169,13 @@ async def _released(store: Store, claim: Claim) -> None:
         released.result()
 
 
-async def drive_claimed(store: Store, workflow: Workflow, run: str, claim: Claim, lease_s: float) -> None:
+async def drive_claimed(
+    store: Store, workflow: Workflow, run: str, claim: Claim, lease_s: float, *, backs_off: bool = False
+) -> None:
     """Drive a claimed run, and give it back when this is cancelled."""
     host = EventLoopHost(store._runner)  # noqa: SLF001 - of this room
     try:
-        await drive(store.sync, workflow, run, claim, host, lease_s=lease_s)
+        await drive(store.sync, workflow, run, claim, host, lease_s=lease_s, backs_off=backs_off)
     except asyncio.CancelledError:
         await _released(store, claim)  # most often it was given back where the run came to rest
         raise

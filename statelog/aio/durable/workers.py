@@ -117,7 +117,8 @@ class _Worker:
             while taken is not None:
                 self._count += 1
                 with told(taken.run):
-                    await drive_claimed(self._store, taken.workflow, taken.run, taken.claim, self._taker.lease_s)
+                    what = (taken.workflow, taken.run, taken.claim, self._taker.lease_s)
+                    await drive_claimed(self._store, *what, backs_off=True)
                 taken = await self._next(hand, 0.0)
         except asyncio.CancelledError:
             await ended(in_thread(lambda: self._taker.drop(hand)))
