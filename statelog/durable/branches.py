@@ -43,14 +43,18 @@ async def gathered(host: Host, branches: Sequence[Branch], *, is_alone: bool = F
 
 def outcomes(futures: Sequence[Any]) -> list[Any]:
     """Return the results of futures that have ended. Of exceptions a stop comes first, and a suspension last."""
-    errors = [error for future in futures if (error := error_in(future)) is not None]
+    _raise_first([error for future in futures if (error := error_in(future)) is not None])
+    return [future.result() for future in futures]
+
+
+def _raise_first(errors: Sequence[BaseException]) -> None:
+    """Raise one of exceptions, if there are any: a stop before all others, and a suspension, with all waits, last."""
     stops = [error for error in errors if _is_signal(error)]
     others = [error for error in errors if not _is_signal(error) and not isinstance(error, Suspended)]
     if stops or others:
         raise (stops or others)[0]
     if errors:
         raise Suspended(*(wait for error in errors if isinstance(error, Suspended) for wait in error.waits))
-    return [future.result() for future in futures]
 
 
 def error_in(future: Any) -> BaseException | None:
@@ -86,11 +90,7 @@ async def in_turn(host: Host, works: Sequence[Callable[[], Coroutine[Any, Any, A
         if futures:
             await host.wait(futures, first=False)
         outcomes(futures)
-    failed = [errors[number] for number in sorted(errors) if not isinstance(errors[number], Suspended)]
-    if failed:
-        raise failed[0]
-    if errors:
-        raise Suspended(*(wait for error in errors.values() if isinstance(error, Suspended) for wait in error.waits))
+    _raise_first([errors[number] for number in sorted(errors)])
     return [ended[number] for number in range(len(works))]
 
 
