@@ -82,7 +82,7 @@ async def drive(
         return
     with renewed(claim, lease_s):
         try:
-            while not await _executed(store, workflow, value, claim, host):
+            while not await _executed(store, workflow, value, claim, host, lease_s):
                 value = (await host.io(find, store, run)).value
         except NondeterminismError as error:
             _log.warning("%s", error.message)
@@ -111,20 +111,24 @@ def _give_back(
         return
 
 
-async def _executed(store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host) -> bool:
+async def _executed(
+    store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host, lease_s: float
+) -> bool:
     """Call the workflow; False if it is to be called again at once. Raises why it has stopped."""
     try:
-        return await _execute(store, workflow, value, claim, host)
+        return await _execute(store, workflow, value, claim, host, lease_s)
     except Stopped as stopped:  # behind the workflow: in a compensation, or at the end
         raise stopped.error from stopped
 
 
-async def _execute(store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host) -> bool:
+async def _execute(
+    store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host, lease_s: float
+) -> bool:
     """Call the workflow; False if it is to be called again at once."""
     execution = await host.io(Execution, store, workflow, value, claim, host)
 
     async def drive_child(made: Workflow, run: str) -> None:
-        await _drive_child(store, made, run, host)
+        await _drive_child(store, made, run, host, lease_s)
 
     run = Run(execution, drive_child)
     result, error = await _called(execution, run)
@@ -236,12 +240,12 @@ def _of(function: Callable[..., Any], result: Any) -> Callable[..., Any]:
 # --- children, and dry runs -------------------------------------------------------------------------
 
 
-async def _drive_child(store: Store, workflow: Workflow, run: str, host: Host) -> None:
+async def _drive_child(store: Store, workflow: Workflow, run: str, host: Host, lease_s: float) -> None:
     """Drive a child here, if nobody else does."""
     entry = await host.io(find, store, run)
-    claim = await host.io(claim_one, store, task_key_of(entry.value), LEASE_S)
+    claim = await host.io(claim_one, store, task_key_of(entry.value), lease_s)
     if claim is not None:
-        await drive(store, workflow, run, claim, host.another())
+        await drive(store, workflow, run, claim, host.another(), lease_s=lease_s)
 
 
 def rehearse_here(store: Store, workflow: Workflow, value: Mapping[str, Any]) -> NondeterminismError | None:

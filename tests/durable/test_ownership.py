@@ -6,6 +6,7 @@ import random
 import threading
 from collections import Counter
 from contextvars import Context
+from datetime import UTC, datetime
 
 import pytest
 
@@ -97,6 +98,22 @@ def test_a_child_that_another_process_drives_is_waited_for_and_undoes_nothing(st
     overtake.workflows = [kid]
     assert durable.run(store, parent, id="evt-1").value == "grown"
     assert CALLS == ["parent", "kid"]
+
+
+def test_a_child_is_held_for_as_long_as_its_parent(store):
+    def look(_tx):
+        tasks = own_board(store).claims("durable/tasks/**")
+        return max((each.claim.expires - datetime.now(UTC)).total_seconds() for each in tasks)
+
+    @durable.workflow
+    def child(run):
+        assert run.transact(look) < 5
+
+    @durable.workflow
+    def parent(run):
+        return run.child(child)
+
+    assert durable.run(store, parent, id="evt-1", lease_s=5).status == "completed"
 
 
 def test_a_child_whose_code_is_another_stops_and_its_parent_waits_and_undoes_nothing(store):
