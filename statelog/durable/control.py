@@ -13,7 +13,7 @@ from statelog.durable.ending import unpark
 from statelog.durable.infos import get
 from statelog.durable.runs import ENDED, board_of, check_open, find, poke, retried, stage_poke
 from statelog.durable.values import encode, storable
-from statelog.durable.workflows import check_number
+from statelog.durable.workflows import check_number, check_text
 from statelog.errors import ConflictError, GateNotFoundError, RunNotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -128,6 +128,8 @@ def send(store: Store, run: str, message: Any, *, topic: str = "default", idempo
 
     """
     encode(message, "message")
+    if idempotency_key is not None:
+        check_text("idempotency_key", idempotency_key)
     naming.run_key(run)
     name = uuid4().hex if idempotency_key is None else naming.text_digest(idempotency_key)
     key = f"{naming.mail_directory(run, topic)}{name}"

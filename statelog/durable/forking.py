@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,12 +15,12 @@ from statelog.durable.record import BEGUN, DONE, PATCH, TRIED, Item
 from statelog.durable.runs import ENDED, Start, board_of, find, stage_task, thread_of
 from statelog.durable.starting import Handle
 from statelog.durable.values import encode, error_text, storable
-from statelog.durable.workflows import by_name
+from statelog.durable.workflows import by_name, check_list
 from statelog.errors import AlreadyExistsError, CheckpointNotFoundError, ExpiredError, NotFoundError, UsageError
 from statelog.reducers import DROP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from statelog.durable.workflows import Workflow
@@ -165,11 +166,13 @@ def fork(
     naming.check_run_id(id)
     if board_of(store).get(naming.run_key(id)) is not None:
         raise AlreadyExistsError(f"there is a run {id!r}", run=id)
+    given = list(entry.value["args"] if args is None else check_list("args", args, "a list of arguments"))
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise UsageError(f"kwargs is a dict of arguments, not {kwargs!r}", argument="kwargs", value=kwargs)
+    named = dict(entry.value["kwargs"] if kwargs is None else kwargs)
     recorded = _recorded(store, entry.value)
     count = _count_before(recorded, at)
     version, items = _version_with(recorded, count)
-    given = list(entry.value["args"]) if args is None else list(args)
-    named = dict(entry.value["kwargs"]) if kwargs is None else dict(kwargs)
     item = encode([given, named], f"arguments of workflow {entry.value['workflow']!r}")
     source = entry.value
     start = Start(

@@ -12,7 +12,7 @@ from statelog.durable.clock import now
 from statelog.durable.execution import ContinuedAsNew, Execution, Scope, Suspended, current_scope
 from statelog.durable.steps import make_call, take_step
 from statelog.durable.waits import take_child, take_gate, take_mail, take_sleep
-from statelog.durable.workflows import check_number, check_workflow
+from statelog.durable.workflows import check_callable, check_number, check_workflow
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ class Run:
 
     def branch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Branch:
         """Begin `function(run, *args)` beside the workflow: a part of it whose calls are counted for themselves."""
+        check_callable("function", function)
         place = self._scope().take()
 
         async def work() -> Any:
@@ -250,6 +251,7 @@ class Run:
 
         They happen exactly once. It may be called several times until then: it has no other effects.
         """
+        check_callable("function", function)
         return self._do(lambda place: effects.take_transaction(self._execution, place, function, args, kwargs))
 
     def emit(self, topic: str, payload: Any = None) -> Any:

@@ -163,8 +163,8 @@ def stage_task(board: Board, value: Mapping[str, Any]) -> None:
 def check_same(start: Start, held: Mapping[str, Any]) -> None:
     """Refuse another run under the id of one that is there. Raises ConflictError."""
     if (held["workflow"], held["digest"]) != (start.workflow, digest_of(start.arguments)):
-        what = "workflow" if held["workflow"] != start.workflow else "arguments"
-        message = f"run {start.id!r} is there with other {what}: the same id is the same run"
+        what = "another workflow" if held["workflow"] != start.workflow else "other arguments"
+        message = f"run {start.id!r} is there with {what}: the same id is the same run"
         raise ConflictError(message, run=start.id, workflow=held["workflow"], arguments=tuple(held["args"]))
     if held["thread"] != start.thread and not held.get("forked"):
         message = f"run {start.id!r} is in thread {held['thread']!r}, not in {start.thread!r}"

@@ -20,7 +20,7 @@ from statelog.durable.owners import claim_one, free_all, me
 from statelog.durable.runs import DEFAULT_QUEUE, ENDED, Start, board_of, create, error_of_end, find, task_key_of
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.values import arguments_item, storable, typed
-from statelog.durable.workflows import by_name, check_number, check_workflow
+from statelog.durable.workflows import by_name, check_number, check_text, check_workflow
 from statelog.errors import LeaseLostError, NondeterminismError, UsageError
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ def prepare(
     run = thread if id is None else id
     assert run is not None
     check_run_id(run)
+    if thread is not None:
+        check_text("thread", thread)
     item = arguments_item(f"workflow {made.name!r}", made.function, args, kwargs, ())
     timeout_s = how.get("timeout_s")
     if timeout_s is not None:
@@ -252,9 +254,8 @@ def start(
 
     """
     check_segment(queue, partition)
-    if dedup_key is not None and (not isinstance(dedup_key, str) or not dedup_key):
-        message = f"dedup_key is a text of at least one character, not {dedup_key!r}"
-        raise UsageError(message, argument="dedup_key", value=dedup_key)
+    if dedup_key is not None:
+        check_text("dedup_key", dedup_key)
     if debounce_s is not None:
         delay_s = _debounced(debounce_s, dedup_key, delay_s)
     if id is None and thread is None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from statelog.durable.infos import get
 from statelog.durable.naming import STEPS, check_run_id
 from statelog.durable.values import storable
+from statelog.durable.workflows import check_number
+from statelog.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +48,15 @@ def stage_chunk(store: Store, run: str, place: str, attempt: int, number: int, c
     _thread_of(store, run).commit({STEPS: [item]}, durable=False)
 
 
+def check_stream(after: object, timeout_s: object) -> None:
+    """Refuse what `stream` cannot begin with. Raises UsageError."""
+    if type(after) is not int or after < 0:
+        message = f"after is the cursor of a Chunk, or 0 for the beginning, not {after!r}"
+        raise UsageError(message, argument="after", value=after)
+    if timeout_s is not None:
+        check_number("timeout_s", timeout_s, least=0)
+
+
 def stream(
     store: Store, run: str, *, after: int = 0, follow: bool = True, timeout_s: float | None = None
 ) -> Iterator[Chunk]:
@@ -63,8 +74,10 @@ def stream(
 
     Raises:
         RunNotFoundError: there is no such run. Facts: run.
+        UsageError: one of the arguments is none.
 
     """
+    check_stream(after, timeout_s)
     get(store, run)
     at, heard_s = after, monotonic()
     while True:

@@ -219,7 +219,7 @@ async def take_child(
     drive: Any,
 ) -> Any:
     """Return what a run within this run returns, or raise what it failed with."""
-    run = id or naming.child_id(execution.id, place)
+    run = naming.child_id(execution.id, place) if id is None else id
     item = arguments_item(f"workflow {workflow.name!r}", workflow.function, args, kwargs, ())
     digest = digest_of(item)
     done = execution.begin(place, "child", workflow.name, digest)

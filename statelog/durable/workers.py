@@ -20,7 +20,7 @@ from statelog.durable.queues import Hand, Limits, Queue
 from statelog.durable.runs import board_of
 from statelog.durable.schedules import begin_due
 from statelog.durable.subscribing import check_subscribers
-from statelog.durable.workflows import by_name
+from statelog.durable.workflows import by_name, check_list
 from statelog.errors import LeaseLostError, StatelogError, UsageError
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ def work(
         UsageError: one of the arguments is none.
 
     """
+    if stop is not None and not hasattr(stop, "is_set"):
+        raise UsageError(f"stop is a threading.Event, not {stop!r}", argument="stop", value=stop)
     taker = Taker(store, workflows, queues, concurrency, lease_s)
     subscribers = check_subscribers(outbox)
     with delivered_beside(store, subscribers, drains=until_idle):
@@ -78,9 +80,8 @@ def limits_of(queues: Iterable[str] | Mapping[str, Queue] | None) -> dict[str, Q
     """Return the limits of queues by their names as parts of keys, None: of all queues, none. Raises UsageError."""
     if queues is None:
         return None
-    if isinstance(queues, str):
-        raise UsageError(f"queues are a list of names, or a dict, not {queues!r}", argument="queues", value=queues)
-    given = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues, Queue())
+    names = check_list("queues", queues, "a list of names, or a dict")
+    given = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(names, Queue())
     for name, queue in given.items():
         if not isinstance(queue, Queue):
             message = f"the limits of queue {name!r} are a durable.Queue, not {queue!r}"

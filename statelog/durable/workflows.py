@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
@@ -12,7 +13,7 @@ from statelog.durable.naming import check_part
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -27,6 +28,33 @@ def check_number(argument: str, value: object, *, least: float, is_least_allowed
         above = "from" if is_least_allowed else "above"
         raise UsageError(f"{argument} is a number {above} {least:g}, not {value!r}", argument=argument, value=value)
     return float(cast("float", value))
+
+
+def check_classes(argument: str, value: object) -> tuple[Any, ...]:
+    """Return what is given where one class may be, or several. Raises UsageError: it is neither."""
+    if isinstance(value, type):
+        return (value,)
+    return tuple(check_list(argument, value, "a class of exceptions, or a list of them"))
+
+
+def check_list(argument: str, value: Any, what: str) -> Iterable[Any]:
+    """Refuse what cannot be gone through, and texts. Raises UsageError."""
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes):
+        raise UsageError(f"{argument} is {what}, not {value!r}", argument=argument, value=value)
+    return value
+
+
+def check_callable(argument: str, value: object) -> None:
+    """Refuse what cannot be called. Raises UsageError."""
+    if not callable(value):
+        raise UsageError(f"{argument} is a function, not {value!r}", argument=argument, value=value)
+
+
+def check_text(argument: str, value: object) -> None:
+    """Refuse what is no text of at least one character. Raises UsageError."""
+    if not isinstance(value, str) or not value:
+        message = f"{argument} is a text of at least one character, not {value!r}"
+        raise UsageError(message, argument=argument, value=value)
 
 
 class Abort(Exception):  # noqa: N818 - what a workflow does, not what went wrong
@@ -85,6 +113,10 @@ class Retry:
             )
         for name in ("first_delay_s", "backoff", "max_delay_s"):
             check_number(name, getattr(self, name), least=0.0)
+        for kind in check_classes("give_up_on", self.give_up_on):
+            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+                message = f"give_up_on are classes of exceptions, not {kind!r}"
+                raise UsageError(message, argument="give_up_on", value=kind)
 
     def delay_s(self, attempt: int) -> float:
         """Return the wait behind a failed attempt, the first is 1."""
@@ -93,8 +125,7 @@ class Retry:
 
     def gives_up(self, error: BaseException) -> bool:
         """Whether an exception ends the attempts."""
-        kinds = self.give_up_on if isinstance(self.give_up_on, type) else tuple(self.give_up_on)
-        return isinstance(error, kinds)
+        return isinstance(error, check_classes("give_up_on", self.give_up_on))
 
 
 NO_RETRY: Final = Retry()
@@ -163,8 +194,7 @@ def step(
         UsageError: one of the arguments is none.
 
     """
-    if isinstance(ignore, str):
-        raise UsageError(f"ignore is a list of parameters, not {ignore!r}", argument="ignore", value=ignore)
+    check_list("ignore", ignore, "a list of parameters")
     if name is not None:
         check_part("step", name)
     if retry is not None and not isinstance(retry, Retry):
@@ -236,7 +266,7 @@ def workflow(
         UsageError: one of the arguments is none.
 
     """
-    kinds: tuple[Any, ...] = (raises,) if isinstance(raises, type) else tuple(raises)
+    kinds = check_classes("raises", raises)
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise UsageError(f"raises are classes of exceptions, not {kind!r}", argument="raises", value=kind)
@@ -264,7 +294,7 @@ def by_name(workflows: Iterable[Workflow]) -> dict[str, Workflow]:
     found: dict[str, Workflow] = {}
     if isinstance(workflows, Workflow):
         workflows = (workflows,)
-    for each in workflows:
+    for each in check_list("workflows", workflows, "a list of workflows"):
         made = check_workflow(each)
         if found.setdefault(made.name, made) is not made:
             message = f"two workflows have the name {made.name!r}: give one of them another with name="

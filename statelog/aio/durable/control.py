@@ -93,6 +93,7 @@ async def stream(
     store: Store, run: str, *, after: int = 0, follow: bool = True, timeout_s: float | None = None
 ) -> AsyncIterator[Chunk]:
     """See `statelog.durable.stream`."""
+    streams.check_stream(after, timeout_s)
     loop = asyncio.get_running_loop()
     heard_s = loop.time()
     while True:

@@ -14,6 +14,7 @@ from statelog.durable.holding import LEASE_S
 from statelog.durable.queues import Hand
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.workers import CONCURRENCY, Taken, Taker, told
+from statelog.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,6 +55,8 @@ async def work(
         UsageError: one of the arguments is none.
 
     """
+    if stop is not None and not isinstance(stop, asyncio.Event):  # to wait for another kind would hold the loop up
+        raise UsageError(f"stop is an asyncio.Event, not {stop!r}", argument="stop", value=stop)
     taker = Taker(store.sync, workflows, queues, concurrency, lease_s)
     with ExitStack() as beside:
         beside.enter_context(delivered_beside(store.sync, check_subscribers(outbox), drains=until_idle))

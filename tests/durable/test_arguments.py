@@ -1,0 +1,92 @@
+"""Arguments that cannot be: named, with the value they had, and refused before anything happens."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from executed import execute
+
+import statelog
+from statelog import aio, durable
+from statelog.aio import durable as aio_durable
+from statelog.errors import UsageError
+
+
+@durable.workflow
+def echo(run, value):
+    return run.recv("never") if value is None else value
+
+
+FORK = {"at": 0, "id": "evt-2"}
+
+
+@pytest.mark.parametrize(
+    ("act", "argument", "value"),
+    [
+        (lambda store: durable.run(store, echo, 1, thread=5), "run id", 5),
+        (lambda store: durable.run(store, echo, 1, id="evt-2", thread=5), "thread", 5),
+        (lambda store: durable.start(store, echo, 1, id="evt-2", thread=""), "thread", ""),
+        (lambda store: durable.start(store, echo, 1, dedup_key=5), "dedup_key", 5),
+        (lambda store: durable.send(store, "evt-1", 1, idempotency_key=5), "idempotency_key", 5),
+        (lambda store: durable.send(store, "evt-1", 1, idempotency_key=""), "idempotency_key", ""),
+        (lambda store: durable.fork(store, "evt-1", **FORK, args=5), "args", 5),
+        (lambda store: durable.fork(store, "evt-1", **FORK, args="how"), "args", "how"),
+        (lambda store: durable.fork(store, "evt-1", **FORK, kwargs="how"), "kwargs", "how"),
+        (lambda store: durable.check(store, None), "workflows", None),
+        (lambda store: durable.resume_all(store, 5), "workflows", 5),
+        (lambda store: durable.work(store, None, until_idle=True), "workflows", None),
+        (lambda store: durable.work(store, [echo], queues=5, until_idle=True), "queues", 5),
+        (lambda store: durable.work(store, [echo], queues="q", until_idle=True), "queues", "q"),
+        (lambda store: durable.work(store, [echo], stop=5, until_idle=True), "stop", 5),
+        (lambda store: list(durable.stream(store, "evt-1", after=None)), "after", None),
+        (lambda store: list(durable.stream(store, "evt-1", after=-1)), "after", -1),
+        (lambda store: list(durable.stream(store, "evt-1", timeout_s="1")), "timeout_s", "1"),
+        (lambda _store: durable.workflow(raises=5), "raises", 5),
+        (lambda _store: durable.workflow(raises=["ValueError"]), "raises", "ValueError"),
+        (lambda _store: durable.step(ignore=None), "ignore", None),
+        (lambda _store: durable.step(ignore="client"), "ignore", "client"),
+        (lambda _store: durable.Retry(give_up_on="ValueError"), "give_up_on", "ValueError"),
+        (lambda _store: durable.Retry(give_up_on=("ValueError",)), "give_up_on", "ValueError"),
+        (lambda _store: durable.Retry(give_up_on=None), "give_up_on", None),
+        (lambda _store: durable.Retry(give_up_on=int), "give_up_on", int),
+    ],
+)
+def test_an_argument_that_is_none_is_named_and_nothing_begins(store, act, argument, value):
+    durable.run(store, echo, None, id="evt-1")
+    with pytest.raises(UsageError) as raised:
+        act(store)
+    assert raised.value.facts == {"argument": argument, "value": value}
+    assert [info.id for info in durable.runs(store)] == ["evt-1"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda run: run.transact(None),
+        lambda run: run.branch("no function"),
+        lambda run: run.start(5),
+        lambda run: run.child(echo, 1, id=""),
+    ],
+)
+def test_an_argument_of_an_operation_that_is_none_fails_the_run(store, body):
+    assert execute(store, body).error.startswith("UsageError: ")
+
+
+def test_exceptions_to_give_up_on_are_one_class_or_several():
+    assert durable.Retry(give_up_on=ValueError).gives_up(UnicodeError())
+    assert durable.Retry(give_up_on=[KeyError, ValueError]).gives_up(ValueError())
+    assert not durable.Retry().gives_up(ValueError())
+
+
+def test_an_event_of_another_kind_does_not_hold_the_loop_up(path):
+    async def main():
+        async with await aio.open(path) as store:
+            with pytest.raises(UsageError, match=r"asyncio\.Event"):
+                await aio_durable.work(store, [echo], stop=threading.Event())
+            with pytest.raises(UsageError, match="after"):
+                [chunk async for chunk in aio_durable.stream(store, "evt-1", after=None)]
+
+    statelog.open(path).close()
+    asyncio.run(asyncio.wait_for(main(), 10))
