@@ -137,7 +137,7 @@ def fork(
     store: Store,
     run: str,
     *,
-    at: str | int,
+    at: str | int | StepInfo,
     id: str,
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
@@ -150,8 +150,9 @@ def fork(
     Args:
         store: the store.
         run: id of the run; it may have ended.
-        at: the step before which it leaves: its place (see `steps`), its name if it is called once, or how many of the
-            recorded calls are kept.
+        at: the step before which it leaves: one of `steps`, its place, that of a whole `map` or `branch`, or its name
+            if it is called once. Or a number: so many items of the record are kept. Of a step with a compensation there
+            are two, that it begins and its end.
         id: of the new run. It is the name of the branch, too.
         args: of the workflow, instead of those of the run.
         kwargs: likewise.
@@ -159,7 +160,8 @@ def fork(
     Raises:
         RunNotFoundError: there is no such run.
         AlreadyExistsError: there is a run of the new id, or a branch of its name.
-        UsageError: the run has recorded no such step, or what it had recorded was let go.
+        UsageError: the run has recorded no such step, or nothing in a thread that is empty, or what it had recorded was
+            let go.
 
     """
     entry = find(store, run)
@@ -171,6 +173,9 @@ def fork(
         raise UsageError(f"kwargs is a dict of arguments, not {kwargs!r}", argument="kwargs", value=kwargs)
     named = dict(entry.value["kwargs"] if kwargs is None else kwargs)
     recorded = _recorded(store, entry.value)
+    if recorded.thread.version < 0:
+        message = f"run {run!r} has recorded nothing, and its thread is empty: start another run instead"
+        raise UsageError(message, argument="run", value=run)
     count = _count_before(recorded, at)
     version, items = _version_with(recorded, count)
     item = encode([given, named], f"arguments of workflow {entry.value['workflow']!r}")
@@ -203,7 +208,7 @@ def fork(
     return Handle(store, id)
 
 
-def _count_before(recorded: _Recorded, at: str | int) -> int:
+def _count_before(recorded: _Recorded, at: str | int | StepInfo) -> int:
     """Return how many items come before a step. Raises UsageError."""
     run = recorded.run
     if isinstance(at, int) and not isinstance(at, bool):
@@ -212,15 +217,26 @@ def _count_before(recorded: _Recorded, at: str | int) -> int:
             return at
         raise UsageError(f"run {run!r} has recorded {count} items, not {at}", argument="at", value=at)
     items = recorded.items()
-    places = {item["p"] for item in items if item["p"] == at}
-    if not places:
-        places = {item["p"] for item in items if item["n"] == at and item["s"] != PATCH}
-    if len(places) != 1:
-        what = f"{len(places)} steps" if places else "no step"
+    at = _place_of(at) if isinstance(at, StepInfo) else at
+    found = _named(items, at)
+    if len(found) != 1:
+        what = f"{len(found)} steps" if found else "no step"
         message = f"run {run!r} has recorded {what} {at!r}: `durable.steps` gives their places"
         raise UsageError(message, argument="at", value=at)
-    place = places.pop()
+    place = found.pop()
     return next(number for number, item in enumerate(items) if item["p"] == place)
+
+
+def _place_of(step: StepInfo) -> str:
+    return f"undo.{step.place}" if step.is_compensation else step.place
+
+
+def _named(items: Sequence[Item], at: object) -> set[str]:
+    """Return the places that are meant: one, the first of a map or branch that stands there, or those of a name."""
+    for item in items:
+        if item["p"] == at or str(item["p"]).startswith(f"{at}."):
+            return {item["p"]}
+    return {item["p"] for item in items if item["n"] == at and item["s"] != PATCH}
 
 
 def _version_with(recorded: _Recorded, count: int) -> tuple[int, list[Item]]:

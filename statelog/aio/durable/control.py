@@ -123,7 +123,7 @@ async def fork(
     store: Store,
     run: str,
     *,
-    at: str | int,
+    at: str | int | StepInfo,
     id: str,
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
