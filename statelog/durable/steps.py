@@ -11,7 +11,7 @@ from statelog.durable.naming import check_channels
 from statelog.durable.outbox import Emitted
 from statelog.durable.probes import stub_of, tell
 from statelog.durable.record import TRIED
-from statelog.durable.streams import stage_chunk
+from statelog.durable.streams import next_attempt, stage_chunk
 from statelog.durable.values import arguments_item, decode, digest_of, encode, error_of, exception_of, typed
 from statelog.durable.workflows import AT_LEAST_ONCE, AT_MOST_ONCE, NO_RETRY, Retry, check_number, name_of, options_of
 from statelog.errors import StatelogError, StepInterruptedError, StepTimeoutError, UsageError
@@ -29,7 +29,7 @@ class StepContext:
     Attributes:
         run: id of its run.
         name: of the step.
-        attempt: which call it is, from 1.
+        attempt: which call it is, from 1. One that a crash has cut short is not counted: nobody has recorded it.
         idempotency_key: the same in every attempt, also after a crash: pass it to whom the step calls.
 
     """
@@ -40,7 +40,7 @@ class StepContext:
         self.attempt = attempt
         self.idempotency_key = f"{execution.id}/{place}"
         self._execution, self._place, self._late_us = execution, place, late_us
-        self._chunks = 0
+        self._chunks, self._told_as = 0, attempt
 
     @property
     def is_cancelled(self) -> bool:
@@ -60,7 +60,10 @@ class StepContext:
 
     def stream(self, chunk: Any) -> None:
         """Give out a part of the result ahead, to `durable.stream`. It is marked by attempt, and not flushed."""
-        stage_chunk(self._execution.store, self.run, self._place, self.attempt, self._chunks, chunk)
+        store = self._execution.store
+        if not self._chunks:
+            self._told_as = next_attempt(store, self.run, self._place, self.attempt)
+        stage_chunk(store, self.run, self._place, self._told_as, self._chunks, chunk)
         self._chunks += 1
 
 

@@ -27,7 +27,8 @@ class Chunk:
     Attributes:
         value: what the step gave out.
         step: idempotency key of the step.
-        attempt: of the step. The parts of an earlier attempt do not count when a later one has begun.
+        attempt: which call of the step it is from, from 1; one that a crash has cut short counts, too. The parts of an
+            earlier one do not count when a later one has begun.
         cursor: `stream(after=cursor)` goes on behind it.
 
     """
@@ -46,6 +47,16 @@ def stage_chunk(store: Store, run: str, place: str, attempt: int, number: int, c
     """Give out a part, not flushed. Raises ValueTypeError, LimitError."""
     item = {"p": place, "i": attempt, "x": number, "r": storable(chunk)}
     _thread_of(store, run).commit({STEPS: [item]}, durable=False)
+
+
+def next_attempt(store: Store, run: str, place: str, attempt: int) -> int:
+    """Return as which attempt a call gives out its parts: another than those that have given out some.
+
+    A call that a crash has cut short is recorded nowhere else.
+    """
+    held = _thread_of(store, run).state.get(STEPS)
+    told = next((item["i"] for item in reversed(held or ()) if item["p"] == place), 0)
+    return max(attempt, told + 1)
 
 
 def check_stream(after: object, timeout_s: object) -> None:
