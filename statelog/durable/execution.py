@@ -132,7 +132,7 @@ class Execution:
 
         """
         if in_step.get():
-            message = f"{op} {name!r} inside a step: a step calls no operation of its run. Return, and let the workflow"
+            message = f"{op} {name!r} inside a step: a step calls no operation of its run, and its workflow does"
             raise UsageError(message, argument=op, value=name)
         self.check_stop()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from statelog.durable.clock import now
 from statelog.durable.execution import ContinuedAsNew, Execution, Scope, Suspended, current_scope
 from statelog.durable.steps import make_call, take_step
 from statelog.durable.waits import take_child, take_gate, take_mail, take_sleep
-from statelog.durable.workflows import check_callable, check_number, check_workflow
+from statelog.durable.workflows import check_callable, check_number, check_workflow, name_of
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -249,9 +250,13 @@ class Run:
     def transact(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `function(transaction, *args)`, whose writes to the store happen in the commit that records it.
 
-        They happen exactly once. It may be called several times until then: it has no other effects.
+        They happen exactly once. It may be called several times until then: it has no other effects. It is not async,
+        also where the workflow is.
         """
         check_callable("function", function)
+        if inspect.iscoroutinefunction(function):
+            message = f"transaction {name_of(function)!r} is async: its function is not, and returns at once"
+            raise UsageError(message, argument="function", value=function)
         return self._do(lambda place: effects.take_transaction(self._execution, place, function, args, kwargs))
 
     def emit(self, topic: str, payload: Any = None) -> Any:

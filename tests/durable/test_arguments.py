@@ -65,6 +65,7 @@ def test_an_argument_that_is_none_is_named_and_nothing_begins(store, act, argume
     "body",
     [
         lambda run: run.transact(None),
+        lambda run: run.transact(asyncio.sleep),
         lambda run: run.branch("no function"),
         lambda run: run.start(5),
         lambda run: run.child(echo, 1, id=""),
