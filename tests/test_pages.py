@@ -66,6 +66,19 @@ def test_what_readme_prints_is_what_it_shows(tmp_path: Path) -> None:
     assert [line for line in shown.splitlines() if line != "Killed"] == done.stdout.splitlines()
 
 
+PRINTS = re.compile(r"^```python\n((?:(?!```).)*)^```\n\n```text\n((?:(?!```).)*)^```$", flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["GUIDE.md", "WORKERS.md"])
+def test_what_the_pages_of_durable_execution_print_is_what_they_show(name: str, tmp_path: Path) -> None:
+    examples = PRINTS.findall((ROOT / "statelog" / "durable" / name).read_text(encoding="utf-8"))
+    assert len(examples) >= 4
+    for code, shown in examples:
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        assert done.stdout == shown, done.stderr
+
+
 def test_readme_is_short() -> None:
     assert README.read_text(encoding="utf-8").count("\n") <= 150
 
