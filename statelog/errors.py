@@ -238,7 +238,7 @@ class StepFailedError(ExecutionError):
     """A step raised an exception that is neither a builtin nor one of `raises=`. Facts: type, text."""
 
 
-class StepTimeoutError(ExecutionError):
+class StepTimeoutError(ExecutionError, TimeoutError):
     """A step took too long. Whether its effect happened is not known. Facts: step, timeout_s."""
 
 

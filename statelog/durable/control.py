@@ -11,6 +11,7 @@ from statelog.durable import naming
 from statelog.durable.clock import clock, moment_of
 from statelog.durable.ending import unpark
 from statelog.durable.infos import get
+from statelog.durable.outbox import stage_withdrawal
 from statelog.durable.runs import ENDED, board_of, check_open, find, poke, retried, stage_poke
 from statelog.durable.values import encode, storable
 from statelog.durable.workflows import check_number, check_text
@@ -106,6 +107,7 @@ def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, b
             raise ConflictError(message, gate=gate_id, status=status, by=held)
         changed = {**value, "status": "answered", "answer": given, "answered": clock().now_us()}
         board_of(tx).cas(key, changed, expected_version=entry.version)
+        stage_withdrawal(tx, store, gate_id)
         stage_poke(tx, store, find(store, value["run"]).value)
         return changed
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from statelog.durable.clock import clock
 from statelog.durable.holding import LEASE_S, renewed
-from statelog.durable.naming import check_run_id, delivery_key, gate_key, parked_directory
+from statelog.durable.naming import check_run_id, delivery_key, parked_directory
 from statelog.durable.outbox import message_of, order_of, waiting
 from statelog.durable.owners import claim_one, free_all, me
 from statelog.durable.runs import board_of, find
@@ -49,7 +49,6 @@ class Delivery:
         sent: how often a subscriber took a message.
         refused: how often one refused one.
         parked: messages that were parked, as a subscriber has refused them for good.
-        dropped: messages of gates that were answered before.
         waiting: messages that wait now.
         due: when the first of those is tried that were refused, None: none was.
 
@@ -58,7 +57,6 @@ class Delivery:
     sent: int
     refused: int
     parked: int
-    dropped: int
     waiting: int
     due: datetime | None
 
@@ -104,7 +102,7 @@ def deliver(store: Store, subscribers: Iterable[Any], *, run: str | None = None,
 
 
 def _tally() -> dict[str, int]:
-    return dict.fromkeys(("sent", "refused", "parked", "dropped"), 0)
+    return dict.fromkeys(("sent", "refused", "parked"), 0)
 
 
 def _claim(store: Store, run: str | None, wait_s: float) -> Claim | None:
@@ -188,9 +186,6 @@ class _Turn:
 
     def _send(self, entry: Entry, behind: dict[str, int]) -> None:
         value = entry.value
-        if value["gate"] is not None and not self._is_pending(value["gate"]):
-            self._tally["dropped"] += self._board.delete(entry.key, expected_version=entry.version, fence=self._claim)
-            return
         open_for = [each for each in self._subscribers if _is_open_for(value, each)]
         for number, subscriber in enumerate(open_for):
             due_us = value.get("refusals", {}).get(subscriber.digest, {}).get("due", 0)
@@ -229,10 +224,6 @@ class _Turn:
             self._tally["parked"] += 1
         else:
             self._board.delete(entry.key, expected_version=entry.version, fence=self._claim)
-
-    def _is_pending(self, gate: str) -> bool:
-        entry = self._board.get(gate_key(gate))
-        return entry is not None and entry.value["status"] == "pending"
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from statelog.durable.control import cancel
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from statelog.durable.workflows import Workflow
     from statelog.store.claims import Claim
     from statelog.store.store import Store
-
-_log = logging.getLogger("statelog.durable")
 
 STOPPED_DELAY_S = 5.0
 """A run whose code does not fit is looked at again so much later."""
@@ -85,7 +82,6 @@ async def drive(
             while not await _executed(store, workflow, value, claim, host, lease_s):
                 value = (await host.io(find, store, run)).value
         except NondeterminismError as error:
-            _log.warning("%s", error.message)
             text = error_text(error_of(error))
             await host.io(_give_back, store, value, claim, STOPPED_DELAY_S, text, backs_off)
             raise
@@ -148,6 +144,9 @@ async def _execute(
         execution.record.check_all_called(execution.let_go)
     except NondeterminismError as differs:
         raise differs from error
+    if error is None and execution.made:
+        message = f"run {execution.id!r}: the operation at place {min(execution.made)} was made, and never awaited"
+        raise UsageError(message, run=execution.id, place=min(execution.made))
     if error is None and execution.record.undo is None:
         await host.io(end, execution, "completed", {"value": result})
         return True
@@ -199,7 +198,8 @@ async def _undo_all(execution: Execution, error: BaseException | None) -> tuple[
             await _undo(execution, undo)
         except Exception as failed:  # noqa: BLE001 - the others run all the same
             parked.append(f"{undo.step}: {error_text(error_of(failed))}")
-    more: dict[str, Any] = {"error": error_text(failure), "failure": failure}
+    said = failure["message"] if status == "cancelled" else error_text(failure)
+    more: dict[str, Any] = {"error": said, "failure": failure}
     if parked:
         more["parked"] = parked
     return status, more

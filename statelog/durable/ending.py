@@ -9,6 +9,7 @@ from statelog.durable import naming
 from statelog.durable.clock import clock
 from statelog.durable.deduplication import stage_forgotten
 from statelog.durable.naming import HEADER, STEPS
+from statelog.durable.outbox import stage_withdrawal
 from statelog.durable.probes import tell
 from statelog.durable.runs import (
     FAR_S,
@@ -54,7 +55,7 @@ def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
         board.cas(entry.key, value, expected_version=entry.version, fence=claim)
         board.delete(task_key_of(value))
         _next_of_thread(board, store, value)
-        _clear(board, store, execution)
+        _clear(tx, store, execution)
         if value.get("dedup") is not None:
             stage_forgotten(board, store, value)
         if value.get("parent"):
@@ -89,9 +90,9 @@ def _next_of_thread(board: Any, store: Store, value: Mapping[str, Any]) -> None:
         stage_task(board, find(store, waiting[0]).value)
 
 
-def _clear(board: Any, store: Store, execution: Execution) -> None:
+def _clear(tx: Any, store: Store, execution: Execution) -> None:
     """Stage that what nobody waits for any more goes: its mail, and its open gates are closed."""
-    outside = board_of(store)
+    outside, board = board_of(store), board_of(tx)
     mail = f"durable/mail/{naming.check_run_id(execution.id)}/"
     for entry in outside.list(f"{mail}**") if outside.children(mail) else ():  # a pattern costs more than a look
         board.delete(entry.key)
@@ -100,6 +101,7 @@ def _clear(board: Any, store: Store, execution: Execution) -> None:
             gate = outside.get(naming.gate_key(item["g"]))
             if gate is not None and gate.value["status"] == "pending":
                 board.cas(gate.key, {**gate.value, "status": "closed"}, expected_version=gate.version)
+                stage_withdrawal(tx, store, item["g"])
 
 
 def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:

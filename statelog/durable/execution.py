@@ -113,6 +113,8 @@ class Execution:
         """Places of branches that nobody waits for."""
         self.unpatched: set[str] = set()
         """Patches that this execution has been told it does not go by."""
+        self.made: set[str] = set()
+        """Places of operations that were made and have not begun."""
         self.outstanding: dict[str, Any] = {}
         """Futures of branches that are waited for before the run ends, by place."""
         self._deferred: list[Item] = []

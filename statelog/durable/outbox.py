@@ -102,6 +102,20 @@ def stage_message(tx: Any, value: Mapping[str, Any], place: str, emitted: Emitte
     board.set(delivery_key(run), {"run": run})
 
 
+def stage_withdrawal(tx: Any, store: Any, gate: str) -> None:
+    """Stage that the message goes that a gate waits for its answer: nobody is to be told that any more."""
+    outside, board = board_of(store), board_of(tx)
+    run = gate.rpartition("/")[0]
+    messages = outside.list(f"durable/outbox/{run}/*")
+    told = [entry for entry in messages if entry.value["gate"] == gate]
+    for entry in told:
+        board.delete(entry.key, expected_version=entry.version)
+    if told and len(told) == len(messages):
+        delivery = outside.get(f"durable/deliver/{run}")
+        if delivery is not None and delivery.claim is None:
+            board.delete(delivery.key, expected_version=delivery.version)
+
+
 def waiting(store: Any, run: str | None = None) -> list[Entry]:
     """Return the messages that wait, of each run in the order in which they were emitted."""
     return _listed(store, "durable/outbox/**" if run is None else f"{outbox_directory(run)}*")

@@ -72,9 +72,12 @@ class Run:
         """Take a place for a call, now, and return what it comes to, or an awaitable of it."""
         scope = self._scope()
         place = scope.take()
-        return self._host.finish(self._guard(scope, lambda: make(place)))
+        if scope is self._root:  # another task may be cancelled before it comes to it
+            self._execution.made.add(place)
+        return self._host.finish(self._guard(scope, lambda: make(place), place))
 
-    async def _guard(self, scope: Scope, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    async def _guard(self, scope: Scope, make: Callable[[], Coroutine[Any, Any, Any]], place: str = "") -> Any:
+        self._execution.made.discard(place)
         try:
             return await make()
         except Suspended as suspended:

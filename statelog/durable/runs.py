@@ -206,6 +206,14 @@ def stage_poke(tx: Any, store: Store, value: Mapping[str, Any], *, is_at_once: b
         board_of(tx, agent).cas(key, kept, expected_version=task.version, **how)
 
 
+def hurry(store: Store, run: str) -> None:
+    """Have a run that has stopped looked at now, and not when its time has come."""
+    value = find(store, run).value
+    task = board_of(store).get(task_key_of(value))
+    if task is not None and task.claim is None and task.value.get("error") and not task.value["waiting_for"]:
+        retried(store, lambda tx: stage_poke(tx, store, value, is_at_once=True))
+
+
 def poke(store: Store, run: str) -> None:
     """Have a run looked at now."""
 

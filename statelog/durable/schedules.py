@@ -188,19 +188,20 @@ def begin_due(store: Store, claim: Claim) -> None:
 # --- what there is to do --------------------------------------------------------------------------
 
 
-def next_due(store: Store) -> datetime | None:
+def next_due(store: Store, *, outbox: bool = False) -> datetime | None:
     """Return when a worker has something to do next: now, if it has now; None: not before something happens.
 
     A host that starts workers on demand starts one then. What a process works on counts from when its lease ends: if
     that one dies it is to be gone on with.
+
+    Args:
+        store: the store.
+        outbox: whether messages count that wait for delivery: for workers that are given an `outbox`.
+
     """
     board, at = board_of(store), now()
-    found = [
-        due
-        for pattern in ("durable/tasks/**", "durable/schedules/*", "durable/deliver/*")
-        for entry in board.list(pattern)
-        if (due := _due(entry, at)) is not None
-    ]
+    patterns = ["durable/tasks/**", "durable/schedules/*", *(["durable/deliver/*"] if outbox else [])]
+    found = [due for pattern in patterns for entry in board.list(pattern) if (due := _due(entry, at)) is not None]
     return min(found, default=None)
 
 

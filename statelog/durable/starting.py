@@ -17,7 +17,7 @@ from statelog.durable.hosts import ThreadHost
 from statelog.durable.infos import get, info_of
 from statelog.durable.naming import check_run_id, check_segment, run_key, task_patterns
 from statelog.durable.owners import claim_one, free_all, me
-from statelog.durable.runs import DEFAULT_QUEUE, ENDED, Start, board_of, create, error_of_end, find, task_key_of
+from statelog.durable.runs import DEFAULT_QUEUE, ENDED, Start, board_of, create, error_of_end, find, hurry, task_key_of
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.values import arguments_item, storable, typed
 from statelog.durable.workflows import by_name, check_number, check_text, check_workflow
@@ -173,6 +173,8 @@ def run(
     subscribers = check_subscribers(outbox)
     start = prepare(workflow, args, kwargs, id=id, thread=thread, timeout_s=timeout_s)
     is_new = create(store, start)
+    if not is_new:
+        hurry(store, start.id)
     info = drive_here(store, workflow, start.id, wait_s=wait_s, is_patient=is_new, lease_s=lease_s)
     deliver_here(store, subscribers, start.id)
     return typed_info(info, workflow)

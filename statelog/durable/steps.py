@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -141,11 +142,24 @@ def make_call(
     for argument, value in (("compensate", compensate), ("commit", commit), ("transact", transact), ("emit", emit)):
         if value is not None and not callable(value):
             raise UsageError(f"{argument} is a function, not {value!r}", argument=argument, value=value)
+    if compensate is not None:
+        _check_takes(compensate, called, args, kwargs)
     item = arguments_item(f"step {called!r}", function, args, kwargs, options.ignore)
     is_once = semantics == AT_MOST_ONCE
     return StepCall(
         function, args, kwargs, called, digest_of(item), tried, within_s, compensate, commit, transact, emit, is_once
     )
+
+
+def _check_takes(compensate: Callable[..., Any], step: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a compensation that could not be called. Raises UsageError."""
+    try:
+        inspect.signature(compensate).bind(None, *args, **kwargs)
+    except ValueError:  # a builtin that does not tell
+        return
+    except TypeError as error:
+        message = f"compensation {name_of(compensate)!r} does not take a result and the arguments of {step!r}: {error}"
+        raise UsageError(message, argument="compensate", value=compensate) from None
 
 
 async def take_step(execution: Execution, place: str, call: StepCall) -> Any:  # noqa: C901 - each way it may go on

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from statelog.durable import naming
-from statelog.durable.clock import clock
+from statelog.durable.clock import clock, moment_of
 from statelog.durable.execution import Suspended, Wait
-from statelog.durable.outbox import Emitted
+from statelog.durable.outbox import Emitted, stage_withdrawal
 from statelog.durable.runs import ENDED, FAR_S, Start, board_of, check_same, error_of_end, find, stage_create
 from statelog.durable.steps import pause
 from statelog.durable.values import arguments_item, digest_of, encode, storable, typed
@@ -119,7 +119,8 @@ def _open_gate(execution: Execution, begun: Mapping[str, Any], payload: Any) -> 
     def also(tx: Any) -> None:
         board_of(tx).set(naming.gate_key(gate), value)
 
-    told = {"name": begun["n"], "payload": payload, "due": begun["u"]}
+    due = moment_of(begun["u"]).isoformat() if begun["u"] else None
+    told = {"name": begun["n"], "payload": payload, "due": due}
     execution.commit(dict(begun), also=also, emitted=Emitted(GATE_OPENED, told, gate))
 
 
@@ -146,6 +147,7 @@ def _take_answer(execution: Execution, begun: Mapping[str, Any]) -> Mapping[str,
         def late(tx: Any, entry: Entry | None = entry) -> None:
             if entry is not None:
                 board_of(tx).cas(entry.key, {**entry.value, "status": "late"}, expected_version=entry.version)
+                stage_withdrawal(tx, execution.store, begun["g"])
 
         try:
             execution.commit(item, also=late)

@@ -447,6 +447,8 @@ class Board(ReadBoard):
 
 def own_board(held: Holder[Session], *, agent: str | None = None) -> Board:
     """Return the board for a room of this library: this handle may write, claim and lease below `durable/`, too."""
+    if not hasattr(held, "_session"):
+        raise UsageError(f"{held!r} is no store", argument="store", value=held)
     board = Board(session_of(held), agent)
     board._rights = OWN  # noqa: SLF001 - of this file
     return board

@@ -361,7 +361,7 @@ def test_messages_are_delivered_with_the_secret_of_the_environment(run, trips, m
         given.append((subscribers[0].url, subscribers[0].topics, run))
         board = own_board(store)
         board.delete(board.list("durable/outbox/**")[0].key)
-        return durable.Delivery(1, 0, 0, 0, len(durable.outbox(store)), None)
+        return durable.Delivery(1, 0, 0, len(durable.outbox(store)), None)
 
     monkeypatch.setattr(durable, "deliver", deliver, raising=False)
     monkeypatch.setenv("TRIPS_SECRET", SECRET)
@@ -369,7 +369,7 @@ def test_messages_are_delivered_with_the_secret_of_the_environment(run, trips, m
     answer = run("outbox", "deliver", trips, *how, "--topic", "trip/*", "--topic", "gate/*")
     assert answer.out == "1 message sent, 0 refused; 1 wait, 0 were parked now\n"
     found = run("outbox", "deliver", trips, *how, "--json").document
-    assert found == {"sent": 1, "refused": 0, "parked": 0, "dropped": 0, "waiting": 0, "due": None}
+    assert found == {"sent": 1, "refused": 0, "parked": 0, "waiting": 0, "due": None}
     assert given == [
         ("https://example.org/hook", ("trip/*", "gate/*"), None),
         ("https://example.org/hook", ("**",), None),
@@ -381,7 +381,7 @@ def test_why_a_message_was_refused_is_told_and_cannot_steer_the_terminal(run, tr
 
     def deliver(*_arguments):
         logging.getLogger("statelog.durable").warning("message of run %s was refused", "\x1b[2J")
-        return durable.Delivery(0, 1, 0, 0, 1, None)
+        return durable.Delivery(0, 1, 0, 1, None)
 
     monkeypatch.setattr(durable, "deliver", deliver, raising=False)
     monkeypatch.setenv("TRIPS_SECRET", SECRET)

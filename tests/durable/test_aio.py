@@ -430,3 +430,16 @@ def test_a_workflow_that_cancels_itself_has_failed(path):
         assert (await execute(store, trip)).error == "RuntimeError: the workflow has cancelled itself"
 
     on_loop(path, body)
+
+
+def test_an_operation_that_was_never_awaited_stops_the_run(path):
+    async def forgets(run):
+        run.step(note, 1)
+
+    async def body(store):
+        with pytest.raises(UsageError, match="at place 0 was made, and never awaited"):
+            await execute(store, forgets)
+        return (await durable.get(store, "evt-1")).has_ended
+
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        assert not on_loop(path, body)

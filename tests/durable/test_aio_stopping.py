@@ -374,7 +374,7 @@ def test_the_loop_s_thread_touches_no_store(path, monkeypatch):
     touched = spied(monkeypatch)
 
     async def trip(run):
-        await run.step(note, 1, commit=lambda result: {"a": result}, compensate=note)
+        await run.step(note, 1, commit=lambda result: {"a": result}, compensate=lambda _result, value: note(value))
         await run.map(note, [1, 2])
         await run.transact(lambda tx: tx.board().set("k", 1))
         await run.gather(run.branch(lambda run: run.step(note, 3)), run.start(note, 4))

@@ -304,6 +304,22 @@ def test_other_code_stops_a_run_and_undoes_nothing(store):
     assert durable.run(store, workflow("old"), id="evt-1").value == "hello"
 
 
+def test_code_that_fits_again_goes_on_at_once(store):
+    def workflow(number):
+        return durable.workflow(name="w")(lambda run: (run.step(abs, number), run.recv())[0])
+
+    durable.run(store, workflow(1), id="evt-1")
+    durable.send(store, "evt-1", "hello")
+    with pytest.raises(NondeterminismError):
+        durable.run(store, workflow(2), id="evt-1")
+    assert durable.run(store, workflow(1), id="evt-1").value == 1
+
+
+def test_what_is_no_store_is_refused(path):
+    with pytest.raises(UsageError, match="is no store"):
+        durable.run(path, three, "a", id="evt-1")
+
+
 def test_code_that_fails_before_what_is_recorded_stops_the_run(store):
     """D8."""
 

@@ -186,3 +186,20 @@ def test_a_stream_is_read_ahead_of_the_result(store):
     chunks = list(durable.stream(store, "evt-1"))
     assert [(chunk.value, chunk.attempt) for chunk in chunks] == [("a", 1), ("b", 1)]
     assert [chunk.value for chunk in durable.stream(store, "evt-1", after=chunks[0].cursor)] == ["b"]
+
+
+def test_a_gate_that_was_answered_is_told_to_nobody_any_more(store):
+    flow = lambda run: run.gate("pay").approved  # noqa: E731
+    execute(store, flow)
+    assert [message.topic for message in durable.outbox(store)] == ["gate/opened"]
+    durable.answer(store, durable.gates(store)[0].id, approved=True)
+    assert durable.outbox(store) == []
+    assert execute(store, flow).value is True
+    assert [entry.key for entry in store.board().list("durable/**")] == ["durable/gates/evt-1/0", "durable/runs/evt-1"]
+
+
+def test_a_compensation_that_could_not_be_called_is_refused_before_its_step(store):
+    called = []
+    info = execute(store, lambda run: run.step(called.append, 5, compensate=lambda _result: None))
+    assert "does not take a result and the arguments" in info.error
+    assert called == []

@@ -65,9 +65,9 @@ async def list_schedules(store: Store) -> list[Schedule]:
     return found
 
 
-async def next_due(store: Store) -> datetime | None:
+async def next_due(store: Store, *, outbox: bool = False) -> datetime | None:
     """See `statelog.durable.next_due`."""
-    found: datetime | None = await on_pool(store, find_next_due)
+    found: datetime | None = await on_pool(store, find_next_due, outbox=outbox)
     return found
 
 

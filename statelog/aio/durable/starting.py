@@ -16,7 +16,7 @@ from statelog.durable.holding import LEASE_S
 from statelog.durable.infos import get, info_of
 from statelog.durable.naming import task_patterns
 from statelog.durable.owners import claim_one, free_all, me
-from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, task_key_of
+from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, hurry, task_key_of
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.workflows import by_name, check_number
 from statelog.errors import LeaseLostError, NondeterminismError, StatelogError
@@ -105,6 +105,8 @@ async def run(
     subscribers = check_subscribers(outbox)
     start = starting.prepare(workflow, args, kwargs, id=id, thread=thread, timeout_s=timeout_s)
     is_new = await on_pool(store, create, start)
+    if not is_new:
+        await on_pool(store, hurry, start.id)
     info = await drive_here(store, workflow, start.id, wait_s=wait_s, is_patient=is_new, lease_s=lease_s)
     await deliver(store, subscribers, start.id)
     return starting.typed_info(info, workflow)
