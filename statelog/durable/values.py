@@ -9,6 +9,7 @@ import hashlib
 import inspect
 import sys
 import typing
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from statelog import errors
@@ -120,7 +121,7 @@ def arguments_item(
 def error_of(error: BaseException) -> dict[str, Any]:
     """Return an exception as it is recorded: its class by name, what it was made with, and its text."""
     kind = type(error)
-    message = str(error)[:_MESSAGE_SIZE_MAX]
+    message = _text_of(error)
     found: dict[str, Any] = {"type": kind.__qualname__, "module": kind.__module__, "message": message}
     if isinstance(error, StepFailedError):
         found["facts"] = {"type": error.facts.get("type"), "run_message": error.facts.get("text")}
@@ -133,6 +134,15 @@ def error_of(error: BaseException) -> dict[str, Any]:
             if len(item) <= _MESSAGE_SIZE_MAX:
                 found["args"] = decode(item)
     return found
+
+
+def _text_of(error: BaseException) -> str:
+    """Return what an exception says, as it can be stored; nothing, if it cannot say it."""
+    try:
+        text = str(error)[:_MESSAGE_SIZE_MAX]
+    except Exception:  # noqa: BLE001 - of a class that has not made what it shows
+        return ""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def error_text(recorded: Mapping[str, Any]) -> str:
@@ -150,7 +160,7 @@ def exception_of(recorded: Mapping[str, Any], known: Sequence[type[BaseException
     if module == "builtins":
         kind = getattr(builtins, name, None)
         if isinstance(kind, type) and issubclass(kind, Exception):
-            return _made(kind, args, message)
+            return _made(kind, args, recorded)
     if module == errors.__name__:
         kind = getattr(errors, name, None)
         if kind is StepFailedError:
@@ -160,14 +170,20 @@ def exception_of(recorded: Mapping[str, Any], known: Sequence[type[BaseException
             return kind(message)
     for kind in known:
         if kind.__qualname__ == name and kind.__module__ == module:
-            return _made(kind, args, message)
-    return StepFailedError(error_text(recorded), type=name, text=message)
+            return _made(kind, args, recorded)
+    return _step_failed(recorded)
 
 
-def _made(kind: type[BaseException], args: Sequence[Any], message: str) -> BaseException:
-    try:
+def _step_failed(recorded: Mapping[str, Any]) -> StepFailedError:
+    return StepFailedError(error_text(recorded), type=recorded["type"], text=recorded["message"])
+
+
+def _made(kind: type[BaseException], args: Sequence[Any], recorded: Mapping[str, Any]) -> BaseException:
+    with suppress(Exception):  # a class that takes other arguments than it keeps
         return kind(*args)
-    except Exception:  # noqa: BLE001 - a class that takes other arguments than it keeps
+    try:
         made = kind.__new__(kind)
-        made.args = (message,)
-        return made
+    except Exception:  # noqa: BLE001 - a group of exceptions, or one that cannot be made without arguments
+        return _step_failed(recorded)
+    made.args = (recorded["message"],)
+    return made
