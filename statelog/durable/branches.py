@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 class Branch:
     """A step, or a part of a workflow, that runs beside it."""
 
-    def __init__(self, execution: Execution, place: str, work: Coroutine[Any, Any, Any]) -> None:
-        self._execution = execution
+    def __init__(
+        self, execution: Execution, place: str, work: Coroutine[Any, Any, Any], guard: Callable[..., Any]
+    ) -> None:
+        self._execution, self._guard = execution, guard
         self.place = place
         self.future = execution.host.spawn(work)
         execution.outstanding[place] = self.future
@@ -27,7 +29,8 @@ class Branch:
 
     def result(self) -> Any:
         """Return what it returns, or raise that; waits for it. Of a run in asyncio it is awaited."""
-        return self._execution.host.finish(gathered(self._execution.host, [self], is_alone=True))
+        host = self._execution.host
+        return host.finish(self._guard(lambda: gathered(host, [self], is_alone=True)))
 
     def __await__(self) -> Generator[Any, Any, Any]:
         found: Generator[Any, Any, Any] = self.result().__await__()

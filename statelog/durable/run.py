@@ -50,9 +50,12 @@ class Run:
         if self._host.is_async:
             current_scope.set((self._execution, self._root))
 
-    def _scope(self) -> Scope:
+    def _scope_here(self) -> Scope:
         held = current_scope.get()
-        scope = held[1] if held is not None and held[0] is self._execution else self._root
+        return held[1] if held is not None and held[0] is self._execution else self._root
+
+    def _scope(self) -> Scope:
+        scope = self._scope_here()
         caller = self._host.place_of_caller()
         if scope.caller is None:  # of a task that was numbered as it was made
             scope.caller = caller
@@ -83,6 +86,9 @@ class Run:
         except Suspended as suspended:
             scope.suspended = suspended
             raise
+
+    def _guard_here(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> Coroutine[Any, Any, Any]:
+        return self._guard(self._scope_here(), make)
 
     # --- steps ----------------------------------------------------------------------------------
 
@@ -143,7 +149,7 @@ class Run:
         call = _call(function, args, options)
         place = self._scope().take()
         self._execution.record.see(place)
-        return Branch(self._execution, place, take_step(self._execution, place, call))
+        return Branch(self._execution, place, take_step(self._execution, place, call), self._guard_here)
 
     def branch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Branch:
         """Begin `function(run, *args)` beside the workflow: a part of it whose calls are counted for themselves."""
@@ -152,12 +158,13 @@ class Run:
 
         async def work() -> Any:
             scope = self._branch_off(place, self._host.place_of_caller())
-            found = await self._host.call(function, (self, *args), kwargs, None)
-            if scope.suspended is not None:
-                raise scope.suspended
-            return found
+            try:
+                return await self._host.call(function, (self, *args), kwargs, None)
+            finally:  # whatever it made of that
+                if scope.suspended is not None:
+                    raise scope.suspended
 
-        return Branch(self._execution, place, work())
+        return Branch(self._execution, place, work(), self._guard_here)
 
     def gather(self, *branches: Branch) -> Any:
         """Return what branches return, in the order given. All end before the first exception is raised."""

@@ -203,3 +203,35 @@ def test_a_compensation_that_could_not_be_called_is_refused_before_its_step(stor
     info = execute(store, lambda run: run.step(called.append, 5, compensate=lambda _result: None))
     assert "does not take a result and the arguments" in info.error
     assert called == []
+
+
+def _ask(run):
+    return run.gate("approve").approved
+
+
+def test_a_workflow_that_catches_that_its_branch_waits_waits_all_the_same(store):
+    def body(run):
+        try:
+            return run.branch(_ask).result()
+        except BaseException:  # noqa: BLE001 - what a careless workflow does
+            return "went on"
+
+    assert execute(store, body).status == "suspended"
+    durable.answer(store, "evt-1/0.0", approved=True)
+    assert execute(store, body).value is True
+
+
+def test_a_branch_that_raises_where_it_waits_waits_all_the_same(store):
+    def ask(run):
+        try:
+            return _ask(run)
+        finally:
+            if not durable.gates(store, pending=False):
+                raise ValueError("cleaned up too early")
+
+    def body(run):
+        return run.branch(ask).result()
+
+    assert execute(store, body).status == "suspended"
+    durable.answer(store, "evt-1/0.0", approved=True)
+    assert execute(store, body).value is True
