@@ -109,7 +109,7 @@ async def first_done(execution: Execution, place: str, branches: Sequence[Branch
         await execution.host.io(execution.commit, execution.done(place, "any", str(len(branches)), r=number))
     for each in branches:
         if each is not winner:
-            execution.let_go.add(each.place)
+            execution.let_go[each.place] = each.future
             execution.outstanding.pop(each.place, None)
             execution.host.let_go(each.future)
     return winner

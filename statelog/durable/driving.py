@@ -13,6 +13,7 @@ from statelog.durable.execution import (
     Suspended,
     Undo,
     Unwinding,
+    undoing,
 )
 from statelog.durable.holding import LEASE_S, renewed
 from statelog.durable.hosts import ThreadHost
@@ -122,6 +123,14 @@ async def _execute(
 ) -> bool:
     """Call the workflow; False if it is to be called again at once."""
     execution = await host.io(Execution, store, workflow, value, claim, host)
+    try:
+        return await _go_on(execution, lease_s)
+    finally:
+        execution.leave()
+
+
+async def _go_on(execution: Execution, lease_s: float) -> bool:
+    store, host = execution.store, execution.host
 
     async def drive_child(made: Workflow, run: str) -> None:
         await _drive_child(store, made, run, host, lease_s)
@@ -169,8 +178,15 @@ async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | 
         result = decode(encode(result, f"result of workflow {workflow.name!r}"))
     except BaseException as raised:  # noqa: BLE001 - told apart by the caller
         error = raised
-    await host.settle(execution)
+    await _settle(execution, error)
     return result, error
+
+
+async def _settle(execution: Execution, error: BaseException | None) -> None:
+    """Wait for what goes on beside, where the workflow has failed also for what was let go, as far as it is behind."""
+    if execution.let_go and isinstance(error, (Exception, Cancelled, Unwinding)):
+        await execution.host.io(execution.wait_for_branches_let_go)
+    await execution.host.settle(execution)
 
 
 # --- what has failed ------------------------------------------------------------------------------
@@ -178,15 +194,25 @@ async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | 
 
 async def _undo_all(execution: Execution, error: BaseException | None) -> tuple[str, dict[str, Any]]:
     """Run the compensations, the last step's first; return how the run has ended."""
-    host, record = execution.host, execution.record
     execution.is_shielded = True
+    shield = undoing.set(True)
+    try:
+        return await _undone(execution, error)
+    finally:
+        undoing.reset(shield)
+
+
+async def _undone(execution: Execution, error: BaseException | None) -> tuple[str, dict[str, Any]]:
+    host, record = execution.host, execution.record
+    if execution.let_go:
+        await host.io(execution.wait_for_branches_let_go)
     undos = sorted(execution.undos.values(), key=lambda each: -record.order.get(each.place, 0))
     if record.undo is None:
         assert error is not None
         status, cause = _why(execution, error)
         if undos:
             await host.io(execution.begin_undoing, cause, status)
-    for place, item in record.begun.items():
+    for place, item in list(record.begun.items()):
         if item["o"] == "child" and place not in record.done:
             await host.io(cancel, execution.store, item["c"])
     held = record.undo

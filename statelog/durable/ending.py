@@ -153,7 +153,11 @@ def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, A
             execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim)
         board_of(tx).cas(entry.key, value, expected_version=entry.version, fence=claim)
 
-    _stopping(execution, "beginning anew", lambda: retried(store, work))
+    def begin() -> None:
+        retried(store, work)
+        execution.leave()  # a branch that was let go ends later, and records nothing then
+
+    _stopping(execution, "beginning anew", lambda: execution.alone(begin))
 
 
 def put_back(

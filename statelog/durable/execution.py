@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextvars import ContextVar
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.durable.clock import clock
@@ -68,6 +69,10 @@ class Suspended(BaseException):
         self.waits = waits
 
 
+_BEHIND_S = 5.0
+"""So long at most a run that is undone waits for branches that were let go, and replay what they did."""
+_LOOK_S = 0.002
+
 SIGNALS = (Stopped, Unwinding, Suspended, Cancelled)
 
 
@@ -82,6 +87,9 @@ class Undo(NamedTuple):
     call: Callable[..., Any]
     """The step's function: its annotation says the type of the result."""
 
+
+undoing: ContextVar[bool] = ContextVar("undoing", default=False)
+"""Whether a compensation calls: what a branch calls beside it that nobody waits for is another thing."""
 
 in_step: ContextVar[bool] = ContextVar("in_step", default=False)
 """Whether a step is being called."""
@@ -109,8 +117,10 @@ class Execution:
         self.is_shielded = False
         self.is_unwinding = self.record.undo is not None
         self.undos: dict[str, Undo] = {}
-        self.let_go: set[str] = set()
-        """Places of branches that nobody waits for."""
+        self.noted: set[str] = set()
+        """Places of steps that are recorded to have begun, and are in `undos` if they have a compensation."""
+        self.let_go: dict[str, Any] = {}
+        """Futures of branches that nobody waits for, by place."""
         self.unpatched: set[str] = set()
         """Patches that this execution has been told it does not go by."""
         self.made: set[str] = set()
@@ -157,9 +167,9 @@ class Execution:
         self.check_stop()
         if self.is_dry:
             raise self.stopped(StopIteration())
-        if self.is_shielded:
+        if self.is_shielded and undoing.get():
             return
-        if self.is_unwinding:
+        if self.is_shielded or self.is_unwinding:
             raise Unwinding
         signal = await self.host.io(self.look)
         if signal is not None:
@@ -288,6 +298,32 @@ class Execution:
     def thread_in(self, tx: Transaction) -> Any:
         """Return the run's thread in a transaction."""
         return thread_of(tx, self.value, self.workflow.schema)
+
+    def wait_for_branches_let_go(self) -> None:
+        """Wait until their steps that are recorded to have begun are there to be undone: a replay may be behind."""
+        until_s = monotonic() + _BEHIND_S
+        while monotonic() < until_s:
+            begun = [place for place, item in list(self.record.begun.items()) if item["o"] == "step"]
+            behind = {place for place in begun if place not in self.noted}
+            let_go = list(self.let_go.items())
+            if not any(
+                place == above or place.startswith(f"{above}.")
+                for above, future in let_go
+                if not future.done()
+                for place in behind
+            ):
+                return
+            sleep(_LOOK_S)
+
+    def alone(self, work: Callable[[], None]) -> None:
+        """Do what no branch records anything beside."""
+        with self._lock:
+            work()
+
+    def leave(self) -> None:
+        """Have what goes on beside stop: the run is at rest, has ended, or is executed anew."""
+        with self._lock:
+            self.stopped(LeaseLostError(f"run {self.id!r} goes on elsewhere", run=self.id))
 
     def record_failure(self, error: BaseException, place: str, op: str, name: str, digest: bytes | None) -> Any:
         """Record that a call has failed, and return the exception as the workflow gets it."""

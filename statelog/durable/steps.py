@@ -169,6 +169,8 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:  #
     begun = record.begun.get(place)
     if call.compensate is not None and (begun is not None or done is not None):
         _register(execution, place, call)
+    if begun is not None:
+        execution.noted.add(place)
     if done is not None:
         return execution.outcome(done, call.function)
     await execution.check_signals()
@@ -190,6 +192,7 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:  #
             await execution.host.io(lambda begun=begun: execution.commit(begun, is_flushed=True))
             if call.compensate is not None:
                 _register(execution, place, call)
+            execution.noted.add(place)
         try:
             result = await _call(execution, place, call, attempt)
             item = encode(result, f"result of step {call.name!r}")

@@ -1,0 +1,165 @@
+"""Branches that `wait_any` has let go: they are undone, and do nothing behind the end of what they belong to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+from flows import Crash, execute
+
+from statelog import aio, durable
+from statelog.aio import durable as aio_durable
+
+CALLS = []
+
+
+@pytest.fixture(autouse=True)
+def _no_calls():
+    CALLS.clear()
+
+
+def note(value):
+    CALLS.append(value)
+    return value
+
+
+def undo(result, value):
+    CALLS.append(("undo", result, value))
+
+
+def test_what_a_branch_did_that_was_let_go_is_undone_also_where_its_replay_is_late(store):
+    booked = threading.Event()
+
+    def lose(run):
+        time.sleep(0.02)
+        run.step(note, "lost", compensate=undo)
+        booked.set()
+        time.sleep(0.1)
+
+    def body(run):
+        loser = run.branch(lose)
+        booked.wait(5)
+        run.wait_any(loser, run.start(note, "won"))
+        if "crashed" not in CALLS:
+            note("crashed")
+            raise Crash
+        raise durable.Abort
+
+    with pytest.raises(Crash):
+        execute(store, body)
+    assert execute(store, body).status == "failed"
+    assert CALLS == ["lost", "won", "crashed", ("undo", "lost", "lost")]
+
+
+def test_what_an_async_branch_did_that_was_let_go_is_undone_also_where_its_replay_is_late(path):
+    async def book(value):
+        return note(value)
+
+    async def lose(run):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await run.step(book, "lost", compensate=undo)
+        await asyncio.sleep(60)
+
+    async def win():
+        while "lost" not in CALLS:  # noqa: ASYNC110 - a step of another task
+            await asyncio.sleep(0.001)
+
+    @aio_durable.workflow(name="w")
+    async def body(run):
+        await run.wait_any(run.branch(lose), run.start(win))
+        if "crashed" not in CALLS:
+            await asyncio.sleep(0.05)
+            note("crashed")
+            raise Crash
+        raise durable.Abort
+
+    async def main():
+        async with await aio.open(path) as store:
+            with pytest.raises(Crash):
+                await aio_durable.run(store, body, id="evt-1")
+            assert (await aio_durable.run(store, body, id="evt-1")).status == "failed"
+
+    asyncio.run(main())
+    assert CALLS == ["lost", "crashed", ("undo", "lost", "lost")]
+
+
+def test_a_branch_that_was_let_go_does_nothing_new_while_its_run_is_undone(store):
+    go, is_over = threading.Event(), threading.Event()
+
+    def lose(run):
+        try:
+            run.step(go.wait, 5)
+            run.step(note, "late", compensate=undo)
+        finally:
+            is_over.set()
+
+    def undo_late(_result, value):
+        go.set()
+        assert is_over.wait(5)
+        note(("undo", value))
+
+    def body(run):
+        run.step(note, 1, compensate=undo_late)
+        run.wait_any(run.branch(lose), run.start(note, "won"))
+        raise durable.Abort
+
+    assert execute(store, body).status == "failed"
+    assert CALLS == [1, "won", ("undo", 1)]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_branch_that_was_let_go_does_nothing_new_when_its_run_is_at_rest(store, waits):
+    go, is_over = threading.Event(), threading.Event()
+
+    def lose(run):
+        try:
+            run.now()
+            go.wait(5)
+            run.step(note, "late")
+        finally:
+            is_over.set()
+
+    def body(run):
+        run.wait_any(run.branch(lose), run.start(note, "won"))
+        if waits:
+            run.gate("approve")
+
+    assert execute(store, body).status == ("suspended" if waits else "completed")
+    go.set()
+    assert is_over.wait(5)
+    assert CALLS == ["won"]
+
+
+def test_what_a_branch_comes_to_that_was_let_go_is_not_taken_for_a_call_of_the_run_begun_anew(store):
+    go, is_over = threading.Event(), threading.Event()
+
+    def slow():
+        assert go.wait(5)
+        return "slow"
+
+    def lose(run):
+        try:
+            run.step(slow)
+        finally:
+            is_over.set()
+
+    def let_end():
+        go.set()
+        assert is_over.wait(5)
+
+    def body(run, number):
+        if number == 0:
+            run.wait_any(run.branch(lose), run.start(note, "won"))
+            run.continue_as_new(1)
+        run.branch(lambda run: run.step(note, "anew")).result()
+        run.step(let_end)
+        return run.recv()
+
+    execute(store, body, 0)
+    assert durable.steps(store, "evt-1")[0].place == "0.0"
+    assert [each.result for each in durable.steps(store, "evt-1")] == ["anew", None]
+    durable.send(store, "evt-1", "over")
+    assert execute(store, body, 0).value == "over"
