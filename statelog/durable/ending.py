@@ -47,20 +47,22 @@ def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
     checkpoint = naming.new_checkpoint() if execution.has_header else None
 
     def work(tx: Any) -> None:
+        task = board_of(store).get(task_key_of(execution.value))
         entry = find(store, execution.id)
         value = {**entry.value, **more, "status": status, "ended": clock().now_us(), "checkpoint": checkpoint}
         if checkpoint is not None:
             execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim, id=checkpoint)
         board = board_of(tx)
         board.cas(entry.key, value, expected_version=entry.version, fence=claim)
-        board.delete(task_key_of(value))
+        if task is not None:  # of this version: mail that has come since is let go, too
+            board.delete(task.key, expected_version=task.version)
         _next_of_thread(board, store, value)
         _clear(tx, store, execution)
         if value.get("dedup") is not None:
             stage_forgotten(board, store, value)
-        if value.get("parent"):
+        for parent in filter(None, (value.get("parent"), *value.get("waiters", ()))):
             with suppress(RunNotFoundError):
-                stage_poke(tx, store, find(store, value["parent"]).value)
+                stage_poke(tx, store, find(store, parent).value)
 
     _stopping(execution, "end", lambda: retried(store, work))
 

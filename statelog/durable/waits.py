@@ -275,6 +275,9 @@ def _begin_child(execution: Execution, place: str, digest: bytes, start: Start) 
         def also(tx: Any, held: Entry | None = held) -> None:
             if held is None:
                 stage_create(tx, execution.store, start)
+            elif held.value["status"] not in ENDED:  # begun by another, and its end wakes this run, too
+                waiters = [*held.value.get("waiters", ()), execution.id]
+                board_of(tx).cas(held.key, {**held.value, "waiters": waiters}, expected_version=held.version)
             board_of(tx).set(naming.child_key(execution.id, start.id), {"run": start.id})
 
         try:

@@ -441,3 +441,22 @@ def parent(run):
 def test_what_is_recorded_of_a_child_names_its_run(store):
     durable.run(store, parent, id="above")
     assert [(each.kind, each.child) for each in durable.steps(store, "above")] == [("child", "below")]
+
+
+@durable.workflow
+def talks(run):
+    return run.recv("chat")
+
+
+@durable.workflow
+def asks(run):
+    return run.child(talks, id="below")
+
+
+def test_the_end_of_a_child_that_was_there_before_wakes_its_parents(store):
+    durable.run(store, talks, id="below")
+    assert durable.run(store, asks, id="above").waiting_for == ("run below",)
+    assert durable.run(store, asks, id="beside").waiting_for == ("run below",)
+    durable.send(store, "below", "hello", topic="chat")
+    durable.work(store, [talks, asks], until_idle=True)
+    assert [durable.get(store, id).value for id in ("below", "above", "beside")] == ["hello"] * 3
