@@ -98,12 +98,11 @@ def _clear(tx: Any, store: Store, execution: Execution) -> None:
     mail = f"durable/mail/{naming.check_run_id(execution.id)}/"
     for entry in outside.list(f"{mail}**") if outside.children(mail) else ():  # a pattern costs more than a look
         board.delete(entry.key)
-    for place, item in execution.record.begun.items():
-        if item["o"] == "gate" and place not in execution.record.done:
-            gate = outside.get(naming.gate_key(item["g"]))
-            if gate is not None and gate.value["status"] == "pending":
-                board.cas(gate.key, {**gate.value, "status": "closed"}, expected_version=gate.version)
-                stage_withdrawal(tx, store, item["g"])
+    gates = f"durable/gates/{naming.check_run_id(execution.id)}/"
+    for gate in outside.list(f"{gates}*") if outside.children(gates) else ():  # also those of before a rollback
+        if gate.value["status"] == "pending":
+            board.cas(gate.key, {**gate.value, "status": "closed"}, expected_version=gate.version)
+            stage_withdrawal(tx, store, gate.value["id"])
 
 
 def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
@@ -126,6 +125,7 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
         if any(wait.is_ready() for wait in waits) or 0 < due_us <= clock().now_us():
             return False
         value = task_value(execution.id, tuple(dict.fromkeys(wait.label for wait in waits)), due_us)
+        value["items"] = execution.recorded
         delay_s = delay_of(due_us) if due_us else FAR_S
 
         tell("before", execution.id, "suspension")

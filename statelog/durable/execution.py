@@ -193,8 +193,15 @@ class Execution:
         return "timeout" if 0 < self._deadline_us <= clock().now_us() else None
 
     @property
+    def recorded(self) -> int:
+        """How many items the thread has of this run."""
+        return self.record.count - len(self._deferred)
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether the run was cancelled, or its time is up."""
+        if self.is_shielded:  # a compensation goes on, and a step that nobody waits for
+            return self.stop is not None
         return self.cancelled is not None or self.stop is not None or self._reason_to_cancel() is not None
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog.durable import naming
 from statelog.durable.clock import clock
-from statelog.durable.naming import HEADER
+from statelog.durable.naming import HEADER, STEPS
 from statelog.durable.values import digest_of
 from statelog.errors import (
     ConflictError,
@@ -179,6 +179,21 @@ def reopens(store: Store, held: Entry) -> bool:
 def thread_of(held: Any, value: Mapping[str, Any], schema: object = None) -> Any:
     """Return the thread of a run, of a store or of a transaction."""
     return held.thread(value["thread"], branch=value["branch"], schema=schema)
+
+
+def wake_if_rolled_back(store: Store, run: str) -> bool:
+    """Have a run looked at that waits, if its thread says something else of it than when it was put to rest."""
+    value = find(store, run).value
+    task = board_of(store).get(task_key_of(value))
+    if task is None or task.claim is not None or not task.value["waiting_for"] or "items" not in task.value:
+        return False
+    state = thread_of(store, value).state
+    header, held = state.get(HEADER), state.get(STEPS)
+    is_there = header is not None and header["run"] == value["id"]
+    if task.value["items"] == (len(held or ()) if is_there else 0):
+        return False
+    poke(store, run)
+    return True
 
 
 def is_at_work(store: Store, value: Mapping[str, Any]) -> bool:

@@ -17,7 +17,18 @@ from statelog.durable.hosts import ThreadHost
 from statelog.durable.infos import get, info_of
 from statelog.durable.naming import check_run_id, check_segment, run_key, task_patterns
 from statelog.durable.owners import claim_one, free_all, me
-from statelog.durable.runs import DEFAULT_QUEUE, ENDED, Start, board_of, create, error_of_end, find, hurry, task_key_of
+from statelog.durable.runs import (
+    DEFAULT_QUEUE,
+    ENDED,
+    Start,
+    board_of,
+    create,
+    error_of_end,
+    find,
+    hurry,
+    task_key_of,
+    wake_if_rolled_back,
+)
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.values import arguments_item, storable, typed
 from statelog.durable.workflows import by_name, check_number, check_text, check_workflow
@@ -205,6 +216,8 @@ def drive_here(
             claim, is_patient = None, False
             continue
         info = info_of(store, entry)
+        if info.status == "suspended" and wake_if_rolled_back(store, run):
+            continue
         left_s = deadline_s - monotonic()
         is_elsewhere = info.status == "running"
         if info.has_ended or (left_s <= 0 and not (is_elsewhere and is_patient)):

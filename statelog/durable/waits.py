@@ -95,7 +95,7 @@ async def take_gate(execution: Execution, place: str, name: str, payload: Any, t
         await execution.check_signals()
         begun = execution.begun(place, "gate", name, digest, g=gate, u=due_us)
         await execution.host.io(_open_gate, execution, begun, payload)
-    given = await execution.host.io(_take_answer, execution, begun)
+    given = await execution.host.io(_take_answer, execution, begun, payload)
     if given is not None:
         return Answer(**given)
     await execution.check_signals()
@@ -104,8 +104,19 @@ async def take_gate(execution: Execution, place: str, name: str, payload: Any, t
 
 def _open_gate(execution: Execution, begun: Mapping[str, Any], payload: Any) -> None:
     gate = begun["g"]
-    value = {
-        "id": gate,
+    value = _gate_value(execution, begun, payload)
+
+    def also(tx: Any) -> None:
+        board_of(tx).set(naming.gate_key(gate), value)
+
+    due = moment_of(begun["u"]).isoformat() if begun["u"] else None
+    told = {"name": begun["n"], "payload": payload, "due": due}
+    execution.commit(dict(begun), also=also, emitted=Emitted(GATE_OPENED, told, gate))
+
+
+def _gate_value(execution: Execution, begun: Mapping[str, Any], payload: Any) -> dict[str, Any]:
+    return {
+        "id": begun["g"],
         "run": execution.id,
         "name": begun["n"],
         "thread": execution.value["thread"],
@@ -116,12 +127,17 @@ def _open_gate(execution: Execution, begun: Mapping[str, Any], payload: Any) -> 
         "answer": None,
     }
 
-    def also(tx: Any) -> None:
-        board_of(tx).set(naming.gate_key(gate), value)
 
-    due = moment_of(begun["u"]).isoformat() if begun["u"] else None
-    told = {"name": begun["n"], "payload": payload, "due": due}
-    execution.commit(dict(begun), also=also, emitted=Emitted(GATE_OPENED, told, gate))
+def _reopen_gate(execution: Execution, begun: Mapping[str, Any], payload: Any, entry: Entry | None) -> None:
+    """Have a gate wait again that was closed by an end of its run which was rolled back."""
+    value, version = _gate_value(execution, begun, payload), 0 if entry is None else entry.version
+    try:
+        with execution.store.transaction() as tx:
+            board_of(tx).cas(naming.gate_key(begun["g"]), value, expected_version=version, fence=execution.claim)
+    except ConflictError:
+        return
+    except StatelogError as error:
+        raise execution.stopped(error) from error
 
 
 def _answered(execution: Execution, gate: str) -> Mapping[str, Any] | None:
@@ -130,7 +146,7 @@ def _answered(execution: Execution, gate: str) -> Mapping[str, Any] | None:
     return answer
 
 
-def _take_answer(execution: Execution, begun: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _take_answer(execution: Execution, begun: Mapping[str, Any], payload: Any) -> Mapping[str, Any] | None:
     """Record what a gate was answered, or that its time is up; None: neither yet."""
     key = naming.gate_key(begun["g"])
     while True:
@@ -139,7 +155,9 @@ def _take_answer(execution: Execution, begun: Mapping[str, Any]) -> Mapping[str,
         if answer is not None:
             execution.defer(execution.done(begun["p"], "gate", begun["n"], begun.get("a"), r=answer))
             return answer
-        if not _is_over(begun["u"]):
+        if execution.is_dry or not _is_over(begun["u"]):
+            if not execution.is_dry and (entry is None or entry.value["status"] == "closed"):
+                _reopen_gate(execution, begun, payload, entry)
             return None
         answer = {"approved": False, "payload": None, "by": None, "is_timeout": True}
         item = execution.done(begun["p"], "gate", begun["n"], begun.get("a"), r=answer)

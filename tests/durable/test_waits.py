@@ -9,8 +9,11 @@ import time
 import pytest
 from executed import Crash, execute
 
+import statelog
 from statelog import durable
+from statelog.durable import ending
 from statelog.errors import ConflictError, GateNotFoundError, UsageError
+from statelog.store.board import own_board
 
 # --- sagas --------------------------------------------------------------------------------------------------
 
@@ -235,3 +238,97 @@ def test_a_branch_that_raises_where_it_waits_waits_all_the_same(store):
     assert execute(store, body).status == "suspended"
     durable.answer(store, "evt-1/0.0", approved=True)
     assert execute(store, body).value is True
+
+
+# --- rolled back, ended, and looked at ------------------------------------------------------------------
+
+
+def _asks(run):
+    first = run.step(abs, -1)
+    return [first, run.gate("approve").approved, run.gate("confirm").approved]
+
+
+def test_a_run_that_waits_goes_on_from_where_its_thread_was_rolled_back_to(store):
+    execute(store, _asks)
+    durable.answer(store, "evt-1/1", approved=True)
+    assert execute(store, _asks).waiting_for == ("gate evt-1/2",)
+    store.thread("evt-1").rollback(0)  # behind the step, before the first gate
+    assert execute(store, _asks).waiting_for == ("gate evt-1/1",)
+    assert durable.answer(store, "evt-1/1", approved=False).status == "answered"
+
+
+def test_a_gate_that_an_end_has_closed_can_be_answered_when_that_was_rolled_back(store):
+    execute(store, _asks)
+    version = store.thread("evt-1").version
+    durable.cancel(store, "evt-1")
+    assert execute(store, _asks).status == "cancelled"
+    store.thread("evt-1").rollback(version)
+    assert execute(store, _asks).status == "suspended"
+    assert durable.answer(store, "evt-1/1", approved=True).status == "answered"
+    durable.answer(store, execute(store, _asks).waiting_for[0].removeprefix("gate "), approved=False)
+    assert execute(store, _asks).value == [1, True, False]
+
+
+def test_the_end_closes_also_gates_from_before_a_rollback(store):
+    wanted = [True]
+
+    def body(run):
+        if run.step(lambda: wanted[0]):
+            run.recv()
+            run.gate("approve")
+
+    execute(store, body)
+    durable.send(store, "evt-1", 1)
+    execute(store, body)
+    wanted[0] = False
+    durable.fork(store, "evt-1", at=0, id="evt-2")  # has none of it
+    store.thread("evt-1").commit({"statelog:steps": [], "statelog:run": {"run": "other", "workflow": "w"}})
+    durable.resume(store, "evt-1")
+    assert execute(store, body).status == "completed"
+    assert [gate.status for gate in durable.gates(store)] == ["closed"]
+
+
+def test_mail_that_comes_while_a_run_ends_goes_with_it(path, monkeypatch):
+    with statelog.open(path) as store:
+        clear, sent = ending._clear, []
+
+        def send():
+            durable.send(store, "evt-1", "late")
+
+        def clear_and_get_mail(*given):
+            clear(*given)
+            if not sent:
+                sent.append(1)
+                thread = threading.Thread(target=send)
+                thread.start()
+                thread.join(0.2)
+
+        monkeypatch.setattr(ending, "_clear", clear_and_get_mail)
+        assert execute(store, lambda run: run.now() and 1).status == "completed"
+        assert own_board(store).list("durable/mail/**") == []
+
+
+def test_a_check_lets_no_time_of_a_gate_pass(store):
+    @durable.workflow(name="w")
+    def asks(run):
+        return run.gate("approve", timeout_s=0.01).is_timeout
+
+    durable.run(store, asks, id="evt-1")
+    time.sleep(0.02)
+    lsn = store.last_lsn
+    assert durable.check(store, [asks]) == {}
+    assert store.last_lsn == lsn
+    assert durable.run(store, asks, id="evt-1", wait_s=5).value is True
+
+
+def test_a_compensation_of_a_cancelled_run_is_not_told_to_return(store):
+    told = []
+
+    def body(run):
+        run.step(abs, -1, compensate=lambda *_: told.append(durable.current_step().is_cancelled))
+        run.gate("approve")
+
+    execute(store, body)
+    durable.cancel(store, "evt-1")
+    assert execute(store, body).status == "cancelled"
+    assert told == [False]
