@@ -6,6 +6,7 @@ import threading
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Final
+from weakref import ref
 
 from statelog.errors import LeaseLostError, StatelogError
 
@@ -21,17 +22,20 @@ _RENEWALS: Final = 3
 
 
 class _Renewer:
-    """Renews the claims that are held, until there are none."""
+    """Renews the claims that are held, until there are none.
+
+    It refers to them weakly: an interrupt may come between a claim and what would let it go. It runs out then.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
-        self._held: dict[int, tuple[Claim, float, float]] = {}
+        self._held: dict[int, tuple[ref[Claim], float, float]] = {}
         self._thread: threading.Thread | None = None
 
     def add(self, claim: Claim, lease_s: float) -> None:
         """Renew a claim from now on."""
         with self._lock:
-            self._held[id(claim)] = (claim, lease_s / _RENEWALS, monotonic() + lease_s / _RENEWALS)
+            self._held[id(claim)] = (ref(claim), lease_s / _RENEWALS, monotonic() + lease_s / _RENEWALS)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._go_on, name="statelog durable", daemon=True)
                 self._thread.start()
@@ -52,22 +56,29 @@ class _Renewer:
         while True:
             with self._lock:
                 now_s = monotonic()
-                due = [(claim, each) for claim, each, at_s in self._held.values() if at_s <= now_s]
-                for claim, each in due:
-                    self._held[id(claim)] = (claim, each, now_s + each)
+                self._held = {at: held for at, held in self._held.items() if held[0]() is not None}
+                late = [(at, held) for at, held in self._held.items() if held[2] <= now_s]
+                for at, (held, each, _at_s) in late:
+                    self._held[at] = (held, each, now_s + each)
+                due = [held[0]() for _at, held in late]
                 if not due:
                     soonest_s = min((at_s for _claim, _each, at_s in self._held.values()), default=None)
                     if not self._lock.wait(10.0 if soonest_s is None else soonest_s - now_s) and not self._held:
                         self._thread = None
                         return
                     continue
-            for claim, _each in due:
-                try:
-                    claim.renew()
-                except LeaseLostError:
-                    self.drop(claim)
-                except StatelogError:  # a full disk, a closed store: its run finds out for itself
-                    continue
+            while due:
+                self._renew(due.pop())
+
+    def _renew(self, claim: Claim | None) -> None:
+        if claim is None:
+            return
+        try:
+            claim.renew()
+        except LeaseLostError:
+            self.drop(claim)
+        except StatelogError:  # a full disk, a closed store: its run finds out for itself
+            return
 
 
 _renewer = _Renewer()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 from collections import Counter
@@ -12,7 +13,7 @@ import pytest
 
 import statelog
 from statelog import durable
-from statelog.durable import forking
+from statelog.durable import driving, forking, holding
 from statelog.durable.probes import probe
 from statelog.durable.record import DONE
 from statelog.durable.runs import find
@@ -296,3 +297,23 @@ def test_mail_is_not_lost_whenever_it_comes(path):
                 send()
                 info = durable.run(store, reads, 10, id=run)
             assert info.value == list(range(10))
+
+
+def test_a_claim_that_an_interrupt_has_taken_from_its_holder_runs_out(store, monkeypatch):
+    """It comes where nothing lets the claim go any more, or not yet."""
+
+    @durable.workflow(name="w")
+    def ends(run):
+        return run.step(note, 1)
+
+    def interrupted(*_given, **_how):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(holding, "let_go", interrupted)
+        patched.setattr(driving, "put_back", interrupted)
+        patched.setattr(driving, "Execution", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            durable.run(store, ends, id="evt-1", lease_s=0.1)
+    gc.collect()
+    assert durable.run(store, ends, id="evt-1", lease_s=0.1, wait_s=5).value == 1
