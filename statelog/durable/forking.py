@@ -20,7 +20,7 @@ from statelog.errors import AlreadyExistsError, CheckpointNotFoundError, Expired
 from statelog.reducers import DROP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from datetime import datetime
 
     from statelog.durable.workflows import Workflow
@@ -65,25 +65,19 @@ class _Recorded(NamedTuple):
     version: int
     run: str
 
-    def items(self) -> list[Item]:
-        """Return what it is."""
-        held = self._held(self.version)
-        return [] if held is None else list(held.to_python())
-
-    def count(self, version: int) -> int:
-        """Return how many items the run had at a version; -1 where it was not at work yet, or that was let go."""
-        held = self._held(version)
-        return -1 if held is None else len(held)
-
-    def _held(self, version: int) -> Any:
-        if version < 0:
-            return None
+    def held(self) -> Any:
+        """Return a view of it."""
         try:
-            state = self.thread.at(version).state
+            state = self.thread.at(self.version).state if self.version >= 0 else {}
         except (CheckpointNotFoundError, ExpiredError):
-            return None
+            state = {}
         header = state.get(HEADER)
-        return None if header is None or header["run"] != self.run else state.get(STEPS)
+        return [] if header is None or header["run"] != self.run else state.get(STEPS, [])
+
+    def items(self) -> list[Item]:
+        """Return it."""
+        held = self.held()
+        return list(held) if isinstance(held, list) else list(held.to_python())
 
 
 def steps(store: Store, run: str) -> list[StepInfo]:
@@ -133,6 +127,35 @@ def _recorded(store: Store, value: Mapping[str, Any]) -> _Recorded:
         return _Recorded(thread, -1, run)
 
 
+def _back(head: Any, generations: int) -> Any:
+    """Return a checkpoint that a head has come from, None: there is none, or it was let go."""
+    try:
+        return head.ancestor(generations)
+    except (CheckpointNotFoundError, ExpiredError):
+        return None
+
+
+def _count_at(checkpoint: Any, known: Collection[str], first: Sequence[Item]) -> int:
+    """Return how many items a run had at a checkpoint; -1 where it was not at work yet, or had not begun anew."""
+    state = {} if checkpoint is None else checkpoint.state
+    header = state.get(HEADER)
+    held: Sequence[Item] = state.get(STEPS) or ()
+    is_there = header is not None and header["run"] in known and held
+    return len(held) if is_there and [held[0]] == first else -1
+
+
+def _known_as(store: Store, value: Mapping[str, Any]) -> list[str]:
+    """Return under which ids a run was at work: its own, and those of the runs that it was forked from."""
+    found = [value["id"]]
+    while value.get("forked") and value["forked"] not in found:
+        found.append(value["forked"])
+        entry = board_of(store).get(naming.run_key(found[-1]))
+        if entry is None:
+            break
+        value = entry.value
+    return found
+
+
 def fork(
     store: Store,
     run: str,
@@ -177,7 +200,7 @@ def fork(
         message = f"run {run!r} has recorded nothing, and its thread is empty: start another run instead"
         raise UsageError(message, argument="run", value=run)
     count = _count_before(recorded, at)
-    version, items = _version_with(recorded, count)
+    found, missing = _last_with(recorded, count, _known_as(store, entry.value))
     item = encode([given, named], f"arguments of workflow {entry.value['workflow']!r}")
     source = entry.value
     start = Start(
@@ -193,13 +216,13 @@ def fork(
         timeout_s=source["timeout_s"],
     )
     with store.transaction() as tx:
-        held = thread_of(tx, source)
+        held = thread_of(tx, {**source, "branch": found.branch})
         update: dict[str, Any] | None = None
         if count:
-            update = {HEADER: {"run": id, "workflow": source["workflow"]}, STEPS: items}
-        if version < 0:  # the run has begun the thread
-            version, update = 0, dict.fromkeys(recorded.thread.at(0).state, DROP)
-        held.fork(id, at=version, update=update)
+            update = {HEADER: {"run": id, "workflow": source["workflow"]}, STEPS: missing}
+        if missing is None:  # the run has begun the thread
+            update = dict.fromkeys(found.state, DROP)
+        held.fork(id, at=found.version, update=update)
         board = board_of(tx)
         value = {**start.value(), "forked": run}
         board.create(naming.run_key(id), value)
@@ -212,7 +235,7 @@ def _count_before(recorded: _Recorded, at: str | int | StepInfo) -> int:
     """Return how many items come before a step. Raises UsageError."""
     run = recorded.run
     if isinstance(at, int) and not isinstance(at, bool):
-        count = max(recorded.count(recorded.version), 0)
+        count = len(recorded.held())
         if 0 <= at <= count:
             return at
         raise UsageError(f"run {run!r} has recorded {count} items, not {at}", argument="at", value=at)
@@ -239,30 +262,45 @@ def _named(items: Sequence[Item], at: object) -> set[str]:
     return {item["p"] for item in items if item["n"] == at and item["s"] != PATCH}
 
 
-def _version_with(recorded: _Recorded, count: int) -> tuple[int, list[Item]]:
-    """Return the last version at which a run had recorded so many items, -1: none at all; and what is missing there.
+def _last_with(recorded: _Recorded, count: int, known: Sequence[str]) -> tuple[Any, list[Item] | None]:
+    """Return the last checkpoint with so many items among those that the record has come from, and what is missing.
 
-    That are waits that had come to their end, and were recorded with what followed.
+    That are waits that had come to their end, and were recorded with what followed. Nothing of the checkpoint is to be
+    kept (None) where the run has begun the thread. What was rolled back is no ancestor of what came then.
 
     Raises:
         UsageError: there is none.
 
     """
-    low, high = 0, recorded.version  # a bisection: what is recorded grows
-    while low < high:
-        middle = (low + high + 1) // 2
-        if recorded.count(middle) <= count:
-            low = middle
+    message = f"what run {recorded.run!r} had recorded before is not kept, or was recorded with what follows"
+    refusal = UsageError(message, argument="at", value=count)
+    if recorded.version < 0:
+        raise refusal
+    held = recorded.held()
+    head, begun = recorded.thread.at(recorded.version), list(held[:1])
+    near, far = 0, 1  # so many generations back; what is recorded grows
+    while _count_at(_back(head, far), known, begun) > count:
+        near, far = far, far * 2
+    while near < far:
+        middle = (near + far) // 2
+        if _count_at(_back(head, middle), known, begun) <= count:
+            far = middle
         else:
-            high = middle - 1
-    held = recorded.count(low)
-    if held > count and count == low == 0:
-        return -1, []
-    missing = [] if max(held, 0) == count else recorded.items()[max(held, 0) : count]
-    if held > count or any(item["o"] not in ("gate", "sleep") or item["s"] != DONE for item in missing):
-        message = f"what run {recorded.run!r} had recorded before is not kept, or was recorded with what follows"
-        raise UsageError(message, argument="at", value=count)
-    return low, missing
+            near = middle + 1
+    found = _back(head, near)
+    have = max(_count_at(found, known, begun), 0)
+    missing = [] if have >= count else held[have:count]
+    if found is not None and have <= count and all(_is_deferred(item) for item in missing):
+        return found, list(missing)
+    first = _back(head, near - 1) if near else None
+    if count == 0 and found is None and first is not None and not first.has_parent:
+        return first, None
+    raise refusal
+
+
+def _is_deferred(item: Item) -> bool:
+    """Whether an item is recorded with the next one."""
+    return item["o"] in ("gate", "sleep") and item["s"] == DONE
 
 
 def check(store: Store, workflows: Iterable[Workflow]) -> dict[str, NondeterminismError | NotFoundError]:

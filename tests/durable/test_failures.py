@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from flows import execute
+from executed import execute
 
 from statelog import durable
 

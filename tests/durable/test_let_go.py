@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from flows import Crash, execute
+from executed import Crash, execute
 
 from statelog import aio, durable
 from statelog.aio import durable as aio_durable

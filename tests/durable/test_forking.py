@@ -1,0 +1,72 @@
+"""Forks: they go on from what their run has now, also where it was rolled back, or forked itself."""
+
+from __future__ import annotations
+
+import pytest
+from executed import execute
+
+from statelog import durable
+from statelog.errors import UsageError
+
+
+def several(run):
+    for number in range(3):
+        run.step(abs, -number, commit=lambda result: {"last": result})
+    run.uuid()
+    run.step(abs, -9, commit=lambda result: {"last": result})
+    return run.gate("approve").approved
+
+
+def drawn(store, run):
+    return next(each.result for each in durable.steps(store, run) if each.kind == "uuid")
+
+
+def test_a_fork_of_a_run_that_was_rolled_back_has_what_came_then(store):
+    execute(store, several)
+    before = drawn(store, "evt-1")
+    store.thread("evt-1").rollback(1)
+    execute(store, several)
+    now = drawn(store, "evt-1")
+    assert now != before
+    for kept in range(7):
+        durable.fork(store, "evt-1", at=kept, id=f"fork-{kept}")
+        assert [each.place for each in durable.steps(store, f"fork-{kept}")] == [str(place) for place in range(kept)]
+        if kept > 3:
+            assert drawn(store, f"fork-{kept}") == now
+
+
+@pytest.mark.parametrize("has_begun_the_thread", [False, True])
+def test_a_fork_of_a_fork_goes_back_to_before_that(store, has_begun_the_thread):
+    if not has_begun_the_thread:
+        store.thread("evt-1").commit({"before": 1})
+    execute(store, several)
+    durable.fork(store, "evt-1", at="4", id="first")
+    for kept in range(4):
+        durable.fork(store, "first", at=kept, id=f"fork-{kept}")
+        state = dict(store.thread("evt-1", branch=f"fork-{kept}").state)
+        assert len(state.pop("statelog:steps", ())) == kept
+        assert state.get("last") == (None if kept == 0 else min(kept - 1, 2))
+        assert ("before" in state) is not has_begun_the_thread
+
+
+def test_a_fork_to_before_what_is_kept_is_refused(store):
+    execute(store, several)
+    store.retain(keep_last=1)
+    with pytest.raises(UsageError, match="not kept"):
+        durable.fork(store, "evt-1", at=0, id="fork")
+
+
+def test_a_fork_of_a_run_begun_anew_goes_back_to_no_earlier_beginning(store):
+    def anew(run, number):
+        for each in range(9 - number):
+            run.step(abs, -each)
+        run.commit({"came": number})
+        if number < 3:
+            run.continue_as_new(number + 1)
+        run.recv()
+
+    execute(store, anew, 0)
+    for kept in range(7):
+        durable.fork(store, "evt-1", at=kept, id=f"fork-{kept}")
+        state = store.thread("evt-1", branch=f"fork-{kept}").state
+        assert (len(state.get("statelog:steps", ())), state["came"]) == (kept, 2)
