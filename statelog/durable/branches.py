@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from statelog.durable.execution import SIGNALS, ContinuedAsNew, Suspended
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 
     from statelog.durable.execution import Execution
     from statelog.durable.hosts import Host
@@ -30,34 +30,48 @@ class Branch:
     def result(self) -> Any:
         """Return what it returns, or raise that; waits for it. Of a run in asyncio it is awaited."""
         host = self._execution.host
-        return host.finish(self._guard(lambda: gathered(host, [self], is_alone=True)))
+        return host.finish(self._guard(lambda: _result(host, self.future)))
 
     def __await__(self) -> Generator[Any, Any, Any]:
         found: Generator[Any, Any, Any] = self.result().__await__()
         return found
 
 
-async def gathered(host: Host, branches: Sequence[Branch], *, is_alone: bool = False) -> Any:
-    """Return what branches return, when all have ended; raise the first exception."""
-    await host.wait([each.future for each in branches], first=False)
-    found = outcomes([each.future for each in branches])
-    return found[0] if is_alone else found
+async def _result(host: Host, future: Any) -> Any:
+    await host.wait([future], first=False)
+    return future.result()
 
 
-def outcomes(futures: Sequence[Any]) -> list[Any]:
-    """Return the results of futures that have ended. Of exceptions a stop comes first, and a suspension last."""
-    _raise_first([error for future in futures if (error := error_in(future)) is not None])
+async def gathered(execution: Execution, place: str, branches: Sequence[Branch]) -> Any:
+    """Return what branches return, when all have ended or wait; raise the first exception."""
+    futures = [each.future for each in branches]
+    await execution.host.wait(futures, first=False)
+    errors = {number: error for number, future in enumerate(futures) if (error := error_in(future)) is not None}
+    await _raise_one(execution, place, "gather", len(futures), errors)
     return [future.result() for future in futures]
 
 
-def _raise_first(errors: Sequence[BaseException]) -> None:
-    """Raise one of exceptions, if there are any: a stop before all others, and a suspension, with all waits, last."""
-    stops = [error for error in errors if _is_signal(error)]
-    others = [error for error in errors if not _is_signal(error) and not isinstance(error, Suspended)]
-    if stops or others:
-        raise (stops or others)[0]
-    if errors:
-        raise Suspended(*(wait for error in errors if isinstance(error, Suspended) for wait in error.waits))
+async def _raise_one(
+    execution: Execution, place: str, op: str, count: int, errors: Mapping[int, BaseException]
+) -> None:
+    """Raise what several calls have come to, if not all have returned: a stop first, and a suspension last.
+
+    Which failure was raised while others still waited is recorded: those may fail later, and come first then.
+    """
+    for number in sorted(errors):
+        if _is_signal(errors[number]):
+            raise errors[number]
+    waiting = [error for error in errors.values() if isinstance(error, Suspended)]
+    failed = [number for number in sorted(errors) if not isinstance(errors[number], Suspended)]
+    if not failed and waiting:
+        raise Suspended(*(wait for error in waiting for wait in error.waits))
+    if not failed:
+        return
+    done = execution.begin(place, op, str(count))
+    if done is None and waiting:
+        await execution.check_signals()
+        await execution.host.io(execution.commit, execution.done(place, op, str(count), r=failed[0]))
+    raise errors[failed[0] if done is None else done["r"]]
 
 
 def error_in(future: Any) -> BaseException | None:
@@ -73,9 +87,11 @@ def _is_signal(error: BaseException) -> bool:
     return is_ours or not isinstance(error, (Exception, Suspended))
 
 
-async def in_turn(host: Host, works: Sequence[Callable[[], Coroutine[Any, Any, Any]]], concurrency: int) -> list[Any]:
-    """Run works, at most so many at once, and return their results in order; all end before one raises."""
-    todo = iter(enumerate(works))
+async def in_turn(
+    execution: Execution, place: str, works: Sequence[Callable[[], Coroutine[Any, Any, Any]]], concurrency: int
+) -> list[Any]:
+    """Run works, at most so many at once, and return their results in order; all end, or wait, before one raises."""
+    host, todo = execution.host, iter(enumerate(works))
     ended: dict[int, Any] = {}
     errors: dict[int, BaseException] = {}
 
@@ -92,8 +108,9 @@ async def in_turn(host: Host, works: Sequence[Callable[[], Coroutine[Any, Any, A
         futures = [host.spawn(go_on()) for _ in range(min(concurrency, len(works)))]
         if futures:
             await host.wait(futures, first=False)
-        outcomes(futures)
-    _raise_first([errors[number] for number in sorted(errors)])
+        stopped = {number: error for number, each in enumerate(futures) if (error := error_in(each)) is not None}
+        await _raise_one(execution, place, "map", len(works), stopped)
+    await _raise_one(execution, place, "map", len(works), errors)
     return [ended[number] for number in range(len(works))]
 
 

@@ -360,6 +360,7 @@ class Scope:
         self.caller = caller
         self.next_number = 0
         self._next_task = 0
+        self._next_gathering = 0
         self.suspended: Suspended | None = None
         """Raised in it: nothing is called in it any more, whatever the workflow catches."""
 
@@ -379,6 +380,12 @@ class Scope:
         """
         place = f"{self._prefix}t{self._next_task}"
         self._next_task += 1
+        return place
+
+    def take_gathering(self) -> str:
+        """Return the place of a `gather`, which is no call: it has one for what it raises before all have ended."""
+        place = f"{self._prefix}g{self._next_gathering}"
+        self._next_gathering += 1
         return place
 
     @property

@@ -140,7 +140,7 @@ class Run:
                 lambda each=each, call=call: take_step(execution, each, call)
                 for each, call in zip(places, calls, strict=True)
             ]
-            return in_turn(self._host, works, concurrency)
+            return in_turn(self._execution, place, works, concurrency)
 
         return self._do(begin)
 
@@ -169,7 +169,9 @@ class Run:
     def gather(self, *branches: Branch) -> Any:
         """Return what branches return, in the order given. All end before the first exception is raised."""
         given = _branches(branches)
-        return self._host.finish(self._guard(self._scope(), lambda: gathered(self._host, given)))
+        scope = self._scope()
+        place = scope.take_gathering()
+        return self._host.finish(self._guard(scope, lambda: gathered(self._execution, place, given)))
 
     def wait_any(self, *branches: Branch) -> Any:
         """Return the first branch that has ended. Which one it was is recorded, and the others are let go.

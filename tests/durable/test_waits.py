@@ -14,6 +14,7 @@ from statelog import durable
 from statelog.durable import ending
 from statelog.errors import ConflictError, GateNotFoundError, UsageError
 from statelog.store.board import own_board
+from statelog.testing.durable import skipping_clock
 
 # --- sagas --------------------------------------------------------------------------------------------------
 
@@ -332,3 +333,37 @@ def test_a_compensation_of_a_cancelled_run_is_not_told_to_return(store):
     durable.cancel(store, "evt-1")
     assert execute(store, body).status == "cancelled"
     assert told == [False]
+
+
+@pytest.mark.parametrize("is_map", [False, True])
+def test_what_failed_first_while_another_call_waited_is_raised_again_when_that_has_failed_too(store, is_map):
+    retry = durable.Retry(attempts=2, first_delay_s=6, give_up_on=ValueError)
+    got = []
+
+    def fail(number):
+        if number == 1:
+            raise ValueError(number)
+        raise OSError(number)
+
+    def ask(run):
+        if not run.gate("approve").approved:
+            raise OSError(0)
+
+    def body(run):
+        try:
+            if is_map:
+                run.map(fail, [0, 1], retry=retry)
+            else:
+                run.gather(run.branch(ask), run.start(fail, 1))
+        except (ValueError, OSError) as error:
+            got.append(repr(error))
+        run.recv()
+
+    with skipping_clock(store, suspends=True) as clock:
+        assert execute(store, body).status == "suspended"
+        for gate in durable.gates(store, pending=True):
+            durable.answer(store, gate.id, approved=False)
+        clock.advance(10)
+        durable.send(store, "evt-1", 1)
+        assert execute(store, body).status == "completed"
+    assert got[0] == got[-1] == "ValueError(1)"
