@@ -9,6 +9,7 @@ from statelog.durable.ending import ATTEMPTS_MAX, begin_anew, end, park, put_bac
 from statelog.durable.execution import (
     ContinuedAsNew,
     Execution,
+    RolledBackError,
     Stopped,
     Suspended,
     Undo,
@@ -26,6 +27,7 @@ from statelog.durable.values import decode, encode, error_of, error_text, typed,
 from statelog.durable.workflows import COMPENSATION_RETRY, UNKNOWN, Cancelled, name_of, options_of
 from statelog.errors import (
     ClosedError,
+    ConflictError,
     LeaseLostError,
     NondeterminismError,
     StatelogError,
@@ -80,8 +82,7 @@ async def drive(
         return
     with renewed(claim, lease_s):
         try:
-            while not await _executed(store, workflow, value, claim, host, lease_s):
-                value = (await host.io(find, store, run)).value
+            await _to_rest(store, workflow, value, claim, host, lease_s)
         except NondeterminismError as error:
             text = error_text(error_of(error))
             await host.io(_give_back, store, value, claim, STOPPED_DELAY_S, text, backs_off)
@@ -106,6 +107,23 @@ def _give_back(
         put_back(store, value, claim, delay_s=delay_s, error=error, backs_off=backs_off)
     except StatelogError:  # its claim runs out
         return
+
+
+async def _to_rest(
+    store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host, lease_s: float
+) -> None:
+    """Call the workflow until it has come to an end, or waits."""
+    rollbacks, is_at_rest = 0, False
+    while not is_at_rest:
+        try:
+            is_at_rest = await _executed(store, workflow, value, claim, host, lease_s)
+        except RolledBackError:
+            rollbacks += 1
+            if rollbacks > ATTEMPTS_MAX:
+                message = f"thread {value['thread']!r} was rolled back {rollbacks} times while run {value['id']!r} ran"
+                raise ConflictError(message, thread=value["thread"], run=value["id"]) from None
+        if not is_at_rest:
+            value = (await host.io(find, store, value["id"])).value
 
 
 async def _executed(

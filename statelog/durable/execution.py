@@ -52,6 +52,10 @@ class Unwinding(BaseException):
     """Raised in a workflow that failed before, where it would do what it did not do then."""
 
 
+class RolledBackError(Exception):
+    """The run's thread was rolled back while the run was at work in it: it is to go on from there."""
+
+
 class Wait(NamedTuple):
     """What a run waits for."""
 
@@ -105,7 +109,10 @@ class Execution:
         self.value = value
         self.id: str = value["id"]
         self.thread: Any = thread_of(store, value, workflow.schema)
-        state = self.thread.state
+        head = self.thread.head
+        self._version = -1 if head is None else head.version
+        """Of the head, when it was last seen to have what is recorded here."""
+        state = {} if head is None else head.state
         header = state.get(HEADER)
         self.has_header = header is not None and header["run"] == self.id
         """Whether the thread says that this run is at work in it."""
@@ -257,17 +264,9 @@ class Execution:
             update: dict[str, Any] = {STEPS: list(items) if self.has_header else Overwrite(list(items))}
             if not self.has_header:
                 update[HEADER] = {"run": self.id, "workflow": self.workflow.name}
+            how: dict[str, Any] = {"metadata": metadata, "fence": self.claim}
             try:
-                if also is None and emitted is None:
-                    durable = True if is_flushed else None
-                    made = self.thread.commit(update, *writes, metadata=metadata, fence=self.claim, durable=durable)
-                    if made.lsn == self._looked_lsn + 1:
-                        self._looked_lsn = made.lsn
-                else:
-                    with self.store.transaction() as tx:
-                        checkpoint = self._stage_besides(tx, items[-1]["p"], also, emitted)
-                        how: dict[str, Any] = {"metadata": metadata, "fence": self.claim, "id": checkpoint}
-                        self.thread_in(tx).commit(update, *writes, **how)
+                made = self._commit_where_it_was((update, *writes), how, also, emitted, is_flushed=is_flushed)
             except (LeaseLostError, StoreFullError, ClosedError, ForkedError) as error:
                 raise self.stopped(error) from error
             except (UsageError, LimitError) as error:
@@ -279,13 +278,68 @@ class Execution:
             except StatelogError as error:
                 raise self.stopped(error) from error
             self.has_header = True
+            self._version = made.version
             del self._deferred[:deferred]
             for item in items[deferred:]:
                 self.record.add(item)
             tell("after", self.id, items)
 
+    def _commit_where_it_was(
+        self,
+        writes: Sequence[Mapping[str, Any]],
+        how: Mapping[str, Any],
+        also: Callable[[Transaction], None] | None,
+        emitted: Emitted | None,
+        *,
+        is_flushed: bool,
+    ) -> Any:
+        """Commit on a head that has what is recorded here; again, where others have committed to the thread."""
+        while True:
+            try:
+                if also is not None or emitted is not None:
+                    return self._commit_besides(writes, how, also, emitted)
+                durable = True if is_flushed else None
+                made = self.thread.commit(*writes, **how, expected_version=self._version, durable=durable)
+            except ConflictError as error:
+                if isinstance(error, LeaseLostError) or error.facts.get("thread") != self.thread.id:
+                    raise
+                if error.facts.get("expected_version") != self._version:
+                    raise  # of what is written besides
+                self._look_at_head()
+            else:
+                if made.lsn == self._looked_lsn + 1:
+                    self._looked_lsn = made.lsn
+                return made
+
+    def _look_at_head(self) -> None:
+        """Go on from the thread's head, if it has what is recorded here. Raises Stopped: it was rolled back."""
+        head = self.thread.head
+        state = {} if head is None else head.state
+        header, held = state.get(HEADER), state.get(STEPS)
+        count = len(held) if header is not None and header["run"] == self.id and held is not None else 0
+        if count != (self.recorded if self.has_header else 0):
+            raise self.stopped(RolledBackError())
+        self._version = -1 if head is None else head.version
+
+    def _commit_besides(
+        self,
+        writes: Sequence[Mapping[str, Any]],
+        how: Mapping[str, Any],
+        also: Callable[[Transaction], None] | None,
+        emitted: Emitted | None,
+    ) -> Any:
+        with self.store.transaction() as tx:
+            held = self.thread_in(tx)
+            if held.version != self._version:
+                message = f"thread {self.thread.id!r} is at {held.version}, not at {self._version}"
+                raise ConflictError(message, thread=self.thread.id, expected_version=self._version)
+            checkpoint = self._stage_besides(tx, writes[0][STEPS], also, emitted)
+            expected = self._version if held.version == self._version else None  # it may have written to the thread
+            made = held.commit(*writes, **how, id=checkpoint, expected_version=expected)
+        return made  # noqa: RET504 - its version stands when the transaction has ended
+
     def _stage_besides(
-        self, tx: Transaction, place: str, also: Callable[[Transaction], None] | None, emitted: Emitted | None
+        self, tx: Transaction, items: Any, also: Callable[[Transaction], None] | None, emitted: Emitted | None
     ) -> str | None:
         """Stage what happens with a record; return the id of the checkpoint, if a message names it."""
         if also is not None:
@@ -293,6 +347,7 @@ class Execution:
         if emitted is None:
             return None
         checkpoint = new_checkpoint()
+        place = getattr(items, "value", items)[-1]["p"]
         stage_message(tx, self.value, place, emitted, checkpoint)
         return checkpoint
 

@@ -236,6 +236,11 @@ def _count_before(recorded: _Recorded, at: str | int | StepInfo) -> int:
     run = recorded.run
     if isinstance(at, int) and not isinstance(at, bool):
         count = len(recorded.held())
+        if 0 < at < count:
+            last, following = recorded.held()[at - 1 : at + 1]
+            if last["p"] == following["p"]:
+                message = f"{at} items of run {run!r} would be the half of a call: its place is {last['p']!r}"
+                raise UsageError(message, argument="at", value=at)
         if 0 <= at <= count:
             return at
         raise UsageError(f"run {run!r} has recorded {count} items, not {at}", argument="at", value=at)

@@ -1,0 +1,67 @@
+"""A thread that others commit to, or roll back, while a run is at work in it (D18)."""
+
+from __future__ import annotations
+
+import pytest
+
+from statelog import durable
+from statelog.errors import ConflictError
+
+CALLS = []
+
+
+@pytest.fixture(autouse=True)
+def _no_calls():
+    CALLS.clear()
+
+
+def note(value):
+    CALLS.append(value)
+    return value
+
+
+@pytest.mark.parametrize("way", ["step", "transact", "emit"])
+def test_a_thread_that_is_rolled_back_under_its_run_is_gone_on_with_from_there(store, way):
+    @durable.workflow(name="w")
+    def flow(run):
+        for number in range(3):
+            run.step(note, number)
+        if CALLS.count(2) == 1:  # somebody else does so, while the run is driven
+            store.thread("evt-1").rollback(0)
+        if way == "step":
+            run.step(note, "last")
+        elif way == "transact":
+            run.transact(lambda tx: tx.board().set("last", CALLS.count(2)))
+        else:
+            run.emit("last", 1)
+        return "done"
+
+    assert durable.run(store, flow, id="evt-1").value == "done"
+    assert [call for call in CALLS if call != "last"] == [0, 1, 2, 1, 2]
+    assert [each.place for each in durable.steps(store, "evt-1")] == ["0", "1", "2", "3"]
+    assert way != "transact" or store.board().get("last").value == 2
+
+
+def test_what_others_commit_to_the_thread_of_a_run_stays_beside_what_it_commits(store):
+    @durable.workflow
+    def flow(run):
+        for number in range(3):
+            store.thread("evt-1").commit({f"other{number}": number})
+            run.step(note, number, commit=lambda number: {f"mine{number}": number})
+            store.thread("evt-1").commit({f"more{number}": number})
+            run.emit("told", number)
+
+    assert durable.run(store, flow, id="evt-1").status == "completed"
+    assert len(store.thread("evt-1").state) == 9
+
+
+def test_a_run_that_rolls_its_own_thread_back_again_and_again_is_told_so(store):
+    @durable.workflow
+    def flow(run):
+        run.step(note, 1)
+        run.step(note, 2)
+        store.thread("evt-1").rollback(0)
+        run.step(note, 3)
+
+    with pytest.raises(ConflictError, match="rolled back 21 times"):
+        durable.run(store, flow, id="evt-1")
