@@ -12,7 +12,7 @@ from statelog.durable.driving import rehearse_here
 from statelog.durable.infos import get, runs
 from statelog.durable.naming import HEADER, STEPS
 from statelog.durable.record import BEGUN, DONE, PATCH, TRIED, Item
-from statelog.durable.runs import ENDED, Start, board_of, find, stage_task, thread_of
+from statelog.durable.runs import ENDED, Start, board_of, find, retried, stage_task, thread_of
 from statelog.durable.starting import Handle
 from statelog.durable.values import encode, error_text, storable
 from statelog.durable.workflows import by_name, check_list
@@ -348,7 +348,7 @@ def to_check(
 
 
 def purge(store: Store, run: str) -> None:
-    """Remove a run that has ended, with its gates, events, messages and streams. Its thread stays.
+    """Remove a run that has ended, with its gates, events, messages and streams, in one commit. Its thread stays.
 
     Its id may begin anew then.
 
@@ -361,12 +361,16 @@ def purge(store: Store, run: str) -> None:
     if not info.has_ended:
         raise UsageError(f"run {run!r} has not ended: it is {info.status}", argument="run", value=run)
     quoted = naming.check_run_id(run)
-    board = board_of(store)
-    for pattern in ("gates", "events", "outbox", "outbox-parked", "children", "mail"):
-        for entry in board.list(f"durable/{pattern}/{quoted}/**"):
-            board.delete(entry.key)
-    streams = store.thread(f"statelog:stream/{quoted}")
-    if STEPS in streams.state:
-        streams.commit({STEPS: DROP})
-    board.delete(naming.delivery_key(run))
-    board.delete(naming.run_key(run))
+
+    def work(tx: Any) -> None:
+        outside, board = board_of(store), board_of(tx)
+        for directory in ("gates", "events", "outbox", "outbox-parked", "children", "mail"):
+            for entry in outside.list(f"durable/{directory}/{quoted}/**"):
+                board.delete(entry.key, expected_version=entry.version)
+        streams = tx.thread(f"statelog:stream/{quoted}")
+        if STEPS in streams.state:
+            streams.commit({STEPS: DROP})
+        board.delete(naming.delivery_key(run))
+        board.delete(naming.run_key(run))
+
+    retried(store, work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog.durable import naming
@@ -19,7 +20,7 @@ from statelog.errors import (
 from statelog.store.board import own_board
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from statelog.store.board import Board
     from statelog.store.entries import Entry
@@ -181,8 +182,8 @@ def thread_of(held: Any, value: Mapping[str, Any], schema: object = None) -> Any
     return held.thread(value["thread"], branch=value["branch"], schema=schema)
 
 
-def wake_if_rolled_back(store: Store, run: str) -> bool:
-    """Have a run looked at that waits, if its thread says something else of it than when it was put to rest."""
+def wake_if_it_can_go_on(store: Store, run: str) -> bool:
+    """Have a run looked at that waits, if its thread was rolled back, or a child that it waits for can go on."""
     value = find(store, run).value
     task = board_of(store).get(task_key_of(value))
     if task is None or task.claim is not None or not task.value["waiting_for"] or "items" not in task.value:
@@ -190,10 +191,25 @@ def wake_if_rolled_back(store: Store, run: str) -> bool:
     state = thread_of(store, value).state
     header, held = state.get(HEADER), state.get(STEPS)
     is_there = header is not None and header["run"] == value["id"]
-    if task.value["items"] == (len(held or ()) if is_there else 0):
+    is_as_it_was = task.value["items"] == (len(held or ()) if is_there else 0)
+    if is_as_it_was and not _child_can_go_on(store, task.value["waiting_for"]):
         return False
     poke(store, run)
     return True
+
+
+def _child_can_go_on(store: Store, waiting_for: Sequence[str]) -> bool:
+    """Whether one of the runs that a run waits for, or one that those wait for, may be driven now."""
+    for child in (label.removeprefix("run ") for label in waiting_for if label.startswith("run ")):
+        task = board_of(store).get(task_key_of(find(store, child).value))
+        if task is None or task.claim is not None:
+            continue
+        if task.ready is None or task.ready <= datetime.now(UTC):
+            return True
+        if _child_can_go_on(store, task.value["waiting_for"]):
+            poke(store, child)
+            return True
+    return False
 
 
 def is_at_work(store: Store, value: Mapping[str, Any]) -> bool:

@@ -27,7 +27,7 @@ from statelog.durable.runs import (
     find,
     hurry,
     task_key_of,
-    wake_if_rolled_back,
+    wake_if_it_can_go_on,
 )
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.values import arguments_item, storable, typed
@@ -216,7 +216,7 @@ def drive_here(
             claim, is_patient = None, False
             continue
         info = info_of(store, entry)
-        if info.status == "suspended" and wake_if_rolled_back(store, run):
+        if info.status == "suspended" and wake_if_it_can_go_on(store, run):
             continue
         left_s = deadline_s - monotonic()
         is_elsewhere = info.status == "running"

@@ -16,7 +16,7 @@ from statelog.durable.holding import LEASE_S
 from statelog.durable.infos import get, info_of
 from statelog.durable.naming import task_patterns
 from statelog.durable.owners import claim_one, free_all, me
-from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, hurry, task_key_of, wake_if_rolled_back
+from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, hurry, task_key_of, wake_if_it_can_go_on
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.workflows import by_name, check_number
 from statelog.errors import LeaseLostError, NondeterminismError, StatelogError
@@ -136,7 +136,7 @@ async def drive_here(
             claim, is_patient = None, False
             continue
         info: RunInfo = await on_pool(store, info_of, entry)
-        if info.status == "suspended" and await on_pool(store, wake_if_rolled_back, run):
+        if info.status == "suspended" and await on_pool(store, wake_if_it_can_go_on, run):
             continue
         left_s = until_s - loop.time()
         is_elsewhere = info.status == "running"
