@@ -28,7 +28,8 @@ def count(path: str, name: str, both_have_read: Barrier) -> None:
         board = store.board(agent=name)
         read = [board.get(key) for key in ("counts/set", "counts/update")]
         values = [0 if entry is None else entry.value for entry in read]
-        print(f"{name} reads {values[0]} and {values[1]}", flush=True)
+        sys.stdout.write(f"{name} reads {values[0]} and {values[1]}\n")  # a line in one piece: two processes write
+        sys.stdout.flush()
         both_have_read.wait(WAIT_S)
         board.set("counts/set", values[0] + 1)  # loses what came since
         board.update("counts/update", reducers.add, 1)  # adds to what is there now

@@ -55,7 +55,7 @@ async def work(
         UsageError: one of the arguments is none.
 
     """
-    if stop is not None and not isinstance(stop, asyncio.Event):  # to wait for another kind would hold the loop up
+    if stop is not None and not asyncio.iscoroutinefunction(getattr(stop, "wait", None)):  # it would hold the loop up
         raise UsageError(f"stop is an asyncio.Event, not {stop!r}", argument="stop", value=stop)
     taker = Taker(store.sync, workflows, queues, concurrency, lease_s)
     with ExitStack() as beside:
