@@ -7,22 +7,10 @@ import threading
 import time
 
 import pytest
-from executed import Crash, execute
+from executed import CALLS, Crash, execute, note
 
 from statelog import aio, durable
 from statelog.aio import durable as aio_durable
-
-CALLS = []
-
-
-@pytest.fixture(autouse=True)
-def _no_calls():
-    CALLS.clear()
-
-
-def note(value):
-    CALLS.append(value)
-    return value
 
 
 def undo(result, value):

@@ -10,6 +10,7 @@ from contextvars import Context
 from datetime import UTC, datetime
 
 import pytest
+from executed import CALLS, note
 
 import statelog
 from statelog import durable
@@ -20,18 +21,6 @@ from statelog.durable.runs import find
 from statelog.errors import NondeterminismError
 from statelog.reducers import add
 from statelog.store.board import own_board
-
-CALLS = []
-
-
-@pytest.fixture(autouse=True)
-def _no_calls():
-    CALLS.clear()
-
-
-def note(value):
-    CALLS.append(value)
-    return value
 
 
 def lapse(store):

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from executed import CALLS, note
 
 from statelog import durable
 from statelog.errors import ConflictError
-
-CALLS = []
-
-
-@pytest.fixture(autouse=True)
-def _no_calls():
-    CALLS.clear()
-
-
-def note(value):
-    CALLS.append(value)
-    return value
 
 
 @pytest.mark.parametrize("way", ["step", "transact", "emit"])

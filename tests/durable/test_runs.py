@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from executed import CALLS, note
 
 import statelog
 from statelog import durable
@@ -21,18 +22,6 @@ from statelog.errors import (
 )
 from statelog.store.board import own_board
 from statelog.testing.durable import skipping_clock
-
-CALLS = []
-
-
-@pytest.fixture(autouse=True)
-def _no_calls():
-    CALLS.clear()
-
-
-def note(value):
-    CALLS.append(value)
-    return value
 
 
 @durable.workflow

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from statelog import durable
 
+CALLS = []
+"""What `note` was called with; empty as each test of tests/durable begins."""
+
+
+def note(value):
+    """Be a step that tells how often it is called."""
+    CALLS.append(value)
+    return value
+
 
 class Crash(BaseException):
     """Ends a process, as far as a run can tell."""
