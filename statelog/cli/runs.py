@@ -118,7 +118,7 @@ def resume(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
         info = durable.get(opened, run)
     _tell(output, info)
     if known and info.has_ended:
-        result_of(info, None)
+        result_of(info, None, 0.0)
 
 
 @runs.command(short_help="Have a run stop, and undo what it did.")

@@ -33,6 +33,7 @@ from statelog.durable.subscribing import check_subscribers
 from statelog.durable.values import arguments_item, storable, typed
 from statelog.durable.workflows import by_name, check_number, check_text, check_workflow
 from statelog.errors import LeaseLostError, NondeterminismError, UsageError
+from statelog.store.arguments import check_priority
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,19 +74,18 @@ class Handle:
             RunFailedError: it has failed. Facts: run, error. RunCancelledError: it was cancelled.
 
         """
-        info = wait_for_end(self._store, self.id, timeout_s)
-        if not info.has_ended:
-            message = f"run {self.id!r} has not ended within {timeout_s} s: it is {info.status}"
-            raise TimeoutError(message)
-        return result_of(info, self._workflow)
+        return result_of(wait_for_end(self._store, self.id, timeout_s), self._workflow, timeout_s)
 
     def cancel(self) -> bool:
         """Have the run, and its children, stop at its next operation, and undo what it did. See `durable.cancel`."""
         return cancel(self._store, self.id)
 
 
-def result_of(info: RunInfo, workflow: Workflow | None) -> Any:
-    """Return what a run that has ended returned. Raises RunFailedError, RunCancelledError."""
+def result_of(info: RunInfo, workflow: Workflow | None, timeout_s: float | None) -> Any:
+    """Return what a run has returned after a wait. Raises TimeoutError, RunFailedError, RunCancelledError."""
+    if not info.has_ended:
+        message = f"run {info.id!r} has not ended within {timeout_s} s: it is {info.status}"
+        raise TimeoutError(message)
     if info.status == "completed":
         return info.value if workflow is None else typed(workflow.function, "return", info.value)
     raise error_of_end(info.id, info.status, info.error)
@@ -275,9 +275,7 @@ def start(
         delay_s = _debounced(debounce_s, dedup_key, delay_s)
     if id is None and thread is None:
         id = uuid4().hex
-    if type(priority) is not int or not -127 <= priority <= 127:
-        message = f"priority is an int from -127 to 127, not {priority!r}"
-        raise UsageError(message, argument="priority", value=priority)
+    check_priority(priority)
     made = prepare(
         workflow,
         args,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+PRIORITY_MAX = 127
 _SECONDS_MAX = 1e9
 
 
@@ -45,6 +46,13 @@ def check_seconds(argument: str, seconds: object, *, is_zero_allowed: bool = Fal
         least = "from 0" if is_zero_allowed else "above 0"
         message = f"{argument} is a number of seconds {least}, not {seconds!r}"
         raise UsageError(message, argument=argument, value=seconds)
+
+
+def check_priority(priority: object) -> None:
+    """Refuse what is no rank of an entry that may be claimed. Raises UsageError."""
+    if type(priority) is not int or not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
+        message = f"priority is an int from -{PRIORITY_MAX} to {PRIORITY_MAX}, not {priority!r}"
+        raise UsageError(message, argument="priority", value=priority)
 
 
 def check_progress(progress: Callable[[int, int], None] | None) -> None:

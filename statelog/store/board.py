@@ -16,7 +16,7 @@ from statelog.board.rules import ALL, OWN
 from statelog.errors import StatelogError, UsageError
 from statelog.log.kinds.entries import RANK
 from statelog.store import claims
-from statelog.store.arguments import check_flag, check_seconds
+from statelog.store.arguments import check_flag, check_priority, check_seconds
 from statelog.store.board_policies import retain_board, take_turn
 from statelog.store.board_reads import ReadBoard, check_moment
 from statelog.store.claims import to_us
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from statelog.store.entries import Entry
     from statelog.store.fences import Fence
     from statelog.store.session import Holder, Session
-
-PRIORITY_MAX = 127
 
 
 class Board(ReadBoard):
@@ -483,7 +481,5 @@ def _check_how(ttl_s: float | None, priority: int, delay_s: float | None) -> tup
         check_seconds("ttl_s", ttl_s)
     if delay_s is not None:
         check_seconds("delay_s", delay_s, is_zero_allowed=True)
-    if type(priority) is not int or not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
-        message = f"priority is an int from -{PRIORITY_MAX} to {PRIORITY_MAX}, not {priority!r}"
-        raise UsageError(message, argument="priority", value=priority)
+    check_priority(priority)
     return to_us(delay_s or 0), writing.Kept(expires_us=to_us(ttl_s or 0), rank=RANK - priority)

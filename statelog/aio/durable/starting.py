@@ -61,11 +61,8 @@ class Handle:
         while True:
             left_s = _SLICE_S if until_s is None else min(_SLICE_S, max(until_s - loop.time(), 0.0))
             info = await _sleeping(self._store, starting.wait_for_end, self.id, left_s)
-            if info.has_ended:
-                return starting.result_of(info, self._workflow)
-            if until_s is not None and until_s <= loop.time():
-                message = f"run {self.id!r} has not ended within {timeout_s} s: it is {info.status}"
-                raise TimeoutError(message)
+            if info.has_ended or (until_s is not None and until_s <= loop.time()):
+                return starting.result_of(info, self._workflow, timeout_s)
 
     async def cancel(self) -> bool:
         """Have the run, and its children, stop and undo what it did. See `statelog.durable.cancel`."""
