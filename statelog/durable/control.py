@@ -105,7 +105,7 @@ def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, b
             what = {"answered": f"was answered{f' by {held}' if held else ''}", "late": "was not answered in time"}
             message = f"gate {gate_id!r} {what.get(status, 'is of a run that has ended')}"
             raise ConflictError(message, gate=gate_id, status=status, by=held)
-        changed = {**value, "status": "answered", "answer": given, "answered": clock().now_us()}
+        changed = {**value, "status": "answered", "answer": given}
         board_of(tx).cas(key, changed, expected_version=entry.version)
         stage_withdrawal(tx, store, gate_id)
         stage_poke(tx, store, find(store, value["run"]).value)

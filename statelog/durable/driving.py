@@ -243,7 +243,7 @@ async def _undone(execution: Execution, error: BaseException | None) -> tuple[st
         except Exception as failed:  # noqa: BLE001 - the others run all the same
             parked.append(f"{undo.step}: {error_text(error_of(failed))}")
     said = failure["message"] if status == "cancelled" else error_text(failure)
-    more: dict[str, Any] = {"error": said, "failure": failure}
+    more: dict[str, Any] = {"error": said}
     if parked:
         more["parked"] = parked
     return status, more

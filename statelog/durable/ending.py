@@ -150,7 +150,7 @@ def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, A
 
     def work(tx: Any) -> None:
         entry = find(store, execution.id)
-        value = {**entry.value, "args": list(args), "kwargs": dict(kwargs), "renewed": clock().now_us()}
+        value = {**entry.value, "args": list(args), "kwargs": dict(kwargs)}
         if execution.has_header:
             execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim)
         board_of(tx).cas(entry.key, value, expected_version=entry.version, fence=claim)

@@ -41,7 +41,7 @@ class StepContext:
         self.attempt = attempt
         self.idempotency_key = f"{execution.id}/{place}"
         self._execution, self._place, self._late_us = execution, place, late_us
-        self._chunks, self._told_as = 0, attempt
+        self._told_as: int | None = None
 
     @property
     def is_cancelled(self) -> bool:
@@ -62,10 +62,9 @@ class StepContext:
     def stream(self, chunk: Any) -> None:
         """Give out a part of the result ahead, to `durable.stream`. It is marked by attempt, and not flushed."""
         store = self._execution.store
-        if not self._chunks:
+        if self._told_as is None:
             self._told_as = next_attempt(store, self.run, self._place, self.attempt)
-        stage_chunk(store, self.run, self._place, self._told_as, self._chunks, chunk)
-        self._chunks += 1
+        stage_chunk(store, self.run, self._place, self._told_as, chunk)
 
 
 _current: ContextVar[StepContext | None] = ContextVar("step", default=None)

@@ -43,9 +43,9 @@ def _thread_of(store: Store, run: str) -> Any:
     return store.thread(f"statelog:stream/{check_run_id(run)}")
 
 
-def stage_chunk(store: Store, run: str, place: str, attempt: int, number: int, chunk: Any) -> None:
+def stage_chunk(store: Store, run: str, place: str, attempt: int, chunk: Any) -> None:
     """Give out a part, not flushed. Raises ValueTypeError, LimitError."""
-    item = {"p": place, "i": attempt, "x": number, "r": storable(chunk)}
+    item = {"p": place, "i": attempt, "r": storable(chunk)}
     _thread_of(store, run).commit({STEPS: [item]}, durable=False)
 
 
