@@ -46,6 +46,7 @@ STAIRS = [
         "adapters.langgraph",
         "adapters.langgraph.move",
     ],
+    ["adapters.kit.ordered", "adapters.kit.lives", "adapters.kit.directory"],
 ]
 """Files and rooms within a floor, the lowest first: what is in none of them may import, and be imported, as it likes.
 A file belongs to the innermost of them that it is in."""

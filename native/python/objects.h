@@ -82,6 +82,8 @@ static inline PyObject *shared(PyObject *object)
 /* What the module is made of (module.c). */
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_freeze_items(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *sl_join_texts(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *sl_copy_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_still_items(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 #endif

@@ -26,6 +26,7 @@ from itertools import chain, islice
 from typing import Any
 from uuid import UUID
 
+from statelog.adapters.kit.ordered import Json
 from statelog.adapters.kit.packed import Constructed, Packed, Serialised, in_one, is_cut
 from statelog.cli.text import ELLIPSIS, count, escape, shorten
 from statelog.errors import UsageError, ValueTypeError
@@ -126,6 +127,7 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Decimal: ("$decimal", str),
 }
 _SHOWN: dict[type, Callable[[Any], Any]] = {
+    Json: lambda value: value.value,
     Packed: lambda value: to_json(_shown(value)),
     Serialised: lambda value: to_json(_shown(value)),
     Constructed: lambda value: {"$object": value.name, "fields": to_json(value.fields)},

@@ -33,3 +33,9 @@ freeze_items: Callable[[list[Any], dict[type, bool], Callable[[type], bool]], tu
 
 still_items: Callable[[tuple[Any, ...], list[Any]], tuple[int, int]] = objects.still_items
 """Returns how many items of a list freeze to the same from the beginning, and how many more from the end."""
+
+join_texts: Callable[[list[bytes], bytes], str] = objects.join_texts
+"""Returns a JSON array of the texts that stand behind a prefix in each item. Raises ValueError: one is no such item."""
+
+copy_plain: Callable[[Any], Any] = objects.copy_plain
+"""Returns a value with its lists and dicts made anew, all else shared. Raises RecursionError: deeper than 200."""

@@ -1,0 +1,62 @@
+"""Threads by names that a framework uses again after it has deleted what they stood for."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from statelog.errors import ThreadDeletedError, ThreadNotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog import Store, Thread
+    from statelog.store.threads import Threads
+
+__all__ = ["gone", "write"]
+
+T = TypeVar("T")
+
+
+def write(
+    within: Threads, id: str, schema: object, work: Callable[[Thread[Any, Any]], T], *, branch: str = "main"
+) -> T:
+    """Do work on a thread; where it was deleted the id begins anew.
+
+    Args:
+        within: the store, or a transaction of it.
+        id: of the thread.
+        schema: of the thread.
+        work: commits to the thread that it is given. It is called again if the thread was deleted before it committed.
+        branch: one of the thread's; a thread that begins anew has "main" alone.
+
+    Raises:
+        BranchNotFoundError: no such branch. What `work` raises.
+
+    """
+    for _again in range(_TIMES_MAX):
+        try:
+            return work(within.thread(id, schema=schema, branch=branch))
+        except ThreadDeletedError:
+            if branch != "main":
+                raise
+        try:
+            anew = within.thread(id, schema=schema, reborn=True)
+        except UsageError:  # another process has begun it meanwhile
+            continue
+        with suppress(ThreadDeletedError):
+            return work(anew)
+    message = f"thread {id!r} was deleted again and again while it was written to"
+    raise ThreadDeletedError(message, thread=id)
+
+
+_TIMES_MAX = 100
+
+
+def gone(store: Store, id: str) -> bool:
+    """Delete a thread with all that it was; return whether it was there. Its id may begin anew."""
+    try:
+        store.delete_thread(id)
+    except ThreadNotFoundError:
+        return False
+    return True

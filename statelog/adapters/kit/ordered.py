@@ -1,0 +1,109 @@
+"""JSON that keeps the order of its keys.
+
+statelog sorts the keys of a dict. Models see the order of keys, and caches of prompts depend on it. An adapter stores
+what its framework gives it as JSON text. The command line shows such a value decoded.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from statelog import register_codec
+from statelog.adapters.kit import items
+from statelog.errors import ValueTypeError
+from statelog.kernels.objects import join_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from statelog.store.views import MapView
+
+__all__ = ["Json", "of_all", "read_list", "read_value"]
+
+CODEC = "json"
+_PREFIX = items.codec_prefix(CODEC)
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """One JSON value, as its text. Two are equal if their texts are.
+
+    Args:
+        text: JSON. `Json.of` makes it; whoever has JSON text from elsewhere passes that as it is.
+
+    """
+
+    text: str
+
+    @classmethod
+    def of(cls, value: object, *, default: Callable[[Any], Any] | None = None) -> Json:
+        """Return a value as JSON; what was a tuple comes back as a list.
+
+        Args:
+            value: of str, int, float, bool, None, list, tuple and dict.
+            default: as of `json.dumps`.
+
+        Raises:
+            ValueTypeError: of another type, a NaN or an infinity, or a value that holds itself.
+
+        """
+        return cls(_text(value, default))
+
+    @property
+    def value(self) -> Any:
+        """The value, made anew."""
+        return json.loads(self.text)
+
+
+def _text(value: object, default: Callable[[Any], Any] | None = None) -> str:
+    try:
+        text = _dumps(value) if default is None else json.dumps(value, default=default, **_FORMAT)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"cannot be stored as JSON: {error or type(error).__name__}"
+        raise ValueTypeError(message, type=type(value).__qualname__) from error
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate, which JSON has as an escape
+        return json.dumps(json.loads(text), separators=(",", ":"))
+    return text
+
+
+_FORMAT: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
+_dumps = json.JSONEncoder(**_FORMAT).encode
+
+register_codec(Json, name=CODEC, encode=lambda kept: kept.text, decode=Json)
+
+
+def of_all(values: Iterable[object]) -> list[Json]:
+    """Return each value as JSON. Raises ValueTypeError, as `Json.of`."""
+    return [Json(_text(value)) for value in values]
+
+
+def read_list(state: MapView, channel: str, start: int = 0, stop: int | None = None) -> list[Any]:
+    """Return the values of a channel that is a list of `Json`, or those from `start` to before `stop`, each made anew.
+
+    It is one call of C and one of the JSON decoder, however many they are. Without the channel the list is empty.
+
+    Args:
+        state: of a checkpoint or thread.
+        channel: its name.
+        start: the first position; negative ones count from the end.
+        stop: as of a slice.
+
+    """
+    stored = items.get(state, channel)
+    if stored is None:
+        return []
+    first, last, _step = slice(start, stop).indices(items.count(stored))
+    if first >= last:
+        return []
+    found: list[Any] = json.loads(join_texts(items.read_list(stored, first, last), _PREFIX))
+    return found
+
+
+def read_value(state: MapView, channel: str) -> Any:
+    """Return the value of a channel that is one `Json`, made anew; None without the channel."""
+    kept = state.get(channel)
+    return None if kept is None else kept.value
