@@ -92,6 +92,9 @@ def read_list(state: MapView, channel: str, start: int = 0, stop: int | None = N
         start: the first position; negative ones count from the end.
         stop: as of a slice.
 
+    Raises:
+        ValueTypeError: the channel holds something else.
+
     """
     stored = items.get(state, channel)
     if stored is None:
@@ -99,7 +102,11 @@ def read_list(state: MapView, channel: str, start: int = 0, stop: int | None = N
     first, last, _step = slice(start, stop).indices(items.count(stored))
     if first >= last:
         return []
-    found: list[Any] = json.loads(join_texts(items.read_list(stored, first, last), _PREFIX))
+    try:
+        found: list[Any] = json.loads(join_texts(items.read_list(stored, first, last), _PREFIX))
+    except ValueError as error:
+        message = f"channel {channel!r} is no list of JSON texts: {error}"
+        raise ValueTypeError(message, path=channel) from error
     return found
 
 

@@ -1,0 +1,86 @@
+"""A name may be used again after what it stood for was deleted."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import statelog
+from statelog import reducers
+from statelog.adapters.kit.directory import Directory
+from statelog.adapters.kit.lives import gone, write
+from statelog.errors import BranchNotFoundError
+
+SCHEMA = {"items": reducers.extend}
+
+
+@pytest.fixture
+def store(path):
+    with statelog.open(path, durability="interval") as opened:
+        yield opened
+        assert opened.verify().ok
+
+
+def add(within, item, **where):
+    return write(within, "t", SCHEMA, lambda thread: thread.commit({"items": [item]}), **where)
+
+
+def test_a_deleted_id_begins_anew(store):
+    for number in range(3):
+        add(store, number)
+        assert store.thread("t").state["items"] == [number]
+        assert gone(store, "t")
+        assert not gone(store, "t")
+
+
+def test_it_begins_anew_in_a_transaction(store):
+    add(store, 1)
+    gone(store, "t")
+    with store.transaction() as tx:
+        add(tx, 2)
+        add(tx, 3)
+    assert store.thread("t").state["items"] == [2, 3]
+
+
+def test_a_branch_of_a_deleted_thread_is_not_there(store):
+    add(store, 1)
+    store.thread("t").fork("b")
+    gone(store, "t")
+    with pytest.raises(BranchNotFoundError):
+        add(store, 2, branch="b")
+
+
+def test_writers_and_deletions_that_race_lose_no_later_write(path):
+    with statelog.open(path, durability="interval") as store, ThreadPoolExecutor(4) as pool:
+
+        def work(number):
+            for turn in range(40):
+                if number == 0:
+                    gone(store, "t")
+                else:
+                    add(store, (number, turn))
+
+        for done in [pool.submit(work, number) for number in range(4)]:
+            done.result()
+        add(store, "last")
+        assert store.thread("t").state["items"][-1] == "last"
+        assert store.verify().ok
+
+
+def test_a_directory_holds_what_a_list_shows(store):
+    directory = Directory("x:directory")
+    assert directory.all(store) == {}
+    with store.transaction() as tx:
+        directory.put(tx, {"b": {"z": 1, "a": 2}, "a": None})
+    directory.put(store, {"c": 1})
+    assert list(directory.all(store)) == ["a", "b", "c"]
+    assert list(directory.get(store, "b")) == ["z", "a"]
+    directory.remove(store, "a", "b", "unknown")
+    assert directory.all(store) == {"c": 1}
+    assert directory.get(store, "a") is None
+
+
+def test_a_directory_of_no_name_may_be_removed_from(store):
+    Directory("x:directory").remove(store, "a")
+    assert Directory("x:directory").all(store) == {}

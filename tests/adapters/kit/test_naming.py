@@ -1,0 +1,36 @@
+"""Ids of names of any length and script: others for others, and each fits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import statelog
+from statelog.adapters.kit.naming import thread_id
+from statelog.errors import UsageError
+
+NAMES = st.lists(st.text(st.sampled_from("a/%~é7EF2"), max_size=6), min_size=2, max_size=3)
+
+
+def test_a_plain_name_is_read_in_it():
+    assert thread_id("openai", "ticket-42") == "openai:ticket-42"
+    assert thread_id("adk", "app", "user", "s 1") == "adk:app/user/s 1"
+
+
+@given(one=NAMES, other=NAMES)
+def test_other_names_have_other_ids(one, other):
+    assert (thread_id("x", *one) == thread_id("x", *other)) == (one == other)
+
+
+@pytest.mark.parametrize("name", ["x" * 10_000, "é" * 300, "漢字" * 5_000, "🙂" * 400, "a\nb\0c", "x" * 399])
+def test_a_name_of_any_length_is_a_thread(path, name):
+    with statelog.open(path) as store:
+        store.thread(thread_id("x", name)).commit({"a": 1})
+        assert store.thread(thread_id("x", name + "x")).version == -1
+
+
+@pytest.mark.parametrize("name", ["", None, 7, b"x", "\ud800"])
+def test_what_is_no_name_is_refused(name):
+    with pytest.raises(UsageError, match="name"):
+        thread_id("x", name)
