@@ -27,6 +27,7 @@ from statelog.cli.recover import recover
 from statelog.cli.retain import delete, retain
 from statelog.cli.runs import runs
 from statelog.cli.salvage import salvage
+from statelog.cli.sessions import import_sessions
 from statelog.cli.states import show
 from statelog.cli.threads import history, threads
 from statelog.cli.tree import tree
@@ -204,6 +205,6 @@ def main(context: click.Context) -> None:
 for command in (
     demo, threads, history, show, tree, diff, log, rollback, fork, copy, tag, board, lease, runs, gates, queue,
     outbox, stat, verify, rebuild_index, bench, retain, delete, compact, export, import_, import_langgraph,
-    export_langgraph, recover, salvage, crashtest,
+    export_langgraph, import_sessions, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

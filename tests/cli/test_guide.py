@@ -8,7 +8,7 @@ import statelog
 from statelog.cli import main
 
 PAGE = (Path(statelog.__file__).parent / "cli" / "GUIDE.md").read_text(encoding="utf-8")
-ELSEWHERE = {"bench", "crashtest", "import-langgraph", "export-langgraph"}
+ELSEWHERE = {"bench", "crashtest", "import-langgraph", "export-langgraph", "import-sessions"}
 """They have pages of their own."""
 
 
