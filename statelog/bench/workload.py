@@ -58,14 +58,15 @@ class Workload:
 
     def skip_reason(self) -> str | None:
         """Return why it cannot be measured here, in one line; None if it can."""
-        missing = [name for name in self.needs if not _is_installed(name)]
+        missing = [name for name in self.needs if not is_installed(name)]
         if not missing:
             return None
         hint = f" (pip install 'statelog[{self.extra}]')" if self.extra else ""
         return f"{self.name} skipped: {', '.join(missing)} not installed{hint}"
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported."""
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # a package above it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statelog.bench import durability, growth, processes, recovery
+from statelog.bench.adapters import workload as adapters
 from statelog.bench.board import workload as board
 from statelog.bench.durable import workload as durable
 from statelog.bench.langgraph import workload as langgraph
@@ -18,6 +19,7 @@ WORKLOADS = {
         board.BOARD,
         langgraph.LANGGRAPH,
         durable.DURABLE,
+        adapters.ADAPTERS,
     )
 }
 """By name."""

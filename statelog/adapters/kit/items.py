@@ -7,7 +7,7 @@ they are checked, not decoded.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from statelog import kernels
 from statelog.errors import UsageError
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from statelog.log.step import StepChange
     from statelog.store.checkpoint import Checkpoint
+    from statelog.store.thread import Thread
     from statelog.store.views import MapView
     from statelog.tree.node import Workspace
     from statelog.tree.tree import Run
@@ -45,6 +46,7 @@ __all__ = [
     "after",
     "append",
     "codec_prefix",
+    "commit",
     "count",
     "edit",
     "gather",
@@ -110,6 +112,16 @@ def edit(channel: str, start: int, stop: int, items: Sequence[bytes]) -> Write:
 def remove(channel: str) -> Write:
     """Return a write that takes a channel out of the state."""
     return Removal(channel)
+
+
+def commit(
+    thread: Thread[Any, Any],
+    *writes: Write,
+    expected_version: int | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Checkpoint:
+    """Commit writes of this file to a thread; else as `Thread.commit`."""
+    return thread._commit_writes(list(writes), metadata, expected_version=expected_version)  # noqa: SLF001 - the kit's door
 
 
 def pack_list(items: Sequence[bytes]) -> bytes:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from statelog import register_codec
 from statelog.adapters.kit import items
 from statelog.errors import ValueTypeError
-from statelog.kernels.objects import join_texts
+from statelog.kernels.objects import copy_plain, join_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from statelog.store.views import MapView
 
-__all__ = ["Json", "of_all", "read_list", "read_value"]
+__all__ = ["Json", "KnownList", "of_all", "read_list", "read_value"]
 
 CODEC = "json"
 _PREFIX = items.codec_prefix(CODEC)
@@ -102,8 +102,12 @@ def read_list(state: MapView, channel: str, start: int = 0, stop: int | None = N
     first, last, _step = slice(start, stop).indices(items.count(stored))
     if first >= last:
         return []
+    return _decode(items.read_list(stored, first, last), channel)
+
+
+def _decode(encoded: list[bytes], channel: str) -> list[Any]:
     try:
-        found: list[Any] = json.loads(join_texts(items.read_list(stored, first, last), _PREFIX))
+        found: list[Any] = json.loads(join_texts(encoded, _PREFIX))
     except ValueError as error:
         message = f"channel {channel!r} is no list of JSON texts: {error}"
         raise ValueTypeError(message, path=channel) from error
@@ -114,3 +118,29 @@ def read_value(state: MapView, channel: str) -> Any:
     """Return the value of a channel that is one `Json`, made anew; None without the channel."""
     kept = state.get(channel)
     return None if kept is None else kept.value
+
+
+class KnownList:
+    """Reads one list of `Json` again and again: what was read last, and has not changed since, is copied from memory.
+
+    It remembers one version of the list.
+
+    Args:
+        channel: whose value is the list.
+
+    """
+
+    def __init__(self, channel: str) -> None:
+        self._channel = channel
+        self._last: tuple[bytes, list[Any]] | None = None
+
+    def read(self, state: MapView, start: int = 0) -> list[Any]:
+        """Return the values from a position on, each made anew. Raises ValueTypeError, as `read_list`."""
+        stored = items.get(state, self._channel)
+        if stored is None:
+            return []
+        identity, last = items.identity(stored), self._last
+        if last is None or last[0] != identity:
+            last = self._last = identity, _decode(items.read_list(stored), self._channel)
+        values: list[Any] = copy_plain(last[1][start:] if start else last[1])
+        return values

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import statelog
 from statelog import reducers
 from statelog.adapters.kit import items
-from statelog.adapters.kit.ordered import CODEC, Json, of_all, read_list, read_value
+from statelog.adapters.kit.ordered import CODEC, Json, KnownList, of_all, read_list, read_value
 from statelog.cli.values import to_json
 from statelog.errors import ValueTypeError
 from statelog.format import cbor
@@ -127,3 +127,15 @@ def test_a_copy_is_equal_and_shares_no_container(value):
 def test_a_value_that_holds_itself_is_not_copied():
     with pytest.raises(RecursionError):
         copy_plain(cycle())
+
+
+def test_what_is_read_again_is_made_anew(store):
+    thread, known = store.thread("t", schema=SCHEMA), KnownList("items")
+    assert known.read(thread.state) == []
+    thread.commit({"items": of_all([{"a": []}, 2])})
+    first = known.read(thread.state)
+    first[0]["a"].append("changed by who has read it")
+    assert known.read(thread.state) == [{"a": []}, 2]
+    thread.commit({"items": [Json.of(3)]})
+    assert known.read(thread.state, 1) == [2, 3]
+    assert known.read(thread.at(0).state) == [{"a": []}, 2]

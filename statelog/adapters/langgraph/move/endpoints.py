@@ -98,11 +98,11 @@ class Endpoint:
             parent = found.parent_config
             yield Place.of(found.config), parent["configurable"]["checkpoint_id"] if parent else None
 
-    def written(self, place: Place) -> list[Written]:  # noqa: ARG002 - no method of a saver tells it
+    def written(self, place: Place) -> list[Written]:
         """Return where the pending writes of a checkpoint stand, in LangGraph's order; none where it is not known."""
         return []
 
-    def hides(self, place: Place) -> bool:  # noqa: ARG002 - no other saver does
+    def hides(self, place: Place) -> bool:
         """Tell whether a checkpoint was removed, but is kept out of sight for what comes after it."""
         return False
 

@@ -164,7 +164,7 @@ class StatelogSaver(AsyncCalls, BaseCheckpointSaver[str]):
             self._lineages[thread_id] = lineage
         return lineage
 
-    def get_next_version(self, current: str | int | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
+    def get_next_version(self, current: str | int | None, channel: None) -> str:
         """Return a version above `current`; equal in no two lines, for it ends in chance."""
         return f"{asking.number_of(current) + 1:032}.{random.getrandbits(40):010x}"
 

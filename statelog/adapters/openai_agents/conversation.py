@@ -1,0 +1,260 @@
+"""The items of a conversation: one thread, whose branches are the conversation's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agents.memory.session import SessionABC
+from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
+
+import statelog
+from statelog import reducers
+from statelog.adapters.kit import items as stored_items
+from statelog.adapters.kit import lives
+from statelog.adapters.kit.naming import thread_id
+from statelog.adapters.kit.ordered import Json, KnownList, read_list
+from statelog.adapters.kit.running import run
+from statelog.errors import BranchNotFoundError, ConflictError, ThreadDeletedError
+from statelog.schema import Schema
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+    from typing import Self
+
+    from agents.items import TResponseInputItem
+
+    from statelog import Store, Thread
+
+ITEMS, TURNS, RUN, USAGE, DELETED = "items", "turns", "run", "usage", "deleted"
+SCHEMA = Schema.of(
+    {
+        ITEMS: reducers.extend,
+        TURNS: reducers.extend,
+        RUN: reducers.replace,
+        USAGE: reducers.merge,
+        DELETED: reducers.replace,
+    }
+)
+MAIN = "main"
+
+
+def is_user_item(item: Any) -> bool:
+    """Whether an item is what a user says: it begins a turn."""
+    return isinstance(item, dict) and item.get("role") == "user"
+
+
+def encode_items(items: list[Any]) -> tuple[list[Json], list[int]]:
+    """Return items as they are stored, and which of them begin a turn."""
+    return [Json.of(item) for item in items], [at for at, item in enumerate(items) if is_user_item(item)]
+
+
+def append_items(state: Any, encoded: list[Json], begins: list[int]) -> None:
+    """Add items to a state that is changed in a commit; note where turns begin."""
+    held = state[ITEMS]
+    if begins:
+        count = len(held)
+        state[TURNS].extend([count + at for at in begins])
+    held.extend(encoded)
+
+
+def cut_items(state: Any, count: int) -> None:
+    """Leave the first items alone in a state that is changed in a commit."""
+    del state[ITEMS][count:]
+    turns = state[TURNS]
+    while len(turns) and turns[-1] >= count:
+        turns.pop()
+
+
+class Conversation(SessionABC):
+    """One session of the SDK: `get_items`, `add_items`, `pop_item`, `clear_session`.
+
+    Args:
+        session_id: any text; the thread's id is made of it.
+        store: an open store. Whoever opened it closes it.
+        session_settings: the SDK's, of which `limit` is the number of items that `get_items` returns.
+
+    """
+
+    session_settings: SessionSettings | None
+
+    def __init__(
+        self, session_id: str, store: Store, *, session_settings: SessionSettings | dict[str, Any] | None = None
+    ) -> None:
+        self.session_id = session_id
+        self.store = store
+        self.thread_id = thread_id("openai", session_id)
+        self.session_settings = (
+            SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
+        )
+        self._branch = MAIN
+        self._owns_store = False
+        self._is_closed = False
+        self._known = KnownList(ITEMS)
+        self._threads: dict[str, Thread[Any, Any]] = {}
+        """By branch: those that were written to."""
+        self._head: tuple[Thread[Any, Any], int, int] | None = None
+        """The thread that was written to last, its version then, and the number of its items."""
+
+    @classmethod
+    def open(
+        cls,
+        session_id: str,
+        path: str | os.PathLike[str],
+        *,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Open a store for this session alone; `close` closes it.
+
+        Args:
+            session_id: as for the class.
+            path: of the store, which is made if need be.
+            session_settings: as for the class.
+            options: of `statelog.open`.
+
+        """
+        made = cls(session_id, statelog.open(path, **options), session_settings=session_settings)
+        made._owns_store = True
+        return made
+
+    def close(self) -> None:
+        """End the use of this session. Later calls raise RuntimeError, as the SDK's do. Closing twice is allowed."""
+        self._is_closed = True
+        if self._owns_store:
+            self.store.close()
+
+    # --- the SDK's ------------------------------------------------------------------
+
+    async def get_items(
+        self, limit: int | None = None, branch_id: str | None = None, *, wrapper: object = None
+    ) -> list[TResponseInputItem]:
+        """Return the items of the conversation, oldest first.
+
+        Args:
+            limit: the last so many; all if left out and `session_settings` has none.
+            branch_id: of another branch than the current one.
+            wrapper: the SDK passes its context here; it is not used.
+
+        Raises:
+            ValueError: no such branch.
+
+        """
+        limit = resolve_session_limit(limit, self.session_settings)
+        return await self._run(self._read, self._branch if branch_id is None else branch_id, limit)
+
+    async def add_items(self, items: list[TResponseInputItem], *, wrapper: object = None) -> None:
+        """Add items; all of them are one commit.
+
+        Raises:
+            ValueTypeError: an item is no JSON. Nothing was added.
+
+        """
+        encoded, begins = encode_items(items)
+        if encoded:
+            await self._write(lambda thread: self._append(thread, encoded, begins))
+        else:
+            self._check_open()
+
+    def _append(self, thread: Thread[Any, Any], encoded: list[Json], begins: list[int]) -> None:
+        """Add items, and where turns begin: for that it has to be known how many there are."""
+        while True:
+            _thread, version, count = self._head_of(thread)
+            write = {ITEMS: encoded, TURNS: [count + at for at in begins]} if begins else {ITEMS: encoded}
+            try:
+                made = thread.commit(write, expected_version=version if begins else None)
+            except ConflictError:  # somebody has written since
+                self._head = None
+                continue
+            is_next = made.version == version + 1
+            self._head = (thread, made.version, count + len(encoded)) if is_next else None
+            return
+
+    def _head_of(self, thread: Thread[Any, Any]) -> tuple[Thread[Any, Any], int, int]:
+        head = self._head
+        if head is None or head[0] is not thread:
+            found = thread.head
+            stored = None if found is None else stored_items.get(found.state, ITEMS)
+            count = 0 if stored is None else stored_items.count(stored)
+            head = self._head = thread, -1 if found is None else found.version, count
+        return head
+
+    async def pop_item(self, *, wrapper: object = None) -> TResponseInputItem | None:
+        """Take the last item out, and return it; None if there is none."""
+        return await self._pop_item_with_validation()
+
+    async def _pop_item_with_validation(self, validate: Callable[[Any], object] | None = None) -> Any:
+        """Take the last item out unless `validate` raises: the SDK's encrypted session asks for it."""
+        return await self._write(lambda thread: self._pop(thread, validate))
+
+    def _pop(self, thread: Thread[Any, Any], validate: Callable[[Any], object] | None) -> Any:
+        while True:
+            head = thread.head
+            found = [] if head is None else read_list(head.state, ITEMS, -1)
+            if head is None or not found:
+                return None
+            if validate is not None:
+                validate(found[0])
+            last = len(head.state[ITEMS]) - 1
+            turns = head.state.get(TURNS, ())
+            writes = [stored_items.edit(ITEMS, last, last + 1, [])]
+            if len(turns) and turns[-1] == last:
+                writes.append(stored_items.edit(TURNS, len(turns) - 1, len(turns), []))
+            try:
+                made = stored_items.commit(thread, *writes, expected_version=head.version)
+            except ConflictError:  # somebody has written since
+                continue
+            self._head = thread, made.version, last
+            return found[0]
+
+    async def clear_session(self, *, wrapper: object = None) -> None:
+        """Delete the conversation with all its branches and versions. The session may be used again."""
+        self._branch = MAIN
+        await self._run(lives.gone, self.store, self.thread_id)
+
+    # --- what the others build on ---------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            message = f"the session {self.session_id!r} is closed"
+            raise RuntimeError(message)
+
+    async def _run(self, function: Callable[..., Any], /, *args: Any) -> Any:
+        self._check_open()
+        try:
+            return await run(function, *args)
+        except BranchNotFoundError as error:
+            message = f"Branch {error.facts.get('branch')!r} does not exist"
+            raise ValueError(message) from error
+
+    async def _write(self, work: Callable[[Any], Any], *, branch: str | None = None) -> Any:
+        return await self._run(self._write_to, self._branch if branch is None else branch, work)
+
+    def _write_to(self, branch: str, work: Callable[[Any], Any]) -> Any:
+        kept = self._threads.get(branch)
+        if kept is not None:
+            try:
+                return work(kept)
+            except ThreadDeletedError:
+                del self._threads[branch]
+
+        def remembered(thread: Thread[Any, Any]) -> Any:
+            result = work(thread)
+            self._threads[branch] = thread
+            return result
+
+        return lives.write(self.store, self.thread_id, SCHEMA, remembered, branch=branch)
+
+    def _state(self, branch: str) -> Any:
+        return self.store.thread(self.thread_id, schema=SCHEMA, branch=branch).state
+
+    def _read(self, branch: str, limit: int | None) -> list[Any]:
+        return self._items_of(self._state(branch), limit)
+
+    def _items_of(self, state: Any, limit: int | None = None) -> list[Any]:
+        """Return the items of a state, the last ones if there is a limit. What was read last is not read again."""
+        stored = None if limit is None else stored_items.get(state, ITEMS)
+        count = 0 if stored is None else stored_items.count(stored)
+        if limit is None or not 0 <= limit < count:
+            return self._known.read(state)
+        return read_list(state, ITEMS, count - limit)

@@ -1,0 +1,187 @@
+"""A session whose turns are one commit each: what was said, and the run that waits for a person."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agents import Runner, RunState
+from agents.memory.session import SessionABC, _CompactionSnapshot
+
+from statelog.adapters.kit.ordered import Json
+from statelog.adapters.openai_agents.branches import BranchedConversation
+from statelog.adapters.openai_agents.conversation import ITEMS, RUN, append_items, cut_items, encode_items
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from agents import Agent, RunResult, RunResultStreaming
+    from agents.items import TResponseInputItem
+
+
+class StatelogSession(BranchedConversation):
+    """The SDK's `Session` on a thread of a store, and `run`, by which a turn is one commit.
+
+    Any number of processes may use a session. What `add_items` adds follows what others have added before.
+
+    Args:
+        session_id: any text.
+        store: an open store. Whoever opened it closes it. `StatelogSession.open(session_id, path)` opens one.
+        session_settings: the SDK's.
+
+    """
+
+    async def run(self, agent: Agent[Any], input: Any, **options: Any) -> RunResult:
+        """Run a turn as `Runner.run` does. Its items, and its state if it was interrupted, are one commit at its end.
+
+        A process that is killed before leaves the conversation as it was: the turn begins again. Then tools that had
+        run may run again.
+
+        Args:
+            agent: the one that begins.
+            input: what the user says, items, or the RunState that `pending` returned.
+            options: of `Runner.run`, but for `session`.
+
+        Raises:
+            ConflictError: the conversation was changed since the turn began. Nothing of the turn is kept.
+            What the run raises; nothing of the turn is kept then, either.
+
+        """
+        turn = await self._begin()
+        result = await Runner.run(agent, input, session=turn, **options)
+        await turn.commit(result)
+        return result
+
+    async def run_streamed(self, agent: Agent[Any], input: Any, **options: Any) -> RunResultStreaming:
+        """Run a turn as `Runner.run_streamed` does. It is committed when `stream_events()` has been read to its end.
+
+        See `run`.
+        """
+        turn = await self._begin()
+        result = Runner.run_streamed(agent, input, session=turn, **options)
+        events = result.stream_events
+
+        async def stream_events() -> AsyncIterator[Any]:
+            async for event in events():
+                yield event
+            await turn.commit(result)
+
+        result.stream_events = stream_events  # type: ignore[method-assign] # of this object alone
+        return result
+
+    async def pending(self, agent: Agent[Any]) -> RunState[Any, Any] | None:
+        """Return the state of the turn that waits for an answer, None if none does.
+
+        Answer it (`state.approve(...)`), and pass it to `run`. Until that is committed every process gets it.
+
+        Args:
+            agent: the one that the turn began with.
+
+        Raises:
+            agents.UserError: the state is one of other agents, or of another version of the SDK.
+
+        """
+        kept = await self._run(lambda: self._state(self._branch).get(RUN))
+        return None if kept is None else await RunState.from_json(agent, kept.value)
+
+    async def _begin(self) -> _Turn:
+        branch = self._branch
+        version, items = await self._run(self._read_turn, branch)
+        return _Turn(self, branch, version, items)
+
+    def _read_turn(self, branch: str) -> tuple[int, list[Any]]:
+        head = self.store.thread(self.thread_id, branch=branch).head
+        return (-1, []) if head is None else (head.version, self._items_of(head.state))
+
+    # --- what the SDK's compaction asks for --------------------------------------------
+
+    async def _get_compaction_snapshot(
+        self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
+    ) -> _CompactionSnapshot | None:
+        """Return the last items, and a way to replace some of them if they are still the last ones."""
+        if type(self) is not StatelogSession:  # what a class built on it changes would be passed by
+            return None
+        branch = self._branch
+        state = await self._run(self._state, branch)
+        items = await self._run(self._items_of, state)
+        shown = items[-limit:] if limit else []
+
+        async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
+            expected = [Json.of(item) for item in shown[start:]]
+            encoded, begins = encode_items(output)
+
+            def replace(state: Any) -> bool:
+                held = state.get(ITEMS, ())
+                kept = len(held) - len(expected)
+                if not expected or kept < 0 or list(held[kept:]) != expected:
+                    return False
+                cut_items(state, kept)
+                if prune_prefix is not None:
+                    _prune(state, prune_prefix)
+                append_items(state, encoded, begins)
+                return True
+
+            done: bool = await self._write(lambda thread: thread.edit(replace, lazy=True), branch=branch)
+            return done
+
+        return _CompactionSnapshot(shown, len(items) <= limit, replace_suffix)
+
+
+def _prune(state: Any, is_stale: Callable[[Any], bool]) -> None:
+    """Take stale items out from the beginning."""
+    values = [kept.value for kept in state[ITEMS]]
+    stale = next((at for at, value in enumerate(values) if not is_stale(value)), len(values))
+    if stale:
+        cut_items(state, 0)
+        append_items(state, *encode_items(values[stale:]))
+
+
+class _Turn(SessionABC):
+    """What a running turn adds and takes back: it is in the conversation with the turn's commit."""
+
+    def __init__(self, session: StatelogSession, branch: str, version: int, items: list[Any]) -> None:
+        self.session_id = session.session_id
+        self.session_settings = session.session_settings
+        self._session = session
+        self._branch = branch
+        self._version = version
+        self._items = items
+        self._kept = len(items)
+        """So many of the conversation's items are left as they are."""
+        self._is_committed = False
+
+    async def get_items(self, limit: int | None = None, *, wrapper: object = None) -> list[TResponseInputItem]:
+        if limit is None and self.session_settings is not None:
+            limit = self.session_settings.limit
+        start = 0 if limit is None or limit < 0 else max(len(self._items) - limit, 0)
+        return list(self._items[start:])
+
+    async def add_items(self, items: list[TResponseInputItem], *, wrapper: object = None) -> None:
+        self._items += items
+
+    async def pop_item(self, *, wrapper: object = None) -> TResponseInputItem | None:
+        item = self._items.pop() if self._items else None
+        self._kept = min(self._kept, len(self._items))
+        return item
+
+    async def clear_session(self, *, wrapper: object = None) -> None:
+        self._items.clear()
+        self._kept = 0
+
+    async def commit(self, result: Any) -> None:
+        """Commit the turn, once."""
+        if self._is_committed:
+            return
+        self._is_committed = True
+        waiting = Json.of(result.to_state().to_json()) if result.interruptions else None
+        encoded, begins = encode_items(self._items[self._kept :])
+
+        def write(state: Any) -> None:
+            if len(state.get(ITEMS, ())) > self._kept:
+                cut_items(state, self._kept)
+            append_items(state, encoded, begins)
+            if waiting is not None or state.get(RUN) is not None:
+                state[RUN] = waiting
+
+        await self._session._write(  # noqa: SLF001 - of the session that made this turn
+            lambda thread: thread.edit(write, lazy=True, expected_version=self._version), branch=self._branch
+        )
