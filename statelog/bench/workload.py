@@ -51,6 +51,8 @@ class Workload:
     measure: Callable[[Bench], Result]
     needs: tuple[str, ...] = ()
     """Modules of others without which it is skipped."""
+    needs_one_of: tuple[str, ...] = ()
+    """Modules of others without all of which it is skipped."""
     extra: str = ""
     """Of statelog, that installs them."""
     rows: tuple[str, ...] = ()
@@ -59,6 +61,8 @@ class Workload:
     def skip_reason(self) -> str | None:
         """Return why it cannot be measured here, in one line; None if it can."""
         missing = [name for name in self.needs if not is_installed(name)]
+        if not any(map(is_installed, self.needs_one_of)):
+            missing += self.needs_one_of
         if not missing:
             return None
         hint = f" (pip install 'statelog[{self.extra}]')" if self.extra else ""

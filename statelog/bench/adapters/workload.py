@@ -27,5 +27,6 @@ ADAPTERS = Workload(
     "Adapters beside the storage that their frameworks bring",
     "commit; the frameworks' own as they are shipped",
     _measure,
+    needs_one_of=tuple(FRAMEWORKS.values()),
     rows=tuple(FRAMEWORKS),
 )

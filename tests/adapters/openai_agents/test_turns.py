@@ -1,0 +1,180 @@
+"""A turn is one commit: its items, and the run that waits for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+agents = pytest.importorskip("agents")
+
+from agents import Agent, function_tool  # noqa: E402
+from agents.testing import ScriptedModel  # noqa: E402
+from openai.types.responses import (  # noqa: E402
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
+
+import statelog  # noqa: E402
+from statelog.adapters.openai_agents import StatelogSession, atomic_demo  # noqa: E402
+from statelog.errors import ConflictError  # noqa: E402
+
+agents.set_tracing_disabled(disabled=True)
+
+
+@pytest.fixture
+def store(path):
+    with statelog.open(path, durability="interval") as opened:
+        yield opened
+        assert opened.verify().ok
+
+
+def message(text):
+    said = ResponseOutputText(text=text, type="output_text", annotations=[])
+    return ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[said])
+
+
+CALL = ResponseFunctionToolCall(id="f", call_id="c", type="function_call", name="refund", arguments='{"order": 7}')
+RAN = []
+
+
+def agent(*steps, name="a", then=None):
+    @function_tool(needs_approval=True)
+    def refund(order: int) -> str:
+        RAN.append(order)
+        return "refunded"
+
+    def fail(_context, _agent):
+        raise then
+
+    return Agent(
+        name=name,
+        instructions=fail if then else None,
+        model=ScriptedModel(steps=[list(s) for s in steps]),
+        tools=[refund],
+    )
+
+
+def kinds(items):
+    return [item.get("type") or item.get("role") for item in items]
+
+
+def test_a_turn_is_one_version_also_streamed(store):
+    async def main():
+        session = StatelogSession("s", store)
+        assert (await session.run(agent([message("hello")]), "hi")).final_output == "hello"
+        streamed = await session.run_streamed(agent([message("bye")]), "ciao")
+        events = [event async for event in streamed.stream_events()]
+        assert events
+        return await session.get_items()
+
+    assert kinds(asyncio.run(main())) == ["user", "message", "user", "message"]
+    assert store.thread("openai:s").version == 1
+
+
+def test_another_process_answers_what_waits(store):
+    RAN.clear()
+
+    async def main():
+        result = await StatelogSession("s", store).run(agent([CALL]), "refund order 7")
+        assert result.interruptions
+        elsewhere = StatelogSession("s", store)
+        going_on = agent([message("done")])
+        state = await elsewhere.pending(going_on)
+        assert (await elsewhere.pending(going_on)) is not None  # until it is committed everybody gets it
+        state.approve(state.get_interruptions()[0])
+        assert (await elsewhere.run(going_on, state)).final_output == "done"
+        assert await elsewhere.pending(going_on) is None
+        return await elsewhere.get_items()
+
+    assert kinds(asyncio.run(main())) == ["user", "function_call", "function_call_output", "message"]
+    assert RAN == [7]
+    assert store.thread("openai:s").version == 1
+
+
+def test_a_state_of_other_agents_is_refused(store):
+    async def main():
+        session = StatelogSession("s", store)
+        await session.run(agent([CALL]), "refund order 7")
+        with pytest.raises(agents.UserError):
+            await session.pending(agent(name="somebody else"))
+
+    asyncio.run(main())
+
+
+def test_a_turn_that_fails_leaves_the_conversation_as_it_was(store):
+    async def main():
+        session = StatelogSession("s", store)
+        await session.run(agent([message("hello")]), "hi")
+        with pytest.raises(ArithmeticError):
+            await session.run(agent(then=ArithmeticError("no")), "again")
+        return await session.get_items()
+
+    assert kinds(asyncio.run(main())) == ["user", "message"]
+
+
+def test_of_two_turns_at_once_the_later_one_is_told(store):
+    async def main():
+        session = StatelogSession("s", store)
+        await session.run(agent([message("hello")]), "hi")
+        turn = await session._begin()
+        await session.run(agent([message("first")]), "one")
+        await turn.add_items([{"role": "user", "content": "two"}])
+        with pytest.raises(ConflictError):
+            await turn.commit(type("Result", (), {"interruptions": []}))
+        return await session.get_items()
+
+    assert kinds(asyncio.run(main())) == ["user", "message"] * 2
+
+
+def test_a_turn_takes_items_back_as_a_session_does(store):
+    async def main():
+        session = StatelogSession("s", store)
+        await session.add_items([{"role": "user", "content": str(n)} for n in range(3)])
+        turn = await session._begin()
+        assert (await turn.pop_item())["content"] == "2"
+        await turn.add_items([{"role": "user", "content": "x"}])
+        assert await turn.get_items(1) == [{"role": "user", "content": "x"}]
+        await turn.commit(type("Result", (), {"interruptions": []}))
+        assert [item["content"] for item in await session.get_items()] == ["0", "1", "x"]
+        assert [turn["content"] for turn in await session.get_conversation_turns()] == ["0", "1", "x"]
+
+    asyncio.run(main())
+
+
+def test_usage_stands_with_its_turn(store):
+    async def main():
+        session = StatelogSession("s", store)
+        assert await session.get_session_usage() is None
+        for text in ("one", "two"):
+            await session.store_run_usage(await session.run(agent([message(text)]), text))
+        turns = await session.get_turn_usage()
+        assert [turn["user_turn_number"] for turn in turns] == [1, 2]
+        assert (await session.get_turn_usage(2))["requests"] == 1
+        await session.create_branch_from_turn(2, "b")
+        assert [turn["user_turn_number"] for turn in await session.get_turn_usage()] == [1]
+        return await session.get_session_usage()
+
+    usage = asyncio.run(main())
+    assert (usage["requests"], usage["total_turns"]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("point", "killed", "refunds"),
+    [
+        (atomic_demo.BEFORE, atomic_demo.FIRST, 1),
+        (atomic_demo.BEFORE, atomic_demo.RESUMED, 2),
+        (atomic_demo.AFTER, atomic_demo.FIRST, 1),
+        (atomic_demo.AFTER, atomic_demo.RESUMED, 1),
+    ],
+)
+def test_killed_around_the_end_of_a_turn_the_conversation_is_whole(point, killed, refunds):
+    found = atomic_demo.demonstrate(atomic_demo.OURS, point, killed)
+    assert found.is_whole
+    assert not found.is_lost
+    assert found.refunds == refunds
+
+
+def test_the_sdk_s_session_and_a_file_are_not_whole():
+    assert atomic_demo.demonstrate(atomic_demo.SQLITE, atomic_demo.BEFORE, atomic_demo.FIRST).is_lost
