@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
 from statelog.adapters.kit.lives import write
+from statelog.adapters.kit.naming import map_key
 from statelog.adapters.kit.ordered import Json
+from statelog.schema import Schema
 
 if TYPE_CHECKING:
     from statelog.store.threads import Threads
 
 __all__ = ["Directory"]
 
-_NAMES = "names"
-_SCHEMA = {_NAMES: reducers.merge}
+_NAMES, _LONG = "names", "long"
+_SCHEMA = Schema.of({_NAMES: reducers.merge, _LONG: reducers.merge})
+"""`long`: the names whose key is another, by key."""
 
 
 class Directory:
@@ -33,26 +36,32 @@ class Directory:
 
     def get(self, within: Threads, name: str) -> Any:
         """Return what is shown of a name; None where it does not stand here."""
-        kept = within.thread(self.id, schema=_SCHEMA).state.get(_NAMES, {}).get(name)
+        kept = within.thread(self.id, schema=_SCHEMA).state.get(_NAMES, {}).get(map_key(name))
         return None if kept is None else kept.value
 
     def all(self, within: Threads) -> dict[str, Any]:
         """Return every name with what is shown of it, sorted by name."""
-        found = within.thread(self.id, schema=_SCHEMA).state.get(_NAMES, {})
-        return {name: kept.value for name, kept in sorted(found.items())}
+        state = within.thread(self.id, schema=_SCHEMA).state
+        long = state.get(_LONG, {})
+        found = {long.get(key, key): kept.value for key, kept in state.get(_NAMES, {}).items()}
+        return dict(sorted(found.items()))
 
     def put(self, within: Threads, shown: dict[str, Any]) -> None:
         """Write what is shown of some names. Raises ValueTypeError: it is no JSON."""
-        change = {_NAMES: {name: Json.of(value) for name, value in shown.items()}}
+        keys = {name: map_key(name) for name in shown}
+        change: dict[str, dict[str, Any]] = {_NAMES: {keys[name]: Json.of(value) for name, value in shown.items()}}
+        if long := {key: name for name, key in keys.items() if key != name}:
+            change[_LONG] = long
         write(within, self.id, _SCHEMA, lambda thread: thread.commit(change))
 
     def remove(self, within: Threads, *names: str) -> None:
         """Take names out; those that do not stand here are left alone."""
 
         def take_out(state: Any) -> None:
-            held = state.get(_NAMES, {})
-            for name in names:
-                if name in held:
-                    del held[name]
+            for channel in (_NAMES, _LONG):
+                held = state.get(channel, {})
+                for key in map(map_key, names):
+                    if key in held:
+                        del held[key]
 
         write(within, self.id, _SCHEMA, lambda thread: thread.edit(take_out, lazy=True))

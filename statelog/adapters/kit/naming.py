@@ -7,7 +7,7 @@ from hashlib import blake2b
 from statelog.errors import UsageError
 from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
 
-__all__ = ["thread_id"]
+__all__ = ["map_key", "thread_id"]
 
 _KEPT_BYTES = 256
 _ESCAPED = str.maketrans({"/": "%2F", "%": "%25", "~": "%7E"})
@@ -32,11 +32,31 @@ def thread_id(prefix: str, *names: str) -> str:
             message = f"a name is a text of at least one character, not {name!r}"
             raise UsageError(message, argument="name", value=name)
     whole = f"{prefix}:{'/'.join(name.translate(_ESCAPED) for name in names)}"
+    encoded = _encode(whole)
+    return whole if len(encoded) <= THREAD_ID_SIZE_BYTES_MAX else _cut(encoded)
+
+
+def map_key(name: str) -> str:
+    """Return the key of a stored dict for a name: the name, or the beginning of a long one, `~` and a digest.
+
+    A name with a `~` is treated as a long one, so that no two names have one key. Whoever lists names keeps those whose
+    key is another beside it.
+
+    Raises:
+        UsageError: the name holds a lone surrogate.
+
+    """
+    encoded = _encode(name)
+    return name if len(encoded) <= THREAD_ID_SIZE_BYTES_MAX and "~" not in name else _cut(encoded)
+
+
+def _encode(name: str) -> bytes:
     try:
-        encoded = whole.encode()
+        return name.encode()
     except UnicodeEncodeError:
-        message = f"the name {whole!r} holds a lone surrogate"
-        raise UsageError(message, argument="name", value=whole) from None
-    if len(encoded) <= THREAD_ID_SIZE_BYTES_MAX:
-        return whole
+        message = f"the name {name!r} holds a lone surrogate"
+        raise UsageError(message, argument="name", value=name) from None
+
+
+def _cut(encoded: bytes) -> str:
     return f"{encoded[:_KEPT_BYTES].decode(errors='ignore')}~{blake2b(encoded, digest_size=20).hexdigest()}"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from statelog.store.views import MapView
 
-__all__ = ["Json", "KnownList", "of_all", "read_list", "read_value"]
+__all__ = ["Json", "KnownList", "join_list", "of_all", "read_list", "read_value"]
 
 CODEC = "json"
 _PREFIX = items.codec_prefix(CODEC)
@@ -96,19 +96,39 @@ def read_list(state: MapView, channel: str, start: int = 0, stop: int | None = N
         ValueTypeError: the channel holds something else.
 
     """
+    return _decode(_items(state, channel, start, stop), channel)
+
+
+def join_list(state: MapView, channel: str, start: int = 0) -> str:
+    """Return the JSON array of a channel that is a list of `Json`, from a position on: for decoders of other kinds.
+
+    Raises:
+        ValueTypeError: the channel holds something else.
+
+    """
+    return _join(_items(state, channel, start, None), channel)
+
+
+def _items(state: MapView, channel: str, start: int, stop: int | None) -> list[bytes]:
     stored = items.get(state, channel)
     if stored is None:
         return []
     first, last, _step = slice(start, stop).indices(items.count(stored))
-    if first >= last:
-        return []
-    return _decode(items.read_list(stored, first, last), channel)
+    return items.read_list(stored, first, last) if first < last else []
+
+
+def _join(encoded: list[bytes], channel: str) -> str:
+    try:
+        return join_texts(encoded, _PREFIX)
+    except ValueError as error:
+        message = f"channel {channel!r} is no list of JSON texts: {error}"
+        raise ValueTypeError(message, path=channel) from error
 
 
 def _decode(encoded: list[bytes], channel: str) -> list[Any]:
     try:
-        found: list[Any] = json.loads(join_texts(encoded, _PREFIX))
-    except ValueError as error:
+        found: list[Any] = json.loads(_join(encoded, channel))
+    except json.JSONDecodeError as error:
         message = f"channel {channel!r} is no list of JSON texts: {error}"
         raise ValueTypeError(message, path=channel) from error
     return found

@@ -81,6 +81,15 @@ def test_a_directory_holds_what_a_list_shows(store):
     assert directory.get(store, "a") is None
 
 
+def test_names_of_any_length_stand_in_a_directory(store):
+    directory, names = Directory("x:directory"), ["~", "a~b", "x" * 5000, "x" * 5001, "é" * 300, "short"]
+    directory.put(store, {name: number for number, name in enumerate(names)})
+    assert directory.all(store) == {name: number for number, name in enumerate(names)}
+    assert [directory.get(store, name) for name in names] == [*range(6)]
+    directory.remove(store, *names[:5])
+    assert directory.all(store) == {"short": 5}
+
+
 def test_a_directory_of_no_name_may_be_removed_from(store):
     Directory("x:directory").remove(store, "a")
     assert Directory("x:directory").all(store) == {}

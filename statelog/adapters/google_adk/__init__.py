@@ -1,0 +1,8 @@
+"""Google's Agent Development Kit on a store: sessions, artifacts, memory."""
+
+from statelog.adapters.google_adk.artifacts import StatelogArtifactService
+from statelog.adapters.google_adk.memory import StatelogMemoryService
+from statelog.adapters.google_adk.registering import register
+from statelog.adapters.google_adk.sessions import StatelogSessionService
+
+__all__ = ["StatelogArtifactService", "StatelogMemoryService", "StatelogSessionService", "register"]

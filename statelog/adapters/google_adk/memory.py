@@ -1,0 +1,140 @@
+"""Memory of ADK by keyword: what is kept is searched as ADK's own service in memory searches it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from google.adk.events.event import Event
+from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
+from google.adk.memory.in_memory_memory_service import InMemoryMemoryService
+
+import statelog
+from statelog import reducers
+from statelog.adapters.kit import lives
+from statelog.adapters.kit.naming import thread_id
+from statelog.adapters.kit.ordered import Json, read_list
+from statelog.adapters.kit.running import run
+from statelog.schema import Schema
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from typing import Self
+
+    from google.adk.sessions.session import Session
+
+    from statelog import Store
+
+PREFIX = "adk-memory"
+EVENTS, SESSIONS, DELETED = "events", "sessions", "deleted"
+SCHEMA = Schema.of({EVENTS: reducers.extend, SESSIONS: reducers.extend, DELETED: reducers.merge})
+"""`sessions`: in the order in which they came, which is that of memories that share as many words with a query."""
+_NO_SESSION = "__unknown_session_id__"
+
+
+class StatelogMemoryService(BaseMemoryService):
+    """ADK's memory service on a store: the events of a user, found by the words that they share with a query.
+
+    The search is that of ADK's InMemoryMemoryService: at most ten memories, those with most of the words first. It
+    reads all events of the user, again only when they have changed.
+
+    Args:
+        store: an open store. Whoever opened it closes it. `StatelogMemoryService.open(path)` opens one.
+
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._known: dict[str, tuple[int, InMemoryMemoryService]] = {}
+        """By thread: its version, and what searches it."""
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """Open a store for this service. Options are those of `statelog.open`."""
+        return cls(statelog.open(path, **options))
+
+    async def add_session_to_memory(self, session: Session) -> None:
+        """Keep the events of a session, in the place of those that were kept of it before."""
+        await run(self._keep, session.app_name, session.user_id, session.id, session.events, is_whole=True)
+
+    async def add_events_to_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        events: Sequence[Event],
+        session_id: str | None = None,
+        custom_metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Keep events; those that are there already, or were deleted, are left out."""
+        await run(self._keep, app_name, user_id, session_id or _NO_SESSION, events, is_whole=False)
+
+    async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
+        """Return the memories that share most words with a query."""
+        memory = await self._searched(app_name, user_id)
+        return await memory.search_memory(app_name=app_name, user_id=user_id, query=query)
+
+    async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
+        """Delete an event from memory. It is not taken up again with its session."""
+        if memory_id:
+            await run(self._delete, thread_id(PREFIX, app_name, user_id), memory_id)
+
+    def _keep(self, app_name: str, user_id: str, session_id: str, events: Sequence[Event], *, is_whole: bool) -> None:
+        kept = {each.id: each for each in events if each.content and each.content.parts}
+
+        def keep(state: Any) -> None:
+            held, deleted = state[EVENTS], state.get(DELETED, {})
+            if session_id not in state[SESSIONS]:
+                state[SESSIONS].append(session_id)
+            there = set()
+            for at in range(len(held) - 1, -1, -1):
+                found = held[at].value
+                if found["session"] != session_id:
+                    continue
+                if is_whole and (found["event"]["id"] not in kept):
+                    del held[at]
+                else:
+                    there.add(found["event"]["id"])
+            held.extend(
+                Json.of({"session": session_id, "event": each.model_dump(mode="json", exclude_none=True)})
+                for id, each in kept.items()
+                if id not in there and id not in deleted
+            )
+
+        lives.write(
+            self.store, thread_id(PREFIX, app_name, user_id), SCHEMA, lambda thread: thread.edit(keep, lazy=True)
+        )
+
+    def _delete(self, id: str, memory_id: str) -> None:
+        def delete(state: Any) -> None:
+            held = state[EVENTS]
+            found = [at for at in range(len(held)) if held[at].value["event"]["id"] == memory_id]
+            for at in reversed(found):
+                del held[at]
+            if found:
+                state[DELETED][memory_id] = True
+
+        lives.write(self.store, id, SCHEMA, lambda thread: thread.edit(delete, lazy=True))
+
+    async def _searched(self, app_name: str, user_id: str) -> InMemoryMemoryService:
+        id = thread_id(PREFIX, app_name, user_id)
+        version, by_session = await run(self._read, id)
+        known = self._known.get(id)
+        if known is not None and known[0] == version:
+            return known[1]
+        memory = InMemoryMemoryService()
+        for session_id, events in by_session.items():
+            await memory.add_events_to_memory(app_name=app_name, user_id=user_id, events=events, session_id=session_id)
+        self._known[id] = version, memory
+        return memory
+
+    def _read(self, id: str) -> tuple[int, dict[str, list[Event]]]:
+        head = self.store.thread(id, schema=SCHEMA).head
+        version = -1 if head is None else head.lsn
+        known = self._known.get(id)
+        by_session: dict[str, list[Event]] = {}
+        if head is not None and (known is None or known[0] != version):
+            by_session = {session: [] for session in head.state[SESSIONS]}
+            for kept in read_list(head.state, EVENTS):
+                by_session[kept["session"]].append(Event.model_validate(kept["event"]))
+        return version, by_session

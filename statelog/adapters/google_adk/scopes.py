@@ -1,0 +1,126 @@
+"""Where the parts of a session stand: the app's state, the user's, and what a list of sessions shows.
+
+A user's thread holds what a list shows of each session, so that a list reads one thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from google.adk.sessions.state import State
+from pydantic_core import to_jsonable_python
+
+from statelog import reducers
+from statelog.adapters.kit import lives
+from statelog.adapters.kit.naming import map_key, thread_id
+from statelog.adapters.kit.ordered import Json
+from statelog.schema import Schema
+
+if TYPE_CHECKING:
+    from statelog.store.threads import Threads
+
+PREFIX = "adk"
+STATE, USERS, UPDATED, STATES, LONG = "state", "users", "updated", "states", "long"
+APP = Schema.of({STATE: reducers.merge, USERS: reducers.merge})
+"""`users`: the user's name, by its key."""
+USER = Schema.of({STATE: reducers.merge, UPDATED: reducers.merge, STATES: reducers.merge, LONG: reducers.merge})
+"""By the key of a session's id: when it was changed, its state; `long`: the ids whose key is another."""
+
+
+def split_state(state: dict[str, Any] | None) -> dict[str, dict[str, Json]]:
+    """Return a state's values as they are stored, of "app", "user" and "session"; what is temporary is left out.
+
+    Raises:
+        ValueTypeError: a value is no JSON, nor what pydantic makes JSON of.
+
+    """
+    found: dict[str, dict[str, Json]] = {"app": {}, "user": {}, "session": {}}
+    for key, value in (state or {}).items():
+        if key.startswith(State.APP_PREFIX):
+            scope, name = "app", key.removeprefix(State.APP_PREFIX)
+        elif key.startswith(State.USER_PREFIX):
+            scope, name = "user", key.removeprefix(State.USER_PREFIX)
+        elif key.startswith(State.TEMP_PREFIX):
+            continue
+        else:
+            scope, name = "session", key
+        found[scope][name] = Json.of(value, default=to_jsonable_python)
+    return found
+
+
+def values(kept: Any) -> dict[str, Any]:
+    """Return the values of a stored state."""
+    return {name: item.value for name, item in kept.items()}
+
+
+class Scopes:
+    """An app and a user of it, within a store, a transaction or a snapshot."""
+
+    def __init__(self, within: Threads, app_name: str, user_id: str) -> None:
+        self.within = within
+        self.user_id = user_id
+        self.app_thread = thread_id(PREFIX, app_name)
+        self.user_thread = thread_id(PREFIX, app_name, user_id)
+
+    def app(self) -> Any:
+        """Return the state of the app's thread."""
+        return self.within.thread(self.app_thread, schema=APP).state
+
+    def user(self) -> Any:
+        """Return the state of the user's thread."""
+        return self.within.thread(self.user_thread, schema=USER).state
+
+    def shared_state(self) -> dict[str, Any]:
+        """Return what every session of the user sees, with its prefixes."""
+        app, user = self.app().get(STATE, {}), self.user().get(STATE, {})
+        return {
+            **{State.APP_PREFIX + name: item.value for name, item in app.items()},
+            **{State.USER_PREFIX + name: item.value for name, item in user.items()},
+        }
+
+    def write_app(self, change: dict[str, Any]) -> None:
+        """Merge into the app's thread."""
+        lives.write(self.within, self.app_thread, APP, lambda thread: thread.commit(change))
+
+    def show(
+        self, session_id: str, updated: float, *, whole: dict[str, Any] | None = None, of_user: dict[str, Json] | None
+    ) -> None:
+        """Write what a list shows of a session.
+
+        Args:
+            session_id: the session.
+            updated: when it was changed.
+            whole: its state, if that is to be another.
+            of_user: what is merged into the user's state.
+
+        """
+        key = map_key(session_id)
+        change: dict[str, Any] = {UPDATED: {key: updated}}
+        if of_user:
+            change[STATE] = of_user
+        if whole is not None:
+            change[STATES] = {key: whole}
+            if key != session_id:
+                change[LONG] = {key: session_id}
+        lives.write(self.within, self.user_thread, USER, lambda thread: thread.commit(change))
+
+    def show_state(self, session_id: str, delta: dict[str, Json]) -> None:
+        """Merge into what a list shows of a session's state."""
+
+        def merge(state: Any) -> None:
+            states = state[STATES]
+            for name, item in delta.items():
+                states[map_key(session_id)][name] = item
+
+        lives.write(self.within, self.user_thread, USER, lambda thread: thread.edit(merge, lazy=True))
+
+    def forget(self, session_id: str) -> None:
+        """Take a session out of what a list shows."""
+
+        def remove(state: Any) -> None:
+            key = map_key(session_id)
+            for channel in (UPDATED, STATES, LONG):
+                if key in state.get(channel, {}):
+                    del state[channel][key]
+
+        lives.write(self.within, self.user_thread, USER, lambda thread: thread.edit(remove, lazy=True))

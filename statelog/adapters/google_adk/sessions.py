@@ -1,0 +1,314 @@
+"""Sessions of ADK: a session is a thread, an event one commit with all that it changes."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from google.adk.errors._stale_session_error import StaleSessionError
+from google.adk.errors.already_exists_error import AlreadyExistsError
+from google.adk.errors.session_not_found_error import SessionNotFoundError
+from google.adk.events.event import Event
+from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
+from google.adk.sessions.session import Session
+from google.adk.sessions.state import State
+from pydantic import TypeAdapter
+
+import statelog
+from statelog import reducers
+from statelog.adapters.google_adk.scopes import LONG, PREFIX, STATE, STATES, UPDATED, USERS, Scopes, split_state, values
+from statelog.adapters.kit import items as stored_items
+from statelog.adapters.kit import lives
+from statelog.adapters.kit.naming import map_key, thread_id
+from statelog.adapters.kit.ordered import Json, join_list
+from statelog.adapters.kit.running import run
+from statelog.errors import CheckpointNotFoundError, ConflictError, ExpiredError, ThreadDeletedError, UsageError
+from statelog.schema import Schema
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+    from typing import Self
+
+    from statelog import Checkpoint, Store
+    from statelog.store.threads import Threads
+
+EVENTS = "events"
+SESSION = Schema.of({EVENTS: reducers.extend, STATE: reducers.merge, UPDATED: reducers.replace})
+_EVENTS = TypeAdapter(list[Event])
+_NOT_OF_SESSION = (State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX)
+
+
+class StatelogSessionService(BaseSessionService):
+    """ADK's session service on a store, which any number of processes may use.
+
+    An event is one transaction: the event, the state of its session, of the user and the app, and what a list shows. A
+    session that was changed since it was read is stale: an append to it raises StaleSessionError.
+
+    Args:
+        store: an open store. Whoever opened it closes it. `StatelogSessionService.open(path)` opens one.
+
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._owns_store = False
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """Open a store for this service; `close` closes it. Options are those of `statelog.open`."""
+        made = cls(statelog.open(path, **options))
+        made._owns_store = True
+        return made
+
+    async def close(self) -> None:
+        """Close the store if `open` has opened it."""
+        if self._owns_store:
+            await run(self.store.close)
+
+    # --- ADK's ----------------------------------------------------------------------
+
+    async def create_session(
+        self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
+    ) -> Session:
+        """Create a session. Raises AlreadyExistsError: there is one of that id."""
+        id = (session_id or "").strip() or str(uuid.uuid4())
+        await run(self._create, app_name, user_id, id, split_state(state))
+        made = await self.get_session(app_name=app_name, user_id=user_id, session_id=id)
+        if made is None:
+            message = f"Session {id} was deleted as it was created."
+            raise SessionNotFoundError(message)
+        return made
+
+    async def get_session(
+        self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
+    ) -> Session | None:
+        """Return a session, None if there is none."""
+        return await run(self._get, app_name, user_id, session_id.strip(), config)
+
+    async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
+        """Return the sessions of a user, or of all users of the app, without events; the last changed one last."""
+        return ListSessionsResponse(sessions=await run(self._list, app_name, user_id))
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Delete a session with all its versions. Its id may be used again."""
+        await run(self._delete, app_name, user_id, session_id.strip())
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+        """Return the state that all sessions of a user share, without the prefix."""
+        return await run(lambda: values(Scopes(self.store, app_name, user_id).user().get(STATE, {})))
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        """Append an event; partial ones are not kept.
+
+        Raises:
+            SessionNotFoundError: the session was deleted.
+            StaleSessionError: it was changed since `session` was read. Nothing was kept.
+
+        """
+        if event.partial:
+            return event
+        self._apply_temp_state(session, event)
+        event = self._trim_temp_delta_state(event)
+        marker = await run(self._append, session, event)
+        session._storage_update_marker = marker  # noqa: SLF001 - ADK's own services keep theirs there
+        session.last_update_time = event.timestamp
+        return self._commit_event_to_session(session, event)
+
+    # --- what the others have not ----------------------------------------------------
+
+    async def fork_session(
+        self, *, app_name: str, user_id: str, session_id: str, at: str | None = None, new_session_id: str | None = None
+    ) -> Session:
+        """Begin a session with what another one was when an event had been appended. No event is copied.
+
+        Args:
+            app_name: of both.
+            user_id: of both.
+            session_id: the one that is there.
+            at: the id of its event; the last one if left out.
+            new_session_id: of the new one; made up if left out.
+
+        Raises:
+            SessionNotFoundError: there is no such session.
+            AlreadyExistsError: there is one of the new id.
+            ValueError: the session has no such event, or its version was let go by retention.
+
+        """
+        new = (new_session_id or "").strip() or str(uuid.uuid4())
+        await run(self._fork, app_name, user_id, session_id.strip(), at, new)
+        made = await self.get_session(app_name=app_name, user_id=user_id, session_id=new)
+        assert made is not None, "the session that was made"
+        return made
+
+    # --- on the store ----------------------------------------------------------------
+
+    def _create(self, app_name: str, user_id: str, session_id: str, state: dict[str, dict[str, Json]]) -> None:
+        id = thread_id(PREFIX, app_name, user_id, session_id)
+        now = time.time()
+        with self.store.transaction() as tx:
+            scopes = Scopes(tx, app_name, user_id)
+            if map_key(session_id) in scopes.user().get(UPDATED, {}) and tx.thread(id).version >= 0:
+                message = f"Session with id {session_id} already exists."
+                raise AlreadyExistsError(message)
+            lives.write(
+                tx, id, SESSION, lambda thread: thread.commit({EVENTS: [], STATE: state["session"], UPDATED: now})
+            )
+            scopes.show(session_id, now, whole=state["session"], of_user=state["user"])
+            user = {map_key(user_id): user_id}
+            if state["app"] or user.keys() - scopes.app().get(USERS, {}).keys():
+                scopes.write_app({USERS: user, STATE: state["app"]})
+
+    def _get(self, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None) -> Session | None:
+        with self.store.snapshot() as snapshot:
+            head = snapshot.thread(thread_id(PREFIX, app_name, user_id, session_id), schema=SESSION).head
+            if head is None:
+                return None
+            shared = Scopes(snapshot, app_name, user_id).shared_state()
+            made = Session(
+                id=session_id,
+                app_name=app_name,
+                user_id=user_id,
+                state={**values(head.state[STATE]), **shared},
+                last_update_time=head.state[UPDATED],
+                events=_read_events(head, config),
+            )
+        made._storage_update_marker = str(head.version)  # noqa: SLF001 - as `append_event`
+        return made
+
+    def _list(self, app_name: str, user_id: str | None) -> list[Session]:
+        with self.store.snapshot() as snapshot:
+            if user_id is None:
+                users: Iterable[str] = Scopes(snapshot, app_name, "").app().get(USERS, {}).values()
+            else:
+                users = (user_id,)
+            found = [session for user in users for session in _shown(Scopes(snapshot, app_name, user), app_name)]
+        return sorted(found, key=lambda session: (session.last_update_time, session.user_id, session.id))
+
+    def _delete(self, app_name: str, user_id: str, session_id: str) -> None:
+        lives.gone(self.store, thread_id(PREFIX, app_name, user_id, session_id))
+        Scopes(self.store, app_name, user_id).forget(session_id)
+
+    def _append(self, session: Session, event: Event) -> str:
+        id = thread_id(PREFIX, session.app_name, session.user_id, session.id)
+        expected = _version_of(session, self.store, id)
+        if event.actions.rewind_before_invocation_id:
+            _restore_state(self.store, id, event)
+        delta = split_state(event.actions.state_delta)
+        write: dict[str, Any] = {
+            EVENTS: [Json(event.model_dump_json(exclude_none=True))],
+            UPDATED: event.timestamp,
+        }
+        if delta["session"]:
+            write[STATE] = delta["session"]
+        try:
+            with self.store.transaction() as tx:
+                thread = tx.thread(id, schema=SESSION)
+                made = thread.commit(write, expected_version=expected, metadata={"event": event.id})
+                scopes = Scopes(tx, session.app_name, session.user_id)
+                scopes.show(session.id, event.timestamp, of_user=delta["user"])
+                if delta["session"]:
+                    scopes.show_state(session.id, delta["session"])
+                if delta["app"]:
+                    scopes.write_app({STATE: delta["app"]})
+        except ThreadDeletedError as error:
+            raise _no_session(session.id) from error
+        except ConflictError as error:
+            message = (
+                f"Session {session.id} was changed since it was read: it is at {error.facts.get('actual_version')}"
+            )
+            raise StaleSessionError(message) from error
+        return str(made.version)
+
+    def _fork(self, app_name: str, user_id: str, session_id: str, at: str | None, new: str) -> None:
+        source, target = (thread_id(PREFIX, app_name, user_id, id) for id in (session_id, new))
+        with self.store.transaction() as tx:
+            scopes = Scopes(tx, app_name, user_id)
+            thread = tx.thread(source, schema=SESSION)
+            if thread.version < 0:
+                raise _no_session(session_id)
+            if tx.thread(target).version >= 0:
+                message = f"Session with id {new} already exists."
+                raise AlreadyExistsError(message)
+            found = thread.head if at is None else _version_with(thread, at)
+            if found is None:
+                message = f"Session {session_id} has no event {at!r}, or no longer its version"
+                raise ValueError(message)
+            copied = tx.copy_thread(source, target)
+            made = copied.head
+            if at is not None:
+                made = copied.rollback(found.version, metadata={"fork of": session_id, "event": at})
+            assert made is not None, "what was copied"
+            scopes.show(new, made.state[UPDATED], whole=made.state[STATE].to_python(), of_user=None)
+
+
+def _no_session(session_id: str) -> SessionNotFoundError:
+    return SessionNotFoundError(f"Session {session_id} not found.")
+
+
+def _version_of(session: Session, store: Store, id: str) -> int:
+    """Return the version at which a session was read; one that its service has not read is taken for what is there."""
+    marker = session._storage_update_marker  # noqa: SLF001 - as `append_event`
+    if marker is not None:
+        return int(marker)
+    head = store.thread(id, schema=SESSION).head
+    if head is None:
+        raise _no_session(session.id)
+    if session.last_update_time < head.state[UPDATED]:
+        message = f"Session {session.id} was changed since it was read."
+        raise StaleSessionError(message)
+    return head.version
+
+
+def _read_events(head: Checkpoint[Any], config: GetSessionConfig | None) -> list[Event]:
+    start = 0
+    if config is not None and config.num_recent_events is not None:
+        stored = stored_items.get(head.state, EVENTS)
+        start = max(0 if stored is None else stored_items.count(stored) - config.num_recent_events, 0)
+    events = _EVENTS.validate_json(join_list(head.state, EVENTS, start))
+    if config is None or not config.after_timestamp:
+        return events
+    return [event for event in events if event.timestamp >= config.after_timestamp]
+
+
+def _shown(scopes: Scopes, app_name: str) -> Iterable[Session]:
+    user = scopes.user()
+    updated = user.get(UPDATED, {})
+    shared = scopes.shared_state() if updated else {}
+    states, long = user.get(STATES, {}), user.get(LONG, {})
+    for key, at in updated.items():
+        state = {**values(states.get(key, {})), **shared}
+        yield Session(
+            id=long.get(key, key), app_name=app_name, user_id=scopes.user_id, state=state, last_update_time=at
+        )
+
+
+def _version_with(thread: Any, event_id: str) -> Checkpoint[Any] | None:
+    """Return the version that an event's append made, the newest one first."""
+    return next((made for made in thread.history() if made.metadata.get("event") == event_id), None)
+
+
+def _restore_state(within: Threads, id: str, event: Event) -> None:
+    """Have a rewind give back the state that was there, also what the session was created with.
+
+    ADK replays the deltas of events, which do not have that (adk-python#4933).
+    """
+    thread = within.thread(id, schema=SESSION)
+    head = thread.head
+    if head is None:
+        return
+    before = event.actions.rewind_before_invocation_id
+    first = next((each for each in _read_events(head, None) if each.invocation_id == before), None)
+    made = None if first is None else _version_with(thread, first.id)
+    if made is None:
+        return
+    try:
+        then = values(thread.at(made.version - 1).state[STATE])
+    except (CheckpointNotFoundError, ExpiredError, UsageError):  # let go by retention: ADK's own delta is left
+        return
+    now = values(head.state[STATE])
+    delta = {key: value for key, value in event.actions.state_delta.items() if key.startswith(_NOT_OF_SESSION)}
+    delta |= {key: None for key in now if key not in then and now[key] is not None}
+    delta |= {key: value for key, value in then.items() if key not in now or now[key] != value}
+    event.actions.state_delta = delta
