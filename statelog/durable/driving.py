@@ -20,6 +20,7 @@ from statelog.durable.holding import LEASE_S, renewed
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.owners import claim_one
 from statelog.durable.probes import stub_of
+from statelog.durable.record import Record
 from statelog.durable.run import Run
 from statelog.durable.runs import find, task_key_of
 from statelog.durable.steps import make_call, take_step
@@ -35,9 +36,10 @@ from statelog.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from statelog.durable.hosts import Host
+    from statelog.durable.record import Item
     from statelog.durable.workflows import Workflow
     from statelog.store.claims import Claim
     from statelog.store.store import Store
@@ -290,6 +292,16 @@ async def _drive_child(store: Store, workflow: Workflow, run: str, host: Host, l
     claim = await host.io(claim_one, store, task_key_of(entry.value), lease_s)
     if claim is not None:
         await drive(store, workflow, run, claim, host.another(), lease_s=lease_s)
+
+
+async def replay(
+    store: Store, workflow: Workflow, value: Mapping[str, Any], items: Iterable[Item], host: Host
+) -> BaseException | None:
+    """Replay a run that has ended by what it had recorded; return why it was stopped: StopIteration, it did more."""
+    execution = await host.io(Execution, store, workflow, value, None, host)
+    execution.record = Record(execution.id, items)
+    await _called(execution, Run(execution, None))
+    return execution.stop
 
 
 def rehearse_here(store: Store, workflow: Workflow, value: Mapping[str, Any]) -> NondeterminismError | None:

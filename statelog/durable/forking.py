@@ -95,6 +95,11 @@ def steps(store: Store, run: str) -> list[StepInfo]:
     return [_step_info(place, held) for place, held in places.items()]
 
 
+def recorded_items(store: Store, run: str) -> list[Item]:
+    """Return the items that a run has recorded, or had at its end. Raises RunNotFoundError."""
+    return _recorded(store, find(store, run).value).items()
+
+
 def _step_info(place: str, items: Sequence[Item]) -> StepInfo:
     first, last = items[0], items[-1]
     is_done = last["s"] == DONE

@@ -33,6 +33,7 @@ from statelog.aio.durable.control import (
     stream,
 )
 from statelog.aio.durable.control import list_runs as runs
+from statelog.aio.durable.entering import EnteredRun, entered
 from statelog.aio.durable.queues import deliver, next_due, outbox, queues, redeliver, schedule, unschedule
 from statelog.aio.durable.queues import list_schedules as schedules
 from statelog.aio.durable.starting import Handle, resume_all, run, start
@@ -69,6 +70,7 @@ __all__ = [
     "Cancelled",
     "Chunk",
     "Delivery",
+    "EnteredRun",
     "Gate",
     "Handle",
     "Message",
@@ -87,6 +89,7 @@ __all__ = [
     "check",
     "current_step",
     "deliver",
+    "entered",
     "fork",
     "gates",
     "get",

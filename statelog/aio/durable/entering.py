@@ -1,0 +1,200 @@
+"""A run as a block: for code that calls other people's code, which knows of no workflow.
+
+A workflow is a function that can be called anew. A block cannot: so what would call it anew here ends it, and the run
+goes on when the program enters it again. The workflow of such a run waits for the block, and ends as the block does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from statelog.aio.durable.host import EventLoopHost
+from statelog.aio.durable.starting import claimed, drive_claimed, on_pool
+from statelog.aio.durable.threads import ended
+from statelog.durable import starting
+from statelog.durable.driving import replay
+from statelog.durable.execution import Stopped, Unwinding, current_scope
+from statelog.durable.forking import recorded_items
+from statelog.durable.holding import LEASE_S
+from statelog.durable.runs import ENDED, create, error_of_end, find, hurry, task_key_of
+from statelog.durable.workflows import Cancelled, check_number, workflow
+from statelog.errors import ConflictError, RunEndedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from statelog.aio.store import Store
+    from statelog.durable.run import Run
+    from statelog.durable.workflows import Workflow
+
+
+class EnteredRun:
+    """A run that a block is in.
+
+    Attributes:
+        id: of the run.
+
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.id = run.id
+
+    def __repr__(self) -> str:
+        return f"<EnteredRun {self.id!r}>"
+
+    async def step(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
+        """Call what has effects, once. See `statelog.durable.Run.step`. A wait of more than five seconds raises.
+
+        Its place counts when this is called, in the task that calls: tasks that the block begins count for themselves.
+        """
+        operation = asyncio.create_task(self._run.step(function, *args, **options))
+        try:
+            return await operation
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling() or not operation.cancelled():
+                raise
+            raise Stopped(_refusal(self.id, "it waits for long, which a block cannot")) from None
+
+
+class _Block:
+    """The workflow of an entered run: it hands out its run, and ends as the block does."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.opened: asyncio.Future[Any] = loop.create_future()
+        self.left: asyncio.Future[BaseException | None] = loop.create_future()
+
+    async def hold(self, run: Run) -> None:
+        if self.opened.done():
+            raise _CalledAnewError
+        self.opened.set_result((run, current_scope.get()))
+        if (error := await self.left) is not None:
+            raise error
+
+
+class _CalledAnewError(BaseException):
+    """The run is to begin anew: its thread was rolled back while the block was at work."""
+
+
+@asynccontextmanager
+async def entered(
+    store: Store,
+    id: str,
+    *,
+    name: str = "entered",
+    raises: Iterable[type[BaseException]] = (),
+    wait_s: float = 0.0,
+    lease_s: float = LEASE_S,
+) -> AsyncIterator[EnteredRun]:
+    """Be in a run while a block lasts; begin it, or go on with it: what it has recorded is not done again.
+
+    The run has completed when the block ends. It has failed when an exception leaves the block. Where the process dies,
+    or the task is cancelled, it stays open, and who enters it next goes on. A run that has ended is replayed: its steps
+    return what they returned, and nothing is called.
+
+    Args:
+        store: the store.
+        id: of the run, and of its thread.
+        name: of the workflow that it is listed under.
+        raises: as for `statelog.durable.workflow`.
+        wait_s: while another process, or task, is in the run: wait for so long.
+        lease_s: as for `statelog.durable.run`.
+
+    Raises:
+        ConflictError: the run is at work elsewhere, is parked, or is one of another workflow.
+        NondeterminismError: the block does not do what the run has recorded. It has stopped.
+        RunEndedError: the run has ended, and the block does more than it has recorded.
+        RunCancelledError: it was cancelled.
+        UsageError: an argument is none, or this stands in a run.
+
+    """
+    check_number("wait_s", wait_s, least=0)
+    if current_scope.get() is not None:
+        raise UsageError("a run is entered inside of a run", argument="id", value=id)
+    block = _Block()
+    driven = await _driven(store, workflow(name=name, raises=raises)(block.hold), id, wait_s, lease_s)
+    try:
+        await asyncio.wait((block.opened, driven), return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        await _interrupted(driven)
+        raise
+    if not block.opened.done():
+        await driven
+        raise _refusal(id, "it is parked")
+    run, scope = block.opened.result()
+    run._root.caller = asyncio.current_task()  # noqa: SLF001 - of this room
+    token = current_scope.set(scope)
+    try:
+        yield EnteredRun(run)
+    except (Exception, Cancelled, Unwinding, Stopped) as error:
+        current_scope.reset(token)
+        await _left(block, driven, id, error)
+        if isinstance(error, Exception):
+            raise
+        raise await _reason(store, id, error) from error
+    except BaseException:  # an interrupt
+        current_scope.reset(token)
+        await _interrupted(driven)
+        raise
+    current_scope.reset(token)
+    await _left(block, driven, id, None)
+
+
+async def _driven(store: Store, made: Workflow, id: str, wait_s: float, lease_s: float) -> asyncio.Future[Any]:
+    """Begin, go on with or replay a run. Raises ConflictError."""
+    if not await on_pool(store, create, starting.prepare(made, (), {}, id=id, thread=None)):
+        await on_pool(store, hurry, id)
+    value = (await on_pool(store, find, id)).value
+    if value["status"] not in ENDED:
+        claim = await claimed(store, task_key_of(value), lease_s, wait_s)
+        if claim is not None:
+            return asyncio.create_task(drive_claimed(store, made, id, claim, lease_s))
+        value = (await on_pool(store, find, id)).value  # it may have ended meanwhile
+    if value["status"] not in ENDED:
+        raise _refusal(id, "it is parked" if value["status"] == "parked" else "it is at work elsewhere")
+    items = await on_pool(store, recorded_items, id)
+    return asyncio.create_task(_replay(store, made, value, items))
+
+
+async def _left(block: _Block, driven: asyncio.Future[Any], id: str, error: BaseException | None) -> None:
+    """End the run as the block ended. Raises what has stopped the run."""
+    if not block.left.done():
+        block.left.set_result(error)
+    await ended(driven)
+    try:
+        driven.result()
+    except _CalledAnewError:
+        raise _refusal(id, "its thread was rolled back meanwhile") from error
+
+
+async def _interrupted(driven: asyncio.Future[Any]) -> None:
+    driven.cancel()
+    await ended(driven)
+    if not driven.cancelled():
+        driven.exception()  # the interrupt is raised, whatever came of the run
+
+
+async def _reason(store: Store, id: str, error: BaseException) -> BaseException:
+    """Return what a block raises that its run has made end."""
+    if isinstance(error, Stopped):
+        return error.error
+    value = (await on_pool(store, find, id)).value
+    return error_of_end(id, value["status"], value.get("error"))
+
+
+async def _replay(store: Store, made: Workflow, value: Any, items: Any) -> None:
+    host = EventLoopHost(store._runner)  # noqa: SLF001 - of this room
+    stop = await replay(store.sync, made, value, items, host)
+    if isinstance(stop, StopIteration):
+        message = f"run {value['id']!r} has ended ({value['status']}), and the block does more than it has recorded"
+        raise RunEndedError(message, run=value["id"], status=value["status"])
+    if stop is not None:
+        raise stop
+
+
+def _refusal(id: str, why: str) -> ConflictError:
+    return ConflictError(f"run {id!r} cannot go on here: {why}", run=id)

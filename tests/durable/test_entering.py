@@ -1,0 +1,194 @@
+"""A run as a block: it is begun, gone on with, ended and replayed by entering it."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from contextvars import Context
+
+import pytest
+
+from statelog import aio
+from statelog.aio import durable
+from statelog.errors import ConflictError, NondeterminismError, RunCancelledError, RunEndedError, UsageError
+
+
+class Calls:
+    """Steps that count their calls."""
+
+    def __init__(self):
+        self.made = []
+
+    async def double(self, number):
+        self.made.append(number)
+        await asyncio.sleep(0)
+        return number * 2
+
+    async def fail(self):
+        raise ValueError("no")
+
+
+def in_store(tmp_path, work):
+    async def main():
+        async with await aio.open(tmp_path / "a.state") as store:
+            return await work(store, Calls())
+
+    return asyncio.run(main())
+
+
+async def double_each(store, calls, *numbers):
+    async with durable.entered(store, "r") as run:
+        for number in numbers:
+            await run.step(calls.double, number)
+
+
+def test_a_block_that_ends_completes_its_run_and_entering_again_calls_nothing(tmp_path):
+    async def work(store, calls):
+        for _time in range(2):
+            async with durable.entered(store, "r", name="agent") as run:
+                assert await run.step(calls.double, 1) == 2
+        info = await durable.get(store, "r")
+        return info.status, info.workflow, calls.made
+
+    assert in_store(tmp_path, work) == ("completed", "agent", [1])
+
+
+def test_tasks_of_a_block_count_their_steps_for_themselves(tmp_path):
+    async def work(store, calls):
+        async def slow_first(run, number):
+            await asyncio.sleep(0 if calls.made else 0.02 / number)
+            return await run.step(calls.double, number)
+
+        found = []
+        for _time in range(2):
+            async with durable.entered(store, "r") as run:
+                found.append(await asyncio.gather(*(slow_first(run, number) for number in (1, 2, 3))))
+        return found, sorted(calls.made)
+
+    assert in_store(tmp_path, work) == ([[2, 4, 6], [2, 4, 6]], [1, 2, 3])
+
+
+def test_an_exception_that_leaves_the_block_fails_the_run_and_comes_as_itself(tmp_path):
+    async def work(store, _calls):
+        with pytest.raises(KeyError):
+            async with durable.entered(store, "r"):
+                raise KeyError("mine")
+        return (await durable.get(store, "r")).status
+
+    assert in_store(tmp_path, work) == "failed"
+
+
+def test_a_failed_step_fails_again_when_its_run_is_replayed(tmp_path):
+    async def work(store, calls):
+        for _time in range(2):
+            with pytest.raises(ValueError, match="no"):
+                async with durable.entered(store, "r") as run:
+                    await run.step(calls.fail)
+
+    in_store(tmp_path, work)
+
+
+def test_a_cancelled_task_leaves_the_run_open_and_the_next_one_goes_on(tmp_path):
+    async def work(store, calls):
+        begun = asyncio.Event()
+
+        async def cut():
+            async with durable.entered(store, "r") as run:
+                await run.step(calls.double, 1)
+                begun.set()
+                await asyncio.sleep(60)
+
+        task = asyncio.create_task(cut())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        status = (await durable.get(store, "r")).status
+        async with durable.entered(store, "r") as run:
+            found = [await run.step(calls.double, 1), await run.step(calls.double, 2)]
+        return status, found, calls.made
+
+    assert in_store(tmp_path, work) == ("queued", [2, 4], [1, 2])
+
+
+def test_a_run_that_has_ended_refuses_more_than_it_has_recorded(tmp_path):
+    async def work(store, calls):
+        await double_each(store, calls, 1)
+        with pytest.raises(RunEndedError):
+            await double_each(store, calls, 1, 2)
+        return calls.made
+
+    assert in_store(tmp_path, work) == [1]
+
+
+def test_another_step_than_the_recorded_one_stops_the_run(tmp_path):
+    async def work(store, calls):
+        await double_each(store, calls, 1)
+        with pytest.raises(NondeterminismError):
+            await double_each(store, calls, 7)
+
+    in_store(tmp_path, work)
+
+
+def test_one_block_at_a_time_is_in_a_run(tmp_path):
+    async def work(store, _calls):
+        async def other():
+            async with durable.entered(store, "r"):
+                raise AssertionError("two are in")
+
+        async with durable.entered(store, "r"):
+            with pytest.raises(ConflictError):
+                await asyncio.get_running_loop().create_task(other(), context=Context())
+            with pytest.raises(UsageError):
+                await other()
+
+    in_store(tmp_path, work)
+
+
+def test_a_run_that_is_cancelled_ends_its_block(tmp_path):
+    async def work(store, calls):
+        async def cancelled_in_the_middle():
+            async with durable.entered(store, "r") as run:
+                await run.step(calls.double, 1)
+                await durable.cancel(store, "r")
+                await run.step(calls.double, 2)
+
+        with pytest.raises(RunCancelledError):
+            await cancelled_in_the_middle()
+        return (await durable.get(store, "r")).status, calls.made
+
+    assert in_store(tmp_path, work) == ("cancelled", [1])
+
+
+KILLED = """
+import asyncio, os, sys
+from pathlib import Path
+from statelog import aio
+from statelog.aio import durable
+
+folder = Path(sys.argv[1])
+
+async def step(number):
+    with (folder / "calls").open("a") as file:
+        file.write(f"{number} ")
+    if number == 2 and not (folder / "killed").exists():
+        (folder / "killed").touch()
+        os.kill(os.getpid(), 9)
+
+async def main():
+    async with await aio.open(folder / "a.state") as store:
+        async with durable.entered(store, "r") as run:
+            for number in (1, 2, 3):
+                await run.step(step, number)
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_process_repeats_the_step_in_flight_alone(tmp_path):
+    codes = [
+        subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=60).returncode
+        for _time in range(2)
+    ]
+    assert codes == [-signal.SIGKILL, 0]
+    assert (tmp_path / "calls").read_text().split() == ["1", "2", "2", "3"]
