@@ -1,0 +1,121 @@
+"""Durable runs of agents: model requests and tool calls are steps of `statelog.durable`."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from pydantic_ai import exceptions
+from pydantic_ai.durable_exec import (
+    JSON_CODEC,
+    BaseDurabilityCapability,
+    DurabilityEngineSpec,
+    JournalCallableOperationBackend,
+    RoleBasedOperationConfig,
+)
+from pydantic_ai.tools import AgentDepsT, RunContext
+
+from statelog import aio
+from statelog.aio import durable
+from statelog.aio.running import Runner
+from statelog.durable.execution import in_step
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from statelog import Store
+
+_run: ContextVar[durable.EnteredRun | None] = ContextVar("statelog run of pydantic-ai", default=None)
+
+_NO_CONFIG: RoleBasedOperationConfig[None] = RoleBasedOperationConfig(
+    model=None, event=None, capability=None, tool=None
+)
+
+
+@dataclass(init=False)
+class StatelogDurability(BaseDurabilityCapability[AgentDepsT]):
+    """A capability of an agent: in `run`, what its models and tools return is recorded, and not asked for again.
+
+    Outside of `run` the agent works as it would without it.
+
+    Args:
+        store: an open store. It is the caller's to close.
+
+    """
+
+    engine_spec: ClassVar[DurabilityEngineSpec] = DurabilityEngineSpec(
+        engine_name="statelog",
+        durable_unit_noun="step",
+        durable_container_noun="run",
+        codec=JSON_CODEC,
+        unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
+    )
+    _store: Store = field(repr=False)
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._store = store
+        self._awaited = aio.Store(Runner(str(store.path)), store)
+
+    @asynccontextmanager
+    async def run(self, id: str, *, wait_s: float = 0.0) -> AsyncIterator[None]:
+        """Be in a run of `statelog.durable` while a block lasts; see `statelog.aio.durable.entered`.
+
+        Args:
+            id: of the run. The same id is the same run, for ever.
+            wait_s: while another process is in the run: wait for so long.
+
+        Raises:
+            ConflictError, NondeterminismError, RunEndedError, RunCancelledError, UsageError: as `entered`.
+
+        """
+        async with durable.entered(
+            self._awaited, id, name="pydantic-ai", raises=_exceptions(), wait_s=wait_s
+        ) as entered:
+            token = _run.set(entered)
+            try:
+                yield
+            finally:
+                _run.reset(token)
+
+    @property
+    def in_durable_context(self) -> bool:
+        """Whether this is called in a run, and in no step of it."""
+        return _run.get() is not None and not in_step.get()
+
+    def get_durable_operation_backend(self) -> JournalCallableOperationBackend[None]:
+        """Return what records an agent's operations."""
+        return _Steps(agent_name=self.name or "", default_model_id=self.default_model_id, config=_NO_CONFIG)
+
+
+class _Steps(JournalCallableOperationBackend[None]):
+    async def execute(
+        self,
+        *,
+        operation_id: Any,  # noqa: ARG002 - the name has it
+        name: str,
+        body: Callable[[], Awaitable[object]],
+        cache_key: tuple[object, ...],
+        config: None,  # noqa: ARG002 - there is none
+    ) -> object:
+        """Call an operation as a step: once. A tool call is recorded with its id, which no other call has."""
+        entered = _run.get()
+        if entered is None or in_step.get():
+            return await body()
+        context = next((each for each in cache_key if isinstance(each, RunContext)), None)
+        call_id = None if context is None else context.tool_call_id
+
+        async def call(call_id: str | None) -> object:  # noqa: ARG001 - compared on replay
+            return await body()
+
+        return await entered.step(call, call_id, name=name)
+
+
+@cache
+def _exceptions() -> tuple[type[Exception], ...]:
+    """Return pydantic-ai's exceptions: they come back from the record as themselves."""
+    found = [each for each in vars(exceptions).values() if isinstance(each, type) and issubclass(each, Exception)]
+    return tuple(cast("list[type[Exception]]", found))
