@@ -51,11 +51,11 @@ class StatelogConversationStore(ConversationStore):
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Return the record of a conversation; None if there is none."""
-        return await run(self._read_record, conversation_id)
+        return await run(self._record_here, conversation_id)
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
         """Return the records, the last saved first. One thread is read, however many there are."""
-        return await run(self._read_records, scope, limit)
+        return await run(self._records_here, scope, limit)
 
     async def write_record(
         self,
@@ -73,7 +73,7 @@ class StatelogConversationStore(ConversationStore):
         """
         shown = _record.dump_python(record, mode="json")
         added = [(entry.id, Json(_entry.dump_json(entry).decode())) for entry in new_entries]
-        await run(self._write, record, shown, added, expected_revision)
+        await run(self._write_here, record, shown, added, expected_revision)
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Delete a conversation, with its entries and all that it was. Forks of it stay whole.
@@ -82,22 +82,22 @@ class StatelogConversationStore(ConversationStore):
             ConversationConflict: the stored revision is another, or there is none.
 
         """
-        await run(self._delete, conversation_id, expected_revision)
+        await run(self._delete_here, conversation_id, expected_revision)
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         """Return an entry. Every conversation is looked through. Raises KeyError."""
-        return await run(self._read_entry, entry_id)
+        return await run(self._entry_here, entry_id)
 
     async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
         """Return the entries up to one, or the last of them. Raises KeyError: there is no such entry."""
-        return [] if head_id is None else await run(self._read_history, head_id, limit)
+        return [] if head_id is None else await run(self._history_here, head_id, limit)
 
     # --- in a thread of the pool ------------------------------------------------------------------
 
     def _thread(self, within: Threads, conversation_id: str, shown: Any) -> Thread[Any, Any]:
         return within.thread(_id_of(conversation_id, 1 if shown is None else shown["life"]), schema=_SCHEMA)
 
-    def _read_record(self, conversation_id: str) -> ConversationRecord | None:
+    def _record_here(self, conversation_id: str) -> ConversationRecord | None:
         shown = self._directory.get(self._store, conversation_id)
         if shown is None or shown["record"] is None:
             _id_of(conversation_id, 1)
@@ -114,13 +114,13 @@ class StatelogConversationStore(ConversationStore):
             self._homes = {}
         self._homes |= dict.fromkeys(filter(None, heads), home)
 
-    def _read_records(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
+    def _records_here(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
         shown = (each["record"] for each in self._directory.all(self._store).values())
         found = [each for each in shown if each is not None and (scope is None or each["scope"] == scope)]
         records = [_record.validate_python(each) for each in found]
         return sorted(records, key=lambda record: record.updated_at, reverse=True)[:limit]
 
-    def _write(
+    def _write_here(
         self, record: ConversationRecord, shown: Any, added: list[tuple[str, Json]], expected_revision: str | None
     ) -> None:
         name = record.conversation_id
@@ -159,7 +159,7 @@ class StatelogConversationStore(ConversationStore):
                 pass  # it was deleted meanwhile
         raise ConversationConflict(record.conversation_id)
 
-    def _delete(self, name: str, expected_revision: str) -> None:
+    def _delete_here(self, name: str, expected_revision: str) -> None:
         try:
             with self._store.transaction() as tx:
                 held = self._directory.get(tx, name)
@@ -184,14 +184,14 @@ class StatelogConversationStore(ConversationStore):
                     if self._directory.get(tx, name) == shown:
                         self._directory.put(tx, {name: {"life": shown["life"], "record": None}})
 
-    def _read_entry(self, entry_id: str) -> ConversationEntry:
+    def _entry_here(self, entry_id: str) -> ConversationEntry:
         for _name, kept in self._all_entries(self._homes.get(entry_id)):
             for each in kept:
                 if each.value["id"] == entry_id:
                     return _entry.validate_json(each.text)
         raise KeyError(entry_id)
 
-    def _read_history(self, head_id: str, limit: int | None) -> list[ConversationEntry]:
+    def _history_here(self, head_id: str, limit: int | None) -> list[ConversationEntry]:
         if limit == 0:
             return []
         for name, kept in self._all_entries(self._homes.get(head_id)):
