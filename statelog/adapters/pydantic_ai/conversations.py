@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
-from pydantic_ai.conversation_store import ConversationConflict, ConversationEntry, ConversationRecord, ConversationStore
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+    ConversationStore,
+)
 from pydantic_ai.exceptions import UserError
 
 from statelog import reducers
@@ -232,8 +238,8 @@ def _parsed(kept: Iterable[Json]) -> list[ConversationEntry]:
 
 def _is_chain(entries: list[ConversationEntry], head_id: str) -> bool:
     """Whether each entry follows the one before it, and the last one is the head."""
-    pairs = zip(entries, entries[1:], strict=False)
-    return entries[-1].id == head_id and all(after.parent_id == before.id for before, after in pairs)
+    is_linked = all(after.parent_id == before.id for before, after in pairwise(entries))
+    return is_linked and entries[-1].id == head_id
 
 
 def _chain(by_id: dict[str, Json], head_id: str | None) -> list[Json]:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic_ai import exceptions
 from pydantic_ai.durable_exec import (
@@ -95,11 +95,11 @@ class _Steps(JournalCallableOperationBackend[None]):
     async def execute(
         self,
         *,
-        operation_id: Any,  # noqa: ARG002 - the name has it
+        operation_id: Any,
         name: str,
         body: Callable[[], Awaitable[object]],
         cache_key: tuple[object, ...],
-        config: None,  # noqa: ARG002 - there is none
+        config: None,
     ) -> object:
         """Call an operation as a step: once. A tool call is recorded with its id, which no other call has."""
         entered = _run.get()
@@ -118,4 +118,4 @@ class _Steps(JournalCallableOperationBackend[None]):
 def _exceptions() -> tuple[type[Exception], ...]:
     """Return pydantic-ai's exceptions: they come back from the record as themselves."""
     found = [each for each in vars(exceptions).values() if isinstance(each, type) and issubclass(each, Exception)]
-    return tuple(cast("list[type[Exception]]", found))
+    return tuple(found)

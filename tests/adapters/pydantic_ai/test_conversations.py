@@ -94,35 +94,36 @@ def test_of_fifty_racing_saves_one_wins(kept):
     asyncio.run(work())
 
 
+async def played(store, dice, number):  # noqa: C901 - each operation
+    op, name, other, pick = dice
+    found = await store.load(name)
+    if op == "save":
+        conversation = found or Conversation(conversation_id=name)
+        if pick < 0.2 and conversation.messages:  # rewritten
+            half = conversation.messages[: len(conversation.messages) // 2]
+            conversation = Conversation(conversation_id=name, messages=half, revision=conversation.revision)
+        conversation.messages.append(request(f"m{number}"))
+        return len(await store.save(conversation, scope="xy"[number % 2] if pick < 0.1 else None))
+    if op == "branch":
+        if found is None:
+            return None
+        at = int(pick * (len(found.messages) + 1))
+        return texts(await store.branch(name, at=at, expected_revision=found.revision))
+    if op == "fork":
+        return texts(await store.fork(name, at=int(pick * 3), new_conversation_id=other))
+    if op == "delete":
+        return await store.delete(name)
+    if op == "list":
+        records = await store.list_conversations(limit=3)
+        return [(each.conversation_id, each.scope, each.forked_from, len(each.branches)) for each in records]
+    return texts(found) and texts(await store.load(name, limit=int(pick * 5)))
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_random_histories_have_equal_answers(seed, held):
-    async def step(store, dice, number):
-        op, name, other, pick = dice
-        found = await store.load(name)
-        if op == "save":
-            conversation = found or Conversation(conversation_id=name)
-            if pick < 0.2 and conversation.messages:  # rewritten
-                half = conversation.messages[: len(conversation.messages) // 2]
-                conversation = Conversation(conversation_id=name, messages=half, revision=conversation.revision)
-            conversation.messages.append(request(f"m{number}"))
-            return len(await store.save(conversation, scope="xy"[number % 2] if pick < 0.1 else None))
-        if op == "branch":
-            if found is None:
-                return None
-            at = int(pick * (len(found.messages) + 1))
-            return texts(await store.branch(name, at=at, expected_revision=found.revision))
-        if op == "fork":
-            return texts(await store.fork(name, at=int(pick * 3), new_conversation_id=other))
-        if op == "delete":
-            return await store.delete(name)
-        if op == "list":
-            records = await store.list_conversations(limit=3)
-            return [(each.conversation_id, each.scope, each.forked_from, len(each.branches)) for each in records]
-        return texts(found) and texts(await store.load(name, limit=int(pick * 5)))
-
     async def answer(store, dice, number):
         try:
-            return await step(store, dice, number)
+            return await played(store, dice, number)
         except UserError as error:
             return type(error).__name__
 
@@ -164,7 +165,7 @@ def test_a_fork_stays_whole_when_its_source_is_gone(held):
     asyncio.run(work())
 
 
-def test_a_deleted_conversation_is_gone_and_its_name_begins_anew(held, tmp_path):
+def test_a_deleted_conversation_is_gone_and_its_name_begins_anew(held):
     async def work():
         store = StatelogConversationStore(held)
         stale = await talk(store)

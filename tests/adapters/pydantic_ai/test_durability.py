@@ -63,7 +63,9 @@ def test_a_run_that_has_ended_is_replayed_without_a_call(held):
         for _time in range(2):
             async with durability.run("evt-991"):
                 assert (await agent.run("go")).output == EXPECTED
-        assert Counter(calls) == Counter(f"{kind}{n}" for kind, most in (("model", 5), ("tool", 4)) for n in range(most))
+        assert Counter(calls) == Counter(
+            f"{kind}{n}" for kind, most in (("model", 5), ("tool", 4)) for n in range(most)
+        )
 
     asyncio.run(work())
     info = durable.get(held, "evt-991")
@@ -80,12 +82,12 @@ def test_outside_of_a_run_nothing_is_recorded(held):
 
 def test_parallel_tools_keep_their_results_whichever_ends_first(held):
     async def work():
-        durability, calls, order = StatelogDurability(held), [], [3, 1, 0, 2]
+        durability, calls, order, begun = StatelogDurability(held), [], [3, 1, 0, 2], asyncio.Event()
 
         async def in_order(n):
             if n == 2 and calls.count("tool2") == 1:
-                await asyncio.sleep(0.1)
-                raise asyncio.CancelledError
+                begun.set()
+                await asyncio.sleep(60)
             await asyncio.sleep(0.01 * order.index(n))
 
         agent = agent_of(durability, calls, is_parallel=True, tool=in_order)
@@ -95,16 +97,13 @@ def test_parallel_tools_keep_their_results_whichever_ends_first(held):
                 return (await agent.run("go")).output
 
         task = asyncio.create_task(once())
-        while calls.count("tool2") == 0:
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.06)
+        await begun.wait()
+        await asyncio.sleep(0.2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await once() == EXPECTED
-        assert Counter(calls) == Counter(
-            {"model0": 1, "tool0": 1, "tool1": 1, "tool2": 2, "tool3": 1, "model4": 1}
-        )
+        assert Counter(calls) == Counter({"model0": 1, "tool0": 1, "tool1": 1, "tool2": 2, "tool3": 1, "model4": 1})
 
     asyncio.run(work())
 
@@ -130,12 +129,15 @@ def test_an_ended_run_refuses_another_agent_run(held):
     async def work():
         durability, calls = StatelogDurability(held), []
         agent = agent_of(durability, calls)
-        async with durability.run("r"):
-            await agent.run("go")
-        with pytest.raises(RunEndedError):
+
+        async def prompt(*prompts):
             async with durability.run("r"):
-                await agent.run("go")
-                await agent.run("go on")
+                for each in prompts:
+                    await agent.run(each)
+
+        await prompt("go")
+        with pytest.raises(RunEndedError):
+            await prompt("go", "go on")
         assert calls.count("model0") == 1
 
     asyncio.run(work())
@@ -193,7 +195,10 @@ def test_killed_in_each_of_four_tools_no_model_call_is_repeated(tmp_path, how):
     for _process in range(TOOLS + 1):
         made = subprocess.run(
             [sys.executable, "-c", KILLED, str(tmp_path), folder, how],
-            capture_output=True, text=True, check=False, timeout=60,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
     assert made.returncode == 0, made.stderr
     assert made.stdout.strip() == EXPECTED

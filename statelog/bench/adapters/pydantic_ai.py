@@ -1,0 +1,68 @@
+"""`StatelogDurability` beside DBOSDurability on SQLite: one agent run of five model requests and four tool calls."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from dbos import DBOS, DBOSConfig
+from pydantic_ai import Agent
+from pydantic_ai.durable_exec.dbos import DBOSDurability
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import FunctionModel
+
+import statelog
+from statelog.adapters.pydantic_ai import StatelogDurability
+from statelog.bench.adapters.measuring import Clock
+from statelog.bench.result import Result
+
+if TYPE_CHECKING:
+    from statelog.bench.result import Check
+    from statelog.bench.workload import Bench
+
+RUNS = 40
+TOOLS = 4
+
+
+def measure(bench: Bench) -> Result:
+    """Measure runs of nine durable operations."""
+    bench.directory.mkdir(parents=True, exist_ok=True)
+    return Result((asyncio.run(_measure(bench)),), ())
+
+
+def _model(messages: list[Any], _info: object) -> ModelResponse:
+    done = sum(part.part_kind == "tool-return" for message in messages for part in message.parts)
+    return ModelResponse(parts=[TextPart("done") if done == TOOLS else ToolCallPart("work", {"n": done})])
+
+
+async def _work(n: int) -> str:
+    return f"result {n}" * 20
+
+
+async def _measure(bench: Bench) -> Check:
+    folder, clock = bench.directory, Clock()
+    config: DBOSConfig = {"name": "bench", "system_database_url": f"sqlite:///{folder / 'dbos.sqlite'}"}
+    DBOS(config=config)
+    store = statelog.open(folder / "pydantic-ai.state")
+    durability: Any = StatelogDurability(store)
+    theirs = Agent(FunctionModel(_model), name="theirs", capabilities=[DBOSDurability()])
+    ours = Agent(FunctionModel(_model), name="ours", capabilities=[durability])
+    theirs.tool_plain(DBOS.step()(_work), name="work")  # as DBOSDurability asks for
+    ours.tool_plain(_work, name="work")
+
+    @DBOS.workflow()
+    async def flow() -> str:
+        return str((await theirs.run("go")).output)
+
+    DBOS.launch()
+    try:
+        for number in range(bench.size(RUNS, at_least=10)):
+            with clock("theirs"):
+                await flow()
+            with clock("ours"):
+                async with durability.run(f"run-{number}"):
+                    await ours.run("go")
+    finally:
+        DBOS.destroy()
+        store.close()
+    return clock.check("pydantic-ai: nine durable operations, of DBOS's on SQLite", "ours", "theirs", 0.3)
