@@ -94,7 +94,7 @@ def test_of_fifty_racing_saves_one_wins(kept):
     asyncio.run(work())
 
 
-async def played(store, dice, number):  # noqa: C901 - each operation
+async def played(store, dice, number):
     op, name, other, pick = dice
     found = await store.load(name)
     if op == "save":
