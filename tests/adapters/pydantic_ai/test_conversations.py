@@ -2,6 +2,9 @@
 
 import asyncio
 import random
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -16,7 +19,7 @@ from pydantic_ai.models.test import TestModel
 
 import statelog
 from statelog.adapters.pydantic_ai import StatelogConversationStore
-from statelog.errors import ClosedError
+from statelog.errors import ClosedError, StatelogError
 
 
 def request(text):
@@ -211,3 +214,73 @@ def test_a_closed_store_says_so(tmp_path):
         conversations = StatelogConversationStore(store)
     with pytest.raises(ClosedError):
         asyncio.run(conversations.load("c"))
+
+
+def test_a_read_only_store_refuses_a_save_and_still_loads(tmp_path):
+    async def work(reading):
+        store = StatelogConversationStore(reading)
+        conversation = await store.load("c")
+        conversation.messages.append(request("more"))
+        with pytest.raises(StatelogError):
+            await store.save(conversation)
+        assert len((await store.load("c")).messages) == 6
+
+    with statelog.open(tmp_path / "a.state") as store:
+        asyncio.run(talk(StatelogConversationStore(store)))
+    with statelog.open(tmp_path / "a.state", read_only=True) as reading:
+        asyncio.run(work(reading))
+
+
+KILLED = """
+import asyncio, os, sys
+import statelog
+from pydantic_ai.conversation import Conversation
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+from statelog.adapters.pydantic_ai import StatelogConversationStore
+from statelog.storage import faults
+
+async def main():
+    with statelog.open(sys.argv[1]) as held:
+        store = StatelogConversationStore(held)
+        conversation = await store.load("c")
+        if sys.argv[3] == "save":
+            conversation.messages.append(ModelRequest(parts=[UserPromptPart("new")]))
+        faults.arm(sys.argv[2], action=lambda: os.kill(os.getpid(), 9))
+        await (store.save(conversation) if sys.argv[3] == "save" else store.delete("c"))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("point", ["commit.before_lmdb_commit", "commit.after_lmdb_commit"])
+@pytest.mark.parametrize("what", ["save", "delete"])
+def test_a_process_killed_in_a_commit_leaves_the_conversation_whole(tmp_path, point, what):
+    path = tmp_path / "k.state"
+    with statelog.open(path) as store:
+        asyncio.run(talk(StatelogConversationStore(store)))
+    killed = [sys.executable, "-c", KILLED, str(path), point, what]
+    assert subprocess.run(killed, check=False, timeout=60).returncode == -signal.SIGKILL
+    is_done = point == "commit.after_lmdb_commit"
+    with statelog.open(path) as store:
+        conversations = StatelogConversationStore(store)
+        loaded, listed = asyncio.run(conversations.load("c")), asyncio.run(conversations.list_conversations())
+        if what == "delete":
+            assert (loaded is None) is is_done
+            assert len(listed) == 1 - is_done
+        else:
+            assert len(loaded.messages) == 6 + is_done
+            assert listed[0].revision == loaded.revision
+
+
+def test_what_a_killed_deletion_has_left_goes_with_the_next_one(held):
+    async def work():
+        store = StatelogConversationStore(held)
+        for name in "cd":
+            await talk(store, name)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "_sweep", lambda: None)  # it was killed before
+            await store.delete("c")
+        await store.delete("d")
+        assert [each.id for each in held.threads() if each.id.startswith("pydantic-ai:")] == []
+
+    asyncio.run(work())
