@@ -9,6 +9,7 @@ from statelog.bench.workload import Bench, SkipError, Workload, is_installed
 
 FRAMEWORKS = {
     "openai_agents": "agents",
+    "google_adk": "google.adk",
     "pydantic_ai": "dbos",
 }
 """By the adapter's name, which is that of its rows: the framework's module."""
