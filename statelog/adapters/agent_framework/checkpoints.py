@@ -1,0 +1,160 @@
+"""Checkpoints of workflows: a workflow is a thread, a checkpoint a version of it."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from agent_framework import WorkflowCheckpoint
+from agent_framework._workflows._checkpoint_encoding import decode_checkpoint_value, encode_checkpoint_value
+from agent_framework.exceptions import WorkflowCheckpointException
+
+from statelog.adapters.agent_framework.parts import cut, join, put
+from statelog.adapters.kit.directory import Directory
+from statelog.adapters.kit.naming import thread_id
+from statelog.adapters.kit.running import run
+from statelog.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from statelog import Store
+    from statelog.store.transaction import Transaction
+
+__all__ = ["StatelogCheckpointStorage"]
+
+_log = logging.getLogger(__name__)
+
+_WHOLE = frozenset({"pending_request_info_events", "metadata"})
+"""Fields whose keys are new ones all the time."""
+
+
+class StatelogCheckpointStorage:
+    """A `CheckpointStorage` of Agent Framework: all checkpoints stay, and each stores what is new in it.
+
+    A checkpoint that `save` returned is on the disk. It can be loaded: its types were checked when it was saved.
+    One object serves as many tasks as you like, and many processes may use the file.
+
+    Args:
+        store: an open store.
+        allowed_checkpoint_types: types of yours that checkpoints hold, each as "module:qualified.name". Python's plain
+            types and the framework's own are allowed always.
+
+    """
+
+    def __init__(self, store: Store, allowed_checkpoint_types: Iterable[str] = ()) -> None:
+        self.store = store
+        self._allowed = frozenset(allowed_checkpoint_types)
+        self._directory = Directory(thread_id("agent-framework", "checkpoints"))
+
+    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
+        """Keep a copy of a checkpoint, in one commit with its entry in the index; return its id.
+
+        Raises:
+            WorkflowCheckpointException: it cannot be encoded, or holds a type that is not allowed, or an id or a name
+                is no text. Nothing was written.
+
+        """
+        channels = self._encoded(checkpoint)  # in the loop: another task may change the objects meanwhile
+        thread = _thread_of(checkpoint.workflow_name)
+        shown = [checkpoint.workflow_name, checkpoint.timestamp, uuid4().hex]
+
+        def index(transaction: Transaction) -> str:
+            self._directory.put(transaction, {checkpoint.checkpoint_id: shown})
+            return shown[-1]
+
+        await run(put, self.store, thread, channels, index)
+        return checkpoint.checkpoint_id
+
+    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
+        """Return a checkpoint.
+
+        Raises:
+            WorkflowCheckpointException: there is none of that id, or it holds a type that is not allowed.
+
+        """
+        return await run(self._load, checkpoint_id)
+
+    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
+        """Return a workflow's checkpoints, by their timestamps. What cannot be decoded is logged and left out."""
+        return await run(self._load_all, workflow_name)
+
+    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
+        """Return the ids of a workflow's checkpoints, by their timestamps. It reads no checkpoint."""
+        return [id for id, _shown in await run(self._listed, workflow_name)]
+
+    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
+        """Return the checkpoint with the latest timestamp; None where there is none. It reads no other."""
+        return await run(self._latest, workflow_name)
+
+    async def delete(self, checkpoint_id: str) -> bool:
+        """Take a checkpoint away; return whether it was there."""
+        return await run(self._delete, checkpoint_id)
+
+    # --- on another OS thread -------------------------------------------------------
+
+    def _load(self, checkpoint_id: str) -> WorkflowCheckpoint:
+        shown = self._directory.get(self.store, checkpoint_id)
+        if shown is None:
+            raise _not_found(checkpoint_id)
+        return self._load_shown(checkpoint_id, shown)
+
+    def _load_shown(self, checkpoint_id: str, shown: list[str]) -> WorkflowCheckpoint:
+        workflow_name, _timestamp, id = shown
+        try:
+            encoded = join(self.store.thread(_thread_of(workflow_name)).at(id).state)
+        except NotFoundError as error:  # its thread was deleted, or its version has expired
+            raise _not_found(checkpoint_id) from error
+        return WorkflowCheckpoint.from_dict(decode_checkpoint_value(encoded, allowed_types=self._allowed))
+
+    def _listed(self, workflow_name: str) -> list[tuple[str, list[str]]]:
+        """Return ids and what the index shows of them, by timestamp."""
+        every = self._directory.all(self.store).items()
+        return sorted(((id, shown) for id, shown in every if shown[0] == workflow_name), key=lambda pair: pair[1][1])
+
+    def _load_all(self, workflow_name: str) -> list[WorkflowCheckpoint]:
+        found = []
+        for id, shown in self._listed(workflow_name):
+            try:
+                found.append(self._load_shown(id, shown))
+            except WorkflowCheckpointException as error:
+                _log.warning("Checkpoint %s is left out: %s", id, error)
+        return found
+
+    def _latest(self, workflow_name: str) -> WorkflowCheckpoint | None:
+        listed = self._listed(workflow_name)
+        if not listed:
+            return None
+        return self._load_shown(*max(listed, key=lambda pair: datetime.fromisoformat(pair[1][1])))
+
+    def _delete(self, checkpoint_id: str) -> bool:
+        is_there = self._directory.get(self.store, checkpoint_id) is not None
+        if is_there:
+            self._directory.remove(self.store, checkpoint_id)
+        return is_there
+
+    def _encoded(self, checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
+        id = checkpoint.checkpoint_id
+        if not isinstance(id, str) or not id or not isinstance(checkpoint.timestamp, str):
+            message = f"A checkpoint has an id and a timestamp, not {id!r} and {checkpoint.timestamp!r}"
+            raise WorkflowCheckpointException(message)
+        try:
+            _thread_of(checkpoint.workflow_name)
+            encoded = encode_checkpoint_value(checkpoint.to_dict())
+            decode_checkpoint_value(encoded, allowed_types=self._allowed)
+            return cut(encoded, whole=_WHOLE)
+        except WorkflowCheckpointException:
+            raise
+        except Exception as error:  # a type's own pickling may raise anything
+            message = f"Checkpoint {id} cannot be encoded: {error}"
+            raise WorkflowCheckpointException(message) from error
+
+
+def _thread_of(workflow_name: str) -> str:
+    return thread_id("agent-framework", "workflow", workflow_name)
+
+
+def _not_found(checkpoint_id: str) -> WorkflowCheckpointException:
+    return WorkflowCheckpointException(f"No checkpoint found with ID {checkpoint_id}")

@@ -1,0 +1,63 @@
+"""Snapshots of sessions: a session is a thread, each snapshot a version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent_framework import AgentSession, SessionStore
+
+from statelog.adapters.agent_framework.parts import cut, join, put
+from statelog.adapters.kit.lives import gone
+from statelog.adapters.kit.naming import thread_id
+from statelog.adapters.kit.ordered import Json
+from statelog.adapters.kit.running import run
+
+if TYPE_CHECKING:
+    from statelog import Store
+
+__all__ = ["StatelogSessionStore"]
+
+
+class StatelogSessionStore(SessionStore):
+    """A `SessionStore` of Agent Framework: `get` returns what was `set` last, and earlier snapshots stay in the thread.
+
+    Of two processes that set one session, the later one counts, as with the framework's own stores.
+
+    Args:
+        store: an open store.
+
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.store = store
+
+    async def get(self, session_id: str) -> AgentSession | None:
+        """Return a session, made anew; None where there is none. Raises ValueError: the id is no text, or empty."""
+        thread = self._thread_of(session_id)
+        kept = await run(lambda: join(self.store.thread(thread).state))
+        return None if kept is None else AgentSession.from_dict(kept)
+
+    async def set(self, session_id: str, session: AgentSession) -> None:
+        """Keep a snapshot of a session, in one commit.
+
+        Raises:
+            ValueError: the id is no text, or empty.
+            TypeError: it is of a subclass of AgentSession, which could not be made again.
+            ValueTypeError: its state holds what is not JSON. Nothing was written.
+
+        """
+        thread = self._thread_of(session_id)
+        if type(session) is not AgentSession:
+            message = f"a session is an AgentSession, not {type(session).__name__}"
+            raise TypeError(message)
+        channels = cut(Json.of(session.to_dict()).value)  # a copy: the session may change meanwhile
+        await run(put, self.store, thread, channels)
+
+    async def delete(self, session_id: str) -> None:
+        """Delete a session with all its snapshots, if it is there. Raises ValueError: the id is no text, or empty."""
+        await run(gone, self.store, self._thread_of(session_id))
+
+    def _thread_of(self, session_id: str) -> str:
+        self.validate_session_id(session_id)
+        return thread_id("agent-framework", "session", session_id)
