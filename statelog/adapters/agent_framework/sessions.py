@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from agent_framework import AgentSession, SessionStore
@@ -17,47 +18,50 @@ if TYPE_CHECKING:
 
 __all__ = ["StatelogSessionStore"]
 
+with warnings.catch_warnings():
+    # the framework warns of whoever derives from an experimental class: not of an import for its checkpoints alone
+    warnings.simplefilter("ignore")
 
-class StatelogSessionStore(SessionStore):
-    """A `SessionStore` of Agent Framework: `get` returns what was `set` last, and earlier snapshots stay in the thread.
+    class StatelogSessionStore(SessionStore):
+        """A `SessionStore` of Agent Framework: `get` returns what was `set` last, and earlier snapshots stay in the thread.
 
-    Of two processes that set one session, the later one counts, as with the framework's own stores.
+        Of two processes that set one session, the later one counts, as with the framework's own stores.
 
-    Args:
-        store: an open store.
-
-    """
-
-    def __init__(self, store: Store) -> None:
-        super().__init__()
-        self.store = store
-
-    async def get(self, session_id: str) -> AgentSession | None:
-        """Return a session, made anew; None where there is none. Raises ValueError: the id is no text, or empty."""
-        thread = self._thread_of(session_id)
-        kept = await run(lambda: join(self.store.thread(thread).state))
-        return None if kept is None else AgentSession.from_dict(kept)
-
-    async def set(self, session_id: str, session: AgentSession) -> None:
-        """Keep a snapshot of a session, in one commit.
-
-        Raises:
-            ValueError: the id is no text, or empty.
-            TypeError: it is of a subclass of AgentSession, which could not be made again.
-            ValueTypeError: its state holds what is not JSON. Nothing was written.
+        Args:
+            store: an open store.
 
         """
-        thread = self._thread_of(session_id)
-        if type(session) is not AgentSession:
-            message = f"a session is an AgentSession, not {type(session).__name__}"
-            raise TypeError(message)
-        channels = cut(Json.of(session.to_dict()).value)  # a copy: the session may change meanwhile
-        await run(put, self.store, thread, channels)
 
-    async def delete(self, session_id: str) -> None:
-        """Delete a session with all its snapshots, if it is there. Raises ValueError: the id is no text, or empty."""
-        await run(gone, self.store, self._thread_of(session_id))
+        def __init__(self, store: Store) -> None:
+            super().__init__()
+            self.store = store
 
-    def _thread_of(self, session_id: str) -> str:
-        self.validate_session_id(session_id)
-        return thread_id("agent-framework", "session", session_id)
+        async def get(self, session_id: str) -> AgentSession | None:
+            """Return a session, made anew; None where there is none. Raises ValueError: the id is no text, or empty."""
+            thread = self._thread_of(session_id)
+            kept = await run(lambda: join(self.store.thread(thread).state))
+            return None if kept is None else AgentSession.from_dict(kept)
+
+        async def set(self, session_id: str, session: AgentSession) -> None:
+            """Keep a snapshot of a session, in one commit.
+
+            Raises:
+                ValueError: the id is no text, or empty.
+                TypeError: it is of a subclass of AgentSession, which could not be made again.
+                ValueTypeError: its state holds what is not JSON. Nothing was written.
+
+            """
+            thread = self._thread_of(session_id)
+            if type(session) is not AgentSession:
+                message = f"a session is an AgentSession, not {type(session).__name__}"
+                raise TypeError(message)
+            channels = cut(Json.of(session.to_dict()).value)  # a copy: the session may change meanwhile
+            await run(put, self.store, thread, channels)
+
+        async def delete(self, session_id: str) -> None:
+            """Delete a session with all its snapshots, if it is there. Raises ValueError: the id is no text, or empty."""
+            await run(gone, self.store, self._thread_of(session_id))
+
+        def _thread_of(self, session_id: str) -> str:
+            self.validate_session_id(session_id)
+            return thread_id("agent-framework", "session", session_id)
