@@ -23,7 +23,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
 
     class StatelogSessionStore(SessionStore):
-        """A `SessionStore` of Agent Framework: `get` returns what was `set` last, and earlier snapshots stay in the thread.
+        """A `SessionStore` of Agent Framework: `get` returns what was `set` last.
+
+        Earlier snapshots stay as versions of the thread.
 
         Of two processes that set one session, the later one counts, as with the framework's own stores.
 
@@ -37,7 +39,7 @@ with warnings.catch_warnings():
             self.store = store
 
         async def get(self, session_id: str) -> AgentSession | None:
-            """Return a session, made anew; None where there is none. Raises ValueError: the id is no text, or empty."""
+            """Return a session, made anew; None where there is none. Raises ValueError: the id is empty or no text."""
             thread = self._thread_of(session_id)
             kept = await run(lambda: join(self.store.thread(thread).state))
             return None if kept is None else AgentSession.from_dict(kept)
@@ -59,7 +61,7 @@ with warnings.catch_warnings():
             await run(put, self.store, thread, channels)
 
         async def delete(self, session_id: str) -> None:
-            """Delete a session with all its snapshots, if it is there. Raises ValueError: the id is no text, or empty."""
+            """Delete a session with all its snapshots, if it is there. Raises ValueError: the id is empty or no text."""
             await run(gone, self.store, self._thread_of(session_id))
 
         def _thread_of(self, session_id: str) -> str:
