@@ -61,7 +61,7 @@ with warnings.catch_warnings():
             await run(put, self.store, thread, channels)
 
         async def delete(self, session_id: str) -> None:
-            """Delete a session with all its snapshots, if it is there. Raises ValueError: the id is empty or no text."""
+            """Delete a session with all its snapshots. Raises ValueError: the id is empty or no text."""
             await run(gone, self.store, self._thread_of(session_id))
 
         def _thread_of(self, session_id: str) -> str:

@@ -1,0 +1,93 @@
+"""A cache of model calls: each key is a thread with one value."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any
+
+from autogen_core import CacheStore, Component
+from pydantic import BaseModel
+
+import statelog
+from statelog.adapters.kit.lives import write
+from statelog.adapters.kit.naming import thread_id
+from statelog.adapters.kit.ordered import Json, read_value
+
+__all__ = ["StatelogCacheConfig", "StatelogCacheStore"]
+
+_VALUE = "value"
+
+
+class StatelogCacheConfig(BaseModel):
+    """What makes the cache again: where its file is."""
+
+    path: str
+
+
+class StatelogCacheStore(CacheStore[Any], Component[StatelogCacheConfig]):
+    """A `CacheStore` of AutoGen: what `set` returned from is on the disk, for every process that opens the file.
+
+    Models of pydantic come back as dicts and lists, from which `ChatCompletionCache` makes them again. AutoGen calls
+    a cache in its event loop: a `set` waits there for its commit.
+
+    Args:
+        store: an open store.
+
+    """
+
+    component_provider_override = "statelog.adapters.autogen.StatelogCacheStore"
+    component_config_schema = StatelogCacheConfig
+
+    def __init__(self, store: statelog.Store) -> None:
+        self.store = store
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, made anew; `default` where there is none."""
+        state = self.store.thread(_thread_of(key)).state
+        return read_value(state, _VALUE) if _VALUE in state else default
+
+    def set(self, key: str, value: Any) -> None:
+        """Set the value of a key, in one commit.
+
+        Raises:
+            ValueTypeError: it is not JSON, nor a model of pydantic. UsageError: the key is empty. Nothing was written.
+
+        """
+        kept = Json.of(value, default=_dumped)
+        write(self.store, _thread_of(key), None, lambda thread: thread.commit({_VALUE: kept}))
+
+    def _to_config(self) -> StatelogCacheConfig:
+        return StatelogCacheConfig(path=str(self.store.path))
+
+    @classmethod
+    def _from_config(cls, config: StatelogCacheConfig) -> StatelogCacheStore:
+        return cls(_opened.store_at(config.path))
+
+
+class _Opened:
+    """Stores that configurations have named: one a file, however many caches there are. They close with the process."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._stores: dict[str, statelog.Store] = {}
+
+    def store_at(self, path: str) -> statelog.Store:
+        with self._lock:
+            found = self._stores.get(path)
+            if found is None or found.closed:
+                found = self._stores[path] = statelog.open(path)
+            return found
+
+
+_opened = _Opened()
+
+
+def _thread_of(key: str) -> str:
+    return thread_id("autogen", "cache", key)
+
+
+def _dumped(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    message = f"a value of {type(value).__qualname__} is no JSON"
+    raise TypeError(message)

@@ -1,0 +1,184 @@
+"""A cache that every process shares, and teams that go on from any version."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("autogen_core")
+
+from autogen_core import CacheStore, InMemoryStore
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+import statelog
+from statelog.adapters.autogen import StatelogCacheStore, load_team, save_team
+from statelog.errors import ClosedError, NotFoundError, ReadOnlyError, UsageError, ValueTypeError
+
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(max_size=3) | st.booleans(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["z", "y/", ""]), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+class Held:
+    """A team of which the test says what its state is."""
+
+    def __init__(self, state=None):
+        self.state = state
+
+    async def save_state(self):
+        return self.state
+
+    async def load_state(self, state):
+        self.state = state
+
+
+class Point(BaseModel):
+    x: int
+
+
+def loaded(store, id, at=None):
+    team = Held()
+    asyncio.run(load_team(store, id, team, at))
+    return team.state
+
+
+@given(calls=st.lists(st.tuples(st.sampled_from("ab"), VALUES), max_size=8))
+def test_a_cache_answers_as_the_one_in_memory(tmp_path_factory, calls):
+    with statelog.open(tmp_path_factory.mktemp("s") / "s", durability="interval") as store:
+        ours, theirs = StatelogCacheStore(store), InMemoryStore()
+        for key, value in calls:
+            ours.set(key, value)
+            theirs.set(key, value)
+            assert [repr(ours.get(each, 7)) for each in "abc"] == [repr(theirs.get(each, 7)) for each in "abc"]
+
+
+def test_models_come_back_as_their_json(store):
+    cache = StatelogCacheStore(store)
+    cache.set("one", Point(x=1))
+    cache.set("many", ["text", Point(x=2)])
+    assert (cache.get("one"), cache.get("many")) == ({"x": 1}, ["text", {"x": 2}])
+
+
+def test_a_configuration_opens_the_same_file(store):
+    cache = StatelogCacheStore(store)
+    cache.set("k", 1)
+    again = CacheStore.load_component(cache.dump_component())
+    assert isinstance(again, StatelogCacheStore)
+    assert again.get("k") == 1
+    again.store.close()
+
+
+@pytest.mark.parametrize("value", [float("nan"), b"x", object(), {"x": {1}}])
+def test_what_is_no_json_is_refused(store, value):
+    with pytest.raises(ValueTypeError):
+        StatelogCacheStore(store).set("k", value)
+    assert store.last_lsn == 0
+
+
+def test_a_closed_store_and_one_for_reading_say_so(path):
+    with statelog.open(path) as store:
+        StatelogCacheStore(store).set("k", 1)
+    with pytest.raises(ClosedError):
+        StatelogCacheStore(store).get("k")
+    with statelog.open(path, read_only=True) as store, pytest.raises(ReadOnlyError):
+        StatelogCacheStore(store).set("k", 2)
+
+
+@given(states=st.lists(st.dictionaries(st.sampled_from(["z", "a"]), VALUES, min_size=1), min_size=1, max_size=5))
+def test_every_version_of_a_team_comes_back(tmp_path_factory, states):
+    with statelog.open(tmp_path_factory.mktemp("s") / "s", durability="interval") as store:
+        versions = [asyncio.run(save_team(store, "t", Held(state))) for state in states]
+        assert [repr(loaded(store, "t", version)) for version in versions] == [repr(state) for state in states]
+
+
+def test_fifty_tasks_save_whole_states(store):
+    async def saved():
+        await asyncio.gather(*(save_team(store, "t", Held({"n": n, "l": [n] * n})) for n in range(50)))
+
+    asyncio.run(saved())
+    for version in range(store.thread("autogen:team/t").version + 1):
+        state = loaded(store, "t", version)
+        assert state["l"] == [state["n"]] * state["n"]
+
+
+def test_what_was_never_saved_is_not_found(store):
+    for at in (None, 3):
+        with pytest.raises(NotFoundError):
+            loaded(store, "t", at)
+
+
+def test_an_empty_team_state_comes_back(store):
+    asyncio.run(save_team(store, "t", Held({})))
+    assert loaded(store, "t") == {}
+
+
+def test_a_deleted_team_begins_anew(store):
+    asyncio.run(save_team(store, "t", Held({"n": 1})))
+    store.delete_thread("autogen:team/t")
+    with pytest.raises(NotFoundError):
+        loaded(store, "t")
+    asyncio.run(save_team(store, "t", Held({"n": 2})))
+    assert loaded(store, "t") == {"n": 2}
+
+
+def test_what_a_killed_process_has_set_is_there(path):
+    code = (
+        "import sys, statelog\nfrom statelog.adapters.autogen import StatelogCacheStore\n"
+        "cache = StatelogCacheStore(statelog.open(sys.argv[1]))\n"
+        "for n in range(9):\n    cache.set(f'k{n}', n)\n    print(n, flush=True)\n"
+    )
+    environment = {**os.environ, "STATELOG_FAULT": "commit.before_delivery:5:kill"}
+    child = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, str(path)],
+        env=environment,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    told = child.stdout.split()
+    with statelog.open(path) as store:
+        cache = StatelogCacheStore(store)
+        assert [cache.get(f"k{int(n)}") for n in told] == [int(n) for n in told]
+        assert store.verify().ok
+
+
+def test_a_team_of_autogens_own_agents_goes_on_from_a_version(store):
+    pytest.importorskip("autogen_ext")
+    from autogen_agentchat.agents import AssistantAgent
+    from autogen_agentchat.conditions import MaxMessageTermination
+    from autogen_agentchat.teams import RoundRobinGroupChat
+    from autogen_ext.models.replay import ReplayChatCompletionClient
+
+    def team():
+        model = ReplayChatCompletionClient(["one", "two", "three"])
+        agents = [AssistantAgent(name, model_client=model) for name in ("a", "b")]
+        return RoundRobinGroupChat(agents, termination_condition=MaxMessageTermination(3))
+
+    async def played():
+        states, versions = [], []
+        for turn in range(3):
+            playing = team()
+            if turn:
+                await load_team(store, "x", playing)
+            await playing.run(task=f"turn {turn}")
+            versions.append(await save_team(store, "x", playing))
+            states.append(await playing.save_state())
+        for state, version in zip(states, versions, strict=True):
+            again = team()
+            await load_team(store, "x", again, at=version)
+            assert await again.save_state() == state
+
+    asyncio.run(played())
+
+
+def test_an_empty_id_is_refused(store):
+    with pytest.raises(UsageError):
+        StatelogCacheStore(store).set(None, 1)
