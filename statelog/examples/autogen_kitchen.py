@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.agents import BaseChatAgent
@@ -60,10 +61,8 @@ class Cook(BaseChatAgent):
 async def turn(store: statelog.Store, task: str) -> str:
     """Go on from the last turn, or begin; return the answer once the turn is saved."""
     team = RoundRobinGroupChat([Cook()], max_turns=1)
-    try:
+    with suppress(NotFoundError):
         await load_team(store, TEAM, team)
-    except NotFoundError:
-        pass
     result = await team.run(task=task)
     await save_team(store, TEAM, team)
     return str(result.messages[-1].content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import TypeVar
 
 import autogen_core
 import autogen_core._cache_store as module
@@ -15,7 +16,10 @@ from statelog.adapters.autogen import StatelogCacheStore
 counted(StatelogCacheStore, "get", "set")
 
 
-class SuiteStore(StatelogCacheStore):
+T = TypeVar("T")
+
+
+class SuiteStore(StatelogCacheStore[T]):
     """Of the suite: a store of its own, as it makes caches without any argument."""
 
     component_provider_override = "plug.SuiteStore"

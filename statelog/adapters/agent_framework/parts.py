@@ -6,6 +6,7 @@ else is one channel of JSON. The channel `shape` says which there are, and in wh
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -136,11 +137,15 @@ class _Change(NamedTuple):
             thread.edit(self._apply, id=version_id, expected_version=self.before_version, lazy=True)
 
     def _apply(self, state: Any) -> None:
+        """Change the state. It may be that of another version: the commit finds that out after this."""
         for name in self.gone:
-            del state[name]
+            state.pop(name, None)
         state.update(self.changed)
         for name, (same, new) in self.longer.items():
-            kept = state[name]
+            kept = state.get(name)
+            if not isinstance(kept, MutableSequence) or len(kept) < same:
+                message = f"channel {name!r} is not what it was in version {self.before_version}"
+                raise ConflictError(message, expected_version=self.before_version)
             if same < len(kept):
                 del kept[same:]
             kept.extend(new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from autogen_core import CacheStore, Component
 from pydantic import BaseModel
@@ -15,6 +15,8 @@ from statelog.adapters.kit.ordered import Json, read_value
 
 __all__ = ["StatelogCacheConfig", "StatelogCacheStore"]
 
+T = TypeVar("T")
+
 _VALUE = "value"
 
 
@@ -24,7 +26,7 @@ class StatelogCacheConfig(BaseModel):
     path: str
 
 
-class StatelogCacheStore(CacheStore[Any], Component[StatelogCacheConfig]):
+class StatelogCacheStore(CacheStore[T], Component[StatelogCacheConfig]):
     """A `CacheStore` of AutoGen: what `set` returned from is on the disk, for every process that opens the file.
 
     Models of pydantic come back as dicts and lists, from which `ChatCompletionCache` makes them again. AutoGen calls
@@ -41,12 +43,12 @@ class StatelogCacheStore(CacheStore[Any], Component[StatelogCacheConfig]):
     def __init__(self, store: statelog.Store) -> None:
         self.store = store
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: T | None = None) -> T | None:
         """Return the value of a key, made anew; `default` where there is none."""
         state = self.store.thread(_thread_of(key)).state
-        return read_value(state, _VALUE) if _VALUE in state else default
+        return cast("T", read_value(state, _VALUE)) if _VALUE in state else default
 
-    def set(self, key: str, value: Any) -> None:
+    def set(self, key: str, value: T) -> None:
         """Set the value of a key, in one commit.
 
         Raises:
@@ -60,7 +62,7 @@ class StatelogCacheStore(CacheStore[Any], Component[StatelogCacheConfig]):
         return StatelogCacheConfig(path=str(self.store.path))
 
     @classmethod
-    def _from_config(cls, config: StatelogCacheConfig) -> StatelogCacheStore:
+    def _from_config(cls, config: StatelogCacheConfig) -> StatelogCacheStore[Any]:
         return cls(_opened.store_at(config.path))
 
 
