@@ -43,8 +43,8 @@ class StatelogHistoryProvider(HistoryProvider):
         self,
         session_id: str | None,
         *,
-        state: dict[str, Any] | None = None,  # noqa: ARG002 - the framework's
-        **kwargs: Any,  # noqa: ARG002 - likewise
+        state: dict[str, Any] | None = None,
+        **kwargs: Any,
     ) -> list[Message]:
         """Return the messages of a session, oldest first. Without a session id it is the session "default"."""
         thread = self._thread_of(session_id)
@@ -60,8 +60,8 @@ class StatelogHistoryProvider(HistoryProvider):
         session_id: str | None,
         messages: Sequence[Message],
         *,
-        state: dict[str, Any] | None = None,  # noqa: ARG002 - the framework's
-        **kwargs: Any,  # noqa: ARG002 - likewise
+        state: dict[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:
         """Append messages, in one commit.
 

@@ -1,0 +1,31 @@
+"""The example stops at a question, and another process answers it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("agent_framework")
+
+
+def told(path, *answer, **environment):
+    program = [sys.executable, "-W", "ignore", "-m", "statelog.examples.agent_framework_review", str(path), *answer]
+    child = subprocess.run(
+        program, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
+    )
+    return child.stdout.strip()
+
+
+def test_another_process_answers_the_question(path):
+    assert told(path) == "publish draft 3?"
+    assert told(path, "yes") == "read [1, 2, 3], publish: yes"
+
+
+@pytest.mark.parametrize("times", range(1, 5))
+def test_killed_at_a_commit_it_goes_on(path, times):
+    told(path, STATELOG_FAULT=f"commit.before_delivery:{times}:kill")
+    assert told(path) == "publish draft 3?"
+    assert told(path, "no") == "read [1, 2, 3], publish: no"
