@@ -5,58 +5,49 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from agent_framework import FileCheckpointStorage, WorkflowCheckpoint
+
 import statelog
-from statelog.bench.adapters.measuring import Clock, Row, size_of, text
+from statelog.adapters.agent_framework import StatelogCheckpointStorage
+from statelog.bench.adapters.measuring import Clock, size_of, text
+from statelog.bench.result import Result, at_most
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from statelog.bench.result import Check
+    from statelog.bench.workload import Bench
 
-_CHECKPOINTS = 200
-_TEXT_SIZE_BYTES = 2000
-_TIMED = 20
-
-
-def rows(folder: Path, *, scale: float, repeats: int) -> Iterator[Row]:
-    """Save a conversation that grows by a message a checkpoint, on both sides in turns."""
-    for durability, bound in (("commit", 2.0), ("interval", 1.0)):
-        for number in range(repeats):
-            (folder / f"{durability}-{number}").mkdir(parents=True)
-        clocks = [
-            asyncio.run(_measure(folder / f"{durability}-{number}", durability, max(int(_CHECKPOINTS * scale), 2)))
-            for number in range(repeats)
-        ]
-        theirs, ours, size_theirs, size_ours = min(clocks, key=lambda each: each[1] / each[0])
-        what = f"Agent Framework: save at {_CHECKPOINTS}, {durability}"
-        yield Row(what, theirs * 1e6, ours * 1e6, bound, "us")
-        if durability == "commit":
-            yield Row("Agent Framework: folder", size_theirs, size_ours, 0.06, "bytes")
+CHECKPOINTS = 200
+TEXT_SIZE_BYTES = 2000
+LATE = 20
+"""So many of the last saves are what is timed."""
 
 
-async def _measure(folder: Path, durability: Any, count: int) -> tuple[float, float, float, float]:
-    from agent_framework import FileCheckpointStorage, WorkflowCheckpoint
+def measure(bench: Bench) -> Result:
+    """Measure a conversation that grows by a message a checkpoint."""
+    bench.directory.mkdir(parents=True, exist_ok=True)
+    checks = asyncio.run(_measure(bench, "commit", 2.0)) + asyncio.run(_measure(bench, "interval", 1.0))[:1]
+    return Result(tuple(checks), ())
 
-    from statelog.adapters.agent_framework import StatelogCheckpointStorage
 
-    clock, messages = Clock(), []
-    with statelog.open(folder / "ours", durability=durability) as store:
-        theirs, ours = FileCheckpointStorage(folder / "theirs"), StatelogCheckpointStorage(store)
+async def _measure(bench: Bench, durability: Any, target: float) -> list[Check]:
+    count, folder, clock = bench.size(CHECKPOINTS, at_least=2 * LATE), bench.directory, Clock()
+    theirs_at, ours_at = (folder / f"{name}-{durability}" for name in ("files", "statelog"))
+    messages = []
+    with statelog.open(ours_at, durability=durability) as store:
+        theirs, ours = FileCheckpointStorage(theirs_at), StatelogCheckpointStorage(store)
         for number in range(count):
-            messages.append({"role": "user", "text": text(_TEXT_SIZE_BYTES, number)})
+            messages.append({"role": "user", "text": text(TEXT_SIZE_BYTES, number)})
             state = {"messages": list(messages), "n": number, **{f"e{key}": text(500, key) for key in range(10)}}
             checkpoint = WorkflowCheckpoint("w", "h", iteration_count=number, state=state)
-            is_timed = number >= count - _TIMED
-            with clock(f"theirs {is_timed}"):
+            late = " late" if number >= count - LATE else ""
+            with clock("theirs save" + late):
                 await theirs.save(checkpoint)
-            with clock(f"ours {is_timed}"):
+            with clock("ours save" + late):
                 await ours.save(checkpoint)
-    return (
-        clock.median_s("theirs True"),
-        clock.median_s("ours True"),
-        _size_of_files(folder / "theirs"),
-        float(size_of(folder / "ours")),
-    )
-
-
-def _size_of_files(folder: Path) -> float:
-    return float(sum(file.stat().st_blocks * 512 for file in folder.iterdir()))
+    what = f"Agent Framework, {count} checkpoints"
+    return [
+        clock.check(
+            f"{what}: save, {durability}, of a file never flushed", "ours save late", "theirs save late", target
+        ),
+        at_most(f"{what}: folder", size_of(ours_at) / size_of(theirs_at), 0.06),
+    ]
