@@ -101,9 +101,9 @@ class Store(Threads):
         """See `statelog.Store.board`."""
         return Board(self._runner, self._store.board(agent=agent, rules=rules))
 
-    async def copy_thread(self, source: str, target: str) -> Thread:
+    async def copy_thread(self, source: str, target: str, *, reborn: bool = False) -> Thread:
         """See `statelog.Store.copy_thread`."""
-        copied = await self._runner.run(self._store.copy_thread, source, target)
+        copied = await self._runner.run(self._store.copy_thread, source, target, reborn=reborn)
         return Thread(self._runner, lambda: copied, target, copied.branch)
 
     @asynccontextmanager

@@ -30,7 +30,7 @@ class Transaction(Threads):
         """See `statelog.store.transaction.Transaction.board`."""
         return Board(self._runner, self._transaction.board(agent=agent, rules=rules))
 
-    async def copy_thread(self, source: str, target: str) -> Thread:
+    async def copy_thread(self, source: str, target: str, *, reborn: bool = False) -> Thread:
         """See `statelog.store.transaction.Transaction.copy_thread`."""
-        copied = await self._runner.run(self._transaction.copy_thread, source, target)
+        copied = await self._runner.run(self._transaction.copy_thread, source, target, reborn=reborn)
         return Thread(self._runner, lambda: copied, target, copied.branch)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from statelog.errors import UsageError
 from statelog.log.care import copying
 from statelog.log.kinds.entries import OWN_IDS
+from statelog.store.arguments import check_flag
 from statelog.store.thread import Thread
 from statelog.store.writes import check_thread_id
 
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
     from statelog.store.session import Session
 
 
-def copy_thread(session: Session, source: str, target: str) -> Thread:
+def copy_thread(session: Session, source: str, target: str, *, reborn: bool) -> Thread:
     """Copy a thread; see `Store.copy_thread`."""
     check_thread_id(source)
     check_thread_id(target)
+    check_flag("reborn", reborn)
     for each in OWN_IDS:
         if each in (source, target):
             message = f"thread {each!r} has records of the board, and there is one board in a store"
             raise UsageError(message, argument="thread id", value=each)
-    session.act(partial(copying.copy_thread, source_id=source, target_id=target))
+    session.act(partial(copying.copy_thread, source_id=source, target_id=target, anew=reborn))
     return Thread(session, target)

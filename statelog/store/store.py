@@ -129,7 +129,7 @@ class Store(Threads):
                 page = [_thread_info(view, row) for row in rows[at : at + _THREADS_PAGE]]
             yield from page
 
-    def copy_thread(self, source: str, target: str) -> Thread:
+    def copy_thread(self, source: str, target: str, *, reborn: bool = False) -> Thread:
         """Make a new thread with all branches, versions, ids of callers, metadata, tags and the schema of another.
 
         One commit, whatever the length: a record of about 200 bytes for each version, and no value again. From then on
@@ -137,12 +137,17 @@ class Store(Threads):
         of the copying, and therefore other digests and default ids; where metadata names the source as its `thread_id`,
         theirs names the copy. Its retention policy is that of any new thread.
 
+        Args:
+            source: the thread's id.
+            target: that of the copy.
+            reborn: begin that id anew if its thread was deleted.
+
         Raises:
             ThreadNotFoundError: there is no thread to copy. AlreadyExistsError: there is a thread of the new id.
-            ThreadDeletedError: one of the two was deleted.
+            ThreadDeletedError: the source was deleted; or the target, without `reborn`.
 
         """
-        return copy_thread(self._session, source, target)
+        return copy_thread(self._session, source, target, reborn=reborn)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Return a context manager whose commits, to any threads, happen together at its end, or not at all.

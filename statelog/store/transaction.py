@@ -244,9 +244,9 @@ class Transaction(Threads):
         self._session.check_open()
         return Board(self._session, agent, rules)
 
-    def copy_thread(self, source: str, target: str) -> Thread:
+    def copy_thread(self, source: str, target: str, *, reborn: bool = False) -> Thread:
         """Copy a thread, also one that this transaction has made or changed; see `Store.copy_thread`."""
-        return copy_thread(self._session, source, target)
+        return copy_thread(self._session, source, target, reborn=reborn)
 
 
 @contextmanager

@@ -451,3 +451,14 @@ def test_a_source_goes_its_way_though_the_deletion_of_its_copy_was_cut_short(sto
     assert store.verify().problems == []
     store.retain()
     assert store.verify().problems == []
+
+
+def test_a_copy_begins_a_deleted_id_anew_if_it_may(store: statelog.Store) -> None:
+    store.thread("t").commit({"value": 1})
+    store.thread("copy").commit({"value": 2})
+    store.delete_thread("copy")
+    with pytest.raises(ThreadDeletedError):
+        store.copy_thread("t", "copy")
+    assert store.copy_thread("t", "copy", reborn=True).state == {"value": 1}
+    with pytest.raises(AlreadyExistsError):
+        store.copy_thread("t", "copy", reborn=True)

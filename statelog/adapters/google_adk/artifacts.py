@@ -14,14 +14,14 @@ from statelog.adapters.kit.directory import Directory
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json
 from statelog.adapters.kit.running import run
-from statelog.errors import CheckpointNotFoundError
+from statelog.errors import CheckpointNotFoundError, ConflictError
 from statelog.schema import Schema
 
 if TYPE_CHECKING:
     import os
     from typing import Self
 
-    from statelog import Checkpoint, Store
+    from statelog import Checkpoint, Store, Thread
 
 PREFIX = "adk-artifacts"
 PART, DATA, ABOUT = "part", "data", "metadata"
@@ -138,11 +138,20 @@ class StatelogArtifactService(BaseArtifactService):
         if part.inline_data is not None and data is not None:
             part = part.model_copy(update={"inline_data": part.inline_data.model_copy(update={"data": None})})
         write = {PART: Json(part.model_dump_json(exclude_none=True)), DATA: data, ABOUT: about}
-        with self.store.transaction() as tx:
-            made = lives.write(tx, place.thread, SCHEMA, lambda thread: thread.commit(write))
-            if place.directory.get(tx, place.filename) is None:
-                place.directory.put(tx, {place.filename: True})
-            return made.version
+        while True:
+            version = self.store.thread(place.thread).version  # that of a transaction is known when it has ended
+
+            def commit(thread: Thread[Any, Any], at: int = version) -> None:
+                thread.commit(write, expected_version=at)
+
+            try:
+                with self.store.transaction() as tx:
+                    lives.write(tx, place.thread, SCHEMA, commit)
+                    if place.directory.get(tx, place.filename) is None:
+                        place.directory.put(tx, {place.filename: True})
+            except ConflictError:  # another version has come since
+                continue
+            return version + 1
 
     def _find(self, place: _Place, version: int | None) -> Checkpoint[Any] | None:
         thread = self.store.thread(place.thread, schema=SCHEMA)

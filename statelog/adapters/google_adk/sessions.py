@@ -235,7 +235,7 @@ class StatelogSessionService(BaseSessionService):
             if found is None:
                 message = f"Session {session_id} has no event {at!r}, or no longer its version"
                 raise ValueError(message)
-            copied = tx.copy_thread(source, target)
+            copied = tx.copy_thread(source, target, reborn=True)
             made = copied.head
             if at is not None:
                 made = copied.rollback(found.version, metadata={"fork of": session_id, "event": at})

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from statelog.log.view import BranchRow, View
 
 
-def copy_thread(batch: Batch, source_id: str, target_id: str) -> int:
+def copy_thread(batch: Batch, source_id: str, target_id: str, *, anew: bool = False) -> int:
     """Stage a thread with the branches, versions, ids, tags and schema of another; return its LSN.
 
     Takes 40 bytes of memory for each version, and what the batch takes for its record.
 
     Raises:
         ThreadNotFoundError: there is no thread to copy. AlreadyExistsError: there is a thread of the new id.
-        ThreadDeletedError: one of the two was deleted.
+        ThreadDeletedError: one of the two was deleted; the new one may have been with `anew`.
 
     """
     view = batch.view
@@ -52,7 +52,7 @@ def copy_thread(batch: Batch, source_id: str, target_id: str) -> int:
     if view.thread_lsn(target_id) is not None:
         message = f"the store has a thread {target_id!r}"
         raise AlreadyExistsError(message, thread=target_id, name=target_id)
-    target = writer.create_thread(batch, target_id, view.thread(source).specs)
+    target = writer.create_thread(batch, target_id, view.thread(source).specs, anew=anew)
     _Copy(batch, source, target, target_id).run()
     return target
 

@@ -68,6 +68,19 @@ def test_artifacts_are_as_adk_s_service_in_memory_has_them(store):
     assert [each for each, other in zip(ours, theirs, strict=True) if each != other] == []
 
 
+def test_of_fifty_versions_at_once_each_has_a_number_of_its_own(store):
+    async def main():
+        service = StatelogArtifactService(store)
+        calls = (service.save_artifact(**HERE, filename="f", artifact={"text": str(n)}) for n in range(50))
+        numbers = await asyncio.gather(*calls)
+        kept = [(await service.load_artifact(**HERE, filename="f", version=number)).text for number in numbers]
+        return numbers, kept
+
+    numbers, kept = asyncio.run(main())
+    assert sorted(numbers) == [*range(50)]
+    assert kept == [str(n) for n in range(50)]
+
+
 def said(id, text, session="s"):
     return Event(
         id=id, author=session, timestamp=1000.0, content=types.Content(role="user", parts=[types.Part(text=text)])
