@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
+from typing import cast
 
 from statelog.bench.result import Result
 from statelog.bench.workload import Bench, SkipError, Workload, is_installed
@@ -11,17 +13,32 @@ FRAMEWORKS = {
     "openai_agents": "agents",
     "google_adk": "google.adk",
     "pydantic_ai": "dbos",
+    "google_adk": "google.adk",
+    "crewai": "crewai",
+    "claude_agent_sdk": "claude_agent_sdk",
+    "strands": "strands",
+    "agent_framework": "agent_framework",
+    "autogen": "autogen_core",
 }
 """By the adapter's name, which is that of its rows: the framework's module."""
 
 
 def _measure(bench: Bench) -> Result:
     asked = bench.rows or tuple(FRAMEWORKS)
-    here = [name for name in asked if is_installed(FRAMEWORKS[name])]
+    here = [name for name in asked if is_installed(FRAMEWORKS[name]) and is_installed(f"{__package__}.{name}")]
     if not here:
         message = f"none of their frameworks is installed: {', '.join(asked)}"
         raise SkipError(message)
-    return Result.joined([import_module(f"statelog.bench.adapters.{name}").measure(bench) for name in here])
+    return Result.joined([_measure_one(name, bench) for name in here])
+
+
+def _measure_one(name: str, bench: Bench) -> Result:
+    module = import_module(f"{__package__}.{name}")
+    folder = bench.directory / name
+    folder.mkdir(parents=True)
+    if hasattr(module, "measure"):
+        return cast("Result", module.measure(replace(bench, directory=folder)))
+    return Result(tuple(row.check() for row in module.rows(folder, scale=bench.scale, repeats=bench.repeats)), ())
 
 
 ADAPTERS = Workload(

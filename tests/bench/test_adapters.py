@@ -1,0 +1,35 @@
+import pytest
+
+from statelog.bench.adapters.measuring import Clock, Row, size_of, text
+from statelog.bench.adapters.workload import ADAPTERS, FRAMEWORKS
+from statelog.bench.workload import Bench, SkipError
+
+
+def test_a_row_is_met_up_to_its_bound():
+    assert Row("save", 10.0, 9.0, 0.9, "us").check().is_met
+    assert not Row("save", 10.0, 9.1, 0.9, "us").check().is_met
+
+
+def test_a_size_counts_what_lies_beside_a_file_with_its_name(tmp_path):
+    for name in ("db", "db-wal", "another"):
+        (tmp_path / name).write_bytes(b"x" * 5000)
+    assert size_of(tmp_path / "db") == 2 * size_of(tmp_path / "another") > 0
+
+
+def test_texts_repeat_by_seed_alone():
+    assert text(100, 1) == text(100, 1) != text(100, 2)
+
+
+def test_a_clock_gives_the_median_of_a_name():
+    clock = Clock()
+    for _ in range(3):
+        with clock("ours"):
+            pass
+    assert clock.median_s("ours") >= 0
+
+
+def test_without_any_framework_the_rows_are_skipped_and_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("statelog.bench.adapters.workload.is_installed", lambda _: False)
+    with pytest.raises(SkipError, match="crewai"):
+        ADAPTERS.measure(Bench(tmp_path, scale=0.01, repeats=1))
+    assert ADAPTERS.rows == tuple(FRAMEWORKS)
