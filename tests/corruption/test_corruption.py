@@ -128,7 +128,7 @@ def test_a_page_from_an_earlier_time_is_found(sample, look):
     free = next(offsets for place, offsets in pages.offsets().items() if place.page == "free page")
     olds = {offset // PAGE_SIZE_BYTES for offset in free}
     stale = [sample[number * PAGE_SIZE_BYTES :][:PAGE_SIZE_BYTES] for number in sorted(olds)]
-    for page in stale[::5]:
+    for page in stale[::15]:
         result = look(Patch(start, page))
         assert result.is_found or not result.is_visible
         assert result.reading.wrong == ()

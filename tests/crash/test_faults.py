@@ -90,7 +90,7 @@ def test_an_opening_whose_control_page_cannot_be_written_is_refused(run_case, nt
 
 
 def test_retention_that_a_power_cut_finds_half_done_after_a_failure_counts_as_begun(run_case):
-    result = run_case(WORKLOADS["retention and deletion"], Fault(Call.OPEN, error=errno.ENOSPC, nth=4), rounds=2)
+    result = run_case(WORKLOADS["retention and deletion"], Fault(Call.OPEN, error=errno.ENOSPC, nth=4), rounds=1)
     assert result.problem == ""
     assert result.strikes == 1
     assert result.images > 0
@@ -113,7 +113,7 @@ def test_writes_that_are_silently_dropped_are_caught(run_case):
 def test_a_flush_that_is_silently_dropped_is_caught_by_a_cut_afterwards(run_case):
     """Negative control: a disk that says it flushed, and did not."""
     fault = Fault(Call.FLUSH, Action.IGNORE, persistent=True)
-    result = run_case(WORKLOADS["commits"], fault, rounds=4)
+    result = run_case(WORKLOADS["commits"], fault, rounds=2)
     assert "power cut" in result.problem
 
 

@@ -39,7 +39,9 @@ def longest(current, write):
     return max(current or "", write, key=len)
 
 
-@pytest.mark.parametrize("schema", [Research, {"steps": reducers.append, "seen": reducers.union}])
+@pytest.mark.parametrize(
+    "schema", [Research, pytest.param({"steps": reducers.append, "seen": reducers.union}, marks=pytest.mark.soak)]
+)
 def test_a_schema_is_taken_through_kills_and_cuts(schema):
     run_state_machine_as_test(crash_machine(schema), settings=QUICK)
 

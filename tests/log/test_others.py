@@ -272,7 +272,7 @@ CODES = [
 ]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings.default.max_examples // 2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(CODES), st.integers(0, 3)), max_size=40))
 def test_whatever_two_processes_do(tmp_path_factory, history):
     from statelog.adapters.kit import items  # noqa: F401 - for exec
