@@ -11,7 +11,6 @@ from statelog.bench.workload import Bench, SkipError, Workload, is_installed
 
 FRAMEWORKS = {
     "openai_agents": "agents",
-    "google_adk": "google.adk",
     "pydantic_ai": "dbos",
     "google_adk": "google.adk",
     "crewai": "crewai",
