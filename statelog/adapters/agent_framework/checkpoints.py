@@ -11,9 +11,9 @@ from agent_framework import WorkflowCheckpoint
 from agent_framework._workflows._checkpoint_encoding import decode_checkpoint_value, encode_checkpoint_value
 from agent_framework.exceptions import WorkflowCheckpointException
 
-from statelog.adapters.agent_framework.parts import cut, join, put
 from statelog.adapters.kit.directory import Directory
 from statelog.adapters.kit.naming import thread_id
+from statelog.adapters.kit.parts import cut, join, put
 from statelog.adapters.kit.running import run
 from statelog.errors import NotFoundError
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from agent_framework import AgentSession, SessionStore
 
-from statelog.adapters.agent_framework.parts import cut, join, put
 from statelog.adapters.kit.lives import gone
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json
+from statelog.adapters.kit.parts import cut, join, put
 from statelog.adapters.kit.running import run
 
 if TYPE_CHECKING:

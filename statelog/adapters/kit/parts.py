@@ -79,30 +79,45 @@ def cut(snapshot: dict[str, Any], *, whole: frozenset[str] = frozenset()) -> dic
     return {**channels, SHAPE: shape}
 
 
-def put(store: Store, id: str, channels: Mapping[str, Any], beside: Callable[[Transaction], str] | None = None) -> None:
+def put(
+    store: Store,
+    id: str,
+    channels: Mapping[str, Any],
+    beside: Callable[[Transaction], str | None] | None = None,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+) -> None:
     """Make a version of a thread that holds these channels; of a list that grew, what is new is written.
 
     Args:
         store: an open one.
         id: of the thread. One that was deleted begins anew.
         channels: what `cut` has returned.
-        beside: commits, in the transaction it is given, what belongs to the version; returns the id of the version.
+        beside: commits, in the transaction it is given, what belongs to the version; returns the id of the version,
+            None for one of the store's making.
+        metadata: of the version.
 
     """
     for _try in range(_TRIES_MAX):
         change = _Change.since(store.thread(id).head, channels)
         try:
-            _commit(store, id, change, beside)
+            _commit(store, id, change, beside, metadata)
         except ConflictError:  # what differs from the version of another is something else
             continue
         return
-    _commit(store, id, _Whole(channels), beside)
+    _commit(store, id, _Whole(channels), beside, metadata)
 
 
-def _commit(store: Store, id: str, change: _Change | _Whole, beside: Callable[[Transaction], str] | None) -> None:
+def _commit(
+    store: Store,
+    id: str,
+    change: _Change | _Whole,
+    beside: Callable[[Transaction], str | None] | None,
+    metadata: Mapping[str, Any] | None,
+) -> None:
     with store.transaction() as transaction:
         version_id = None if beside is None else beside(transaction)
-        write(transaction, id, None, lambda thread: change.commit(thread, version_id))
+        write(transaction, id, None, lambda thread: change.commit(thread, version_id, metadata))
 
 
 class _Whole(NamedTuple):
@@ -110,9 +125,9 @@ class _Whole(NamedTuple):
 
     channels: Mapping[str, Any]
 
-    def commit(self, thread: Thread[Any, Any], version_id: str | None) -> None:
+    def commit(self, thread: Thread[Any, Any], version_id: str | None, metadata: Mapping[str, Any] | None) -> None:
         gone = {name: reducers.DROP for name in thread.state if name not in self.channels}
-        thread.commit({**_stored(self.channels), **gone}, id=version_id)
+        thread.commit({**_stored(self.channels), **gone}, id=version_id, metadata=metadata)
 
 
 class _Change(NamedTuple):
@@ -130,11 +145,11 @@ class _Change(NamedTuple):
             return cls(-1, _stored(channels), {}, [])
         return cls(head.version, *_differences(head.state, channels))
 
-    def commit(self, thread: Thread[Any, Any], version_id: str | None) -> None:
+    def commit(self, thread: Thread[Any, Any], version_id: str | None, metadata: Mapping[str, Any] | None) -> None:
         if self.before_version < 0:
-            thread.commit(self.changed, id=version_id, expected_version=-1)
+            thread.commit(self.changed, id=version_id, metadata=metadata, expected_version=-1)
         else:
-            thread.edit(self._apply, id=version_id, expected_version=self.before_version, lazy=True)
+            thread.edit(self._apply, id=version_id, metadata=metadata, expected_version=self.before_version, lazy=True)
 
     def _apply(self, state: Any) -> None:
         """Change the state. It may be that of another version: the commit finds that out after this."""

@@ -1,0 +1,135 @@
+"""States of CrewAI's flows: a flow is a thread, each state that was saved a version of it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crewai.flow.async_feedback.types import PendingFeedbackContext
+from crewai.flow.persistence.base import FlowPersistence
+from pydantic import BaseModel, Field, PrivateAttr
+
+from statelog import Store, reducers
+from statelog.adapters.crewai.stores import store_at
+from statelog.adapters.kit import lives
+from statelog.adapters.kit.naming import thread_id
+from statelog.adapters.kit.ordered import Json, read_value
+from statelog.adapters.kit.parts import cut, join, put
+from statelog.errors import CheckpointNotFoundError, ExpiredError
+from statelog.schema import Schema
+
+if TYPE_CHECKING:
+    import os
+
+    from statelog.store.transaction import Transaction
+
+PREFIX, PENDING_PREFIX = "crewai", "crewai-pending"
+CONTEXT, STATE = "context", "state"
+_PENDING = Schema.of({CONTEXT: reducers.replace, STATE: reducers.replace})
+
+
+class StatelogFlowPersistence(FlowPersistence):
+    """CrewAI's `FlowPersistence` on a store: every state that was saved is a version, and costs what is new in it.
+
+    Args:
+        store: an open store, or the path of one. A path is opened once in a process, and stays open.
+
+    """
+
+    persistence_type: str = Field(default="StatelogFlowPersistence")
+    path: str = Field(description="The store's path.")
+    _store: Store | None = PrivateAttr(default=None)
+
+    def __init__(self, store: Store | str | os.PathLike[str] | None = None, /, **fields: Any) -> None:
+        path = fields.pop("path", None) if store is None else store.path if isinstance(store, Store) else Path(store)
+        super().__init__(path=str(path), **fields)
+        self._store = store if isinstance(store, Store) else None
+
+    def init_db(self) -> None:
+        """Open the store."""
+        _ = self.store
+
+    @property
+    def store(self) -> Store:
+        """The store."""
+        if self._store is None:
+            self._store = store_at(self.path)
+        return self._store
+
+    # --- CrewAI's ---------------------------------------------------------------------
+
+    def save_state(self, flow_uuid: str, method_name: str, state_data: dict[str, Any] | BaseModel) -> None:
+        """Save a flow's state after a method; the method stands in the version's metadata.
+
+        Raises:
+            ValueError: it is no dict and no model, or not what JSON has.
+
+        """
+        self._save(flow_uuid, method_name, state_data, None)
+
+    def load_state(self, flow_uuid: str) -> dict[str, Any] | None:
+        """Return a flow's last state, None if there is none."""
+        head = self.store.thread(thread_id(PREFIX, flow_uuid)).head
+        return None if head is None else join(head.state)
+
+    def save_pending_feedback(
+        self, flow_uuid: str, context: PendingFeedbackContext, state_data: dict[str, Any] | BaseModel
+    ) -> None:
+        """Save a flow's state with the question that it waits on: both are one commit."""
+        self._save(flow_uuid, context.method_name, state_data, context)
+
+    def load_pending_feedback(self, flow_uuid: str) -> tuple[dict[str, Any], PendingFeedbackContext] | None:
+        """Return the state and the question that a flow waits on, None if it waits on none."""
+        with self.store.snapshot() as snapshot:
+            kept = snapshot.thread(thread_id(PENDING_PREFIX, flow_uuid), schema=_PENDING).state
+            context = read_value(kept, CONTEXT)
+            if context is None:
+                return None
+            thread = snapshot.thread(thread_id(PREFIX, flow_uuid))
+            head = thread.head
+            try:
+                state = join(thread.at(kept[STATE]).state)
+            except (CheckpointNotFoundError, ExpiredError):  # it was saved already as it is, or retention let it go
+                state = None if head is None else join(head.state)
+        return None if state is None else (state, PendingFeedbackContext.from_dict(context))
+
+    def clear_pending_feedback(self, flow_uuid: str) -> None:
+        """Forget the question that a flow waited on."""
+        lives.gone(self.store, thread_id(PENDING_PREFIX, flow_uuid))
+
+    # ----------------------------------------------------------------------------------
+
+    def _save(self, flow_uuid: str, method_name: str, state_data: Any, context: PendingFeedbackContext | None) -> None:
+        channels = cut(_jsonable(state_data))
+        beside = None
+        if context is not None:
+            question = Json.of(context.to_dict(), default=_default)
+
+            def beside(tx: Transaction) -> str:
+                version_id = f"waiting-{uuid.uuid4().hex}"
+                change = {CONTEXT: question, STATE: version_id}
+                lives.write(tx, thread_id(PENDING_PREFIX, flow_uuid), _PENDING, lambda thread: thread.commit(change))
+                return version_id
+
+        put(self.store, thread_id(PREFIX, flow_uuid), channels, beside, metadata={"method": method_name})
+
+
+def _jsonable(state: Any) -> dict[str, Any]:
+    if isinstance(state, BaseModel):
+        state = state.model_dump(mode="json", fallback=_default)
+    if not isinstance(state, dict):
+        message = f"state_data must be either a Pydantic BaseModel or dict, got {type(state)}"
+        raise ValueError(message)  # noqa: TRY004 - what CrewAI's own raises
+    return dict(json.loads(Json.of(state, default=_default).text))
+
+
+def _default(value: Any) -> Any:
+    """Return what CrewAI's own persistence makes of a value that JSON has not."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", fallback=_default)
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    return value.isoformat() if isinstance(value, date) else str(value)

@@ -1,0 +1,37 @@
+"""A store as CrewAI's default for flows and memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crewai.flow.persistence.factory import set_flow_persistence_factory
+from crewai.memory.storage.factory import set_memory_storage_factory
+
+from statelog.adapters.crewai.flows import StatelogFlowPersistence
+from statelog.adapters.crewai.memory import StatelogMemoryStorage
+
+if TYPE_CHECKING:
+    import os
+
+    from statelog import Store
+
+SCHEME = "statelog:"
+
+
+def install(store: Store | str | os.PathLike[str]) -> None:
+    """Make a store CrewAI's default in this process, by its public setters.
+
+    A flow that is given no persistence saves its states there. Memory does with `Memory(storage="statelog:NAME")`; what
+    names another storage is CrewAI's own. Checkpoints have no default: give `CheckpointConfig` a
+    `StatelogCheckpointProvider`.
+
+    Args:
+        store: an open store, or the path of one.
+
+    """
+    set_flow_persistence_factory(lambda: StatelogFlowPersistence(store))
+
+    def memory(spec: str) -> StatelogMemoryStorage | None:
+        return StatelogMemoryStorage(store, name=spec.removeprefix(SCHEME)) if spec.startswith(SCHEME) else None
+
+    set_memory_storage_factory(memory)

@@ -1,0 +1,29 @@
+"""Stores that CrewAI names by path: each is open once in a process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import statelog
+
+if TYPE_CHECKING:
+    from statelog import Store
+
+__all__ = ["store_at"]
+
+_lock = Lock()
+_stores: dict[tuple[int, str], Store] = {}
+
+
+def store_at(path: str | os.PathLike[str]) -> Store:
+    """Return the open store of a path, which is made if need be. It stays open until the process ends."""
+    key = os.getpid(), str(Path(path).expanduser().resolve())
+    with _lock:
+        store = _stores.get(key)
+        if store is None or store.closed:
+            Path(key[1]).parent.mkdir(parents=True, exist_ok=True)
+            store = _stores[key] = statelog.open(key[1])
+        return store
