@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from datetime import date
 from pathlib import Path
@@ -103,7 +102,7 @@ class StatelogFlowPersistence(FlowPersistence):
     # ----------------------------------------------------------------------------------
 
     def _save(self, flow_uuid: str, method_name: str, state_data: Any, context: PendingFeedbackContext | None) -> None:
-        channels = cut(_jsonable(state_data))
+        channels = cut(_dict_of(state_data), default=_default)
         beside = None
         if context is not None:
             question = Json.of(context.to_dict(), default=_default)
@@ -117,13 +116,13 @@ class StatelogFlowPersistence(FlowPersistence):
         put(self.store, thread_id(PREFIX, flow_uuid), channels, beside, metadata={"method": method_name})
 
 
-def _jsonable(state: Any) -> dict[str, Any]:
+def _dict_of(state: Any) -> dict[str, Any]:
     if isinstance(state, BaseModel):
         state = state.model_dump(mode="json", fallback=_default)
     if not isinstance(state, dict):
         message = f"state_data must be either a Pydantic BaseModel or dict, got {type(state)}"
         raise ValueError(message)  # noqa: TRY004 - what CrewAI's own raises
-    return dict(json.loads(Json.of(state, default=_default).text))
+    return {str(key): value for key, value in state.items()}
 
 
 def _default(value: Any) -> Any:

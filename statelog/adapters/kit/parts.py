@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statelog import reducers
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lives import write
-from statelog.adapters.kit.ordered import CODEC, Json, of_all, read_list, read_value
+from statelog.adapters.kit.ordered import CODEC, Json, read_list, read_value
 from statelog.errors import ConflictError
 from statelog.format import cbor
 from statelog.kernels.objects import join_texts
@@ -52,14 +52,22 @@ class _Listed(NamedTuple):
     values: list[Any]
     text: str
     """Of the whole list."""
+    default: Callable[[Any], Any] | None
+
+    def items(self, start: int = 0) -> list[Json]:
+        """Return the items from a position on, as they are stored."""
+        return [Json.of(value, default=self.default) for value in self.values[start:]]
 
 
-def cut(snapshot: dict[str, Any], *, whole: frozenset[str] = frozenset()) -> dict[str, Any]:
+def cut(
+    snapshot: dict[str, Any], *, whole: frozenset[str] = frozenset(), default: Callable[[Any], Any] | None = None
+) -> dict[str, Any]:
     """Return the channels that a snapshot becomes.
 
     Args:
-        snapshot: of what JSON has; it is not changed any more.
+        snapshot: it is not changed any more.
         whole: keys at its top that are one channel each.
+        default: as of `json.dumps`, for what JSON has not.
 
     Raises:
         ValueTypeError: something in it is not JSON.
@@ -69,14 +77,19 @@ def cut(snapshot: dict[str, Any], *, whole: frozenset[str] = frozenset()) -> dic
 
     def shape_of(value: Any, path: tuple[str, ...]) -> Any:
         is_whole = len(path) == 1 and path[0] in whole
-        if type(value) is dict and len(path) < _LEVELS_MAX and len(value) <= _KEYS_MAX and not is_whole:
+        if type(value) is dict and len(path) < _LEVELS_MAX and _has_names(value) and not is_whole:
             return {key: shape_of(member, (*path, key)) for key, member in value.items()}
         is_list = type(value) is list and bool(value) and not is_whole
-        channels[_name(path)] = _Listed(value, Json.of(value).text) if is_list else Json.of(value)
+        text = Json.of(value, default=default)
+        channels[_name(path)] = _Listed(value, text.text, default) if is_list else text
         return _LIST if is_list else _VALUE
 
     shape = Json.of(shape_of(snapshot, ()))
     return {**channels, SHAPE: shape}
+
+
+def _has_names(value: dict[Any, Any]) -> bool:
+    return len(value) <= _KEYS_MAX and all(type(key) is str for key in value)
 
 
 def put(
@@ -167,7 +180,7 @@ class _Change(NamedTuple):
 
 
 def _stored(channels: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: of_all(value.values) if type(value) is _Listed else value for name, value in channels.items()}
+    return {name: value.items() if type(value) is _Listed else value for name, value in channels.items()}
 
 
 def _differences(
@@ -186,9 +199,9 @@ def _differences(
         held = [] if stored is None or _is_no_list(stored) else items.read_list(stored)
         same = _count_same(held, value)
         if not same:
-            changed[name] = of_all(value.values)
+            changed[name] = value.items()
         elif same < max(len(held), len(value.values)):
-            longer[name] = same, of_all(value.values[same:])
+            longer[name] = same, value.items(same)
     return changed, longer, list(before)
 
 
@@ -203,7 +216,7 @@ def _count_same(held: list[bytes], new: _Listed) -> int:
             return len(held)
     same = 0
     for old, value in zip(held, new.values, strict=False):
-        if old != _item(Json.of(value)):
+        if old != _item(Json.of(value, default=new.default)):
             break
         same += 1
     return same
