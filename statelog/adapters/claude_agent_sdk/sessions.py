@@ -1,0 +1,174 @@
+"""Transcripts of the Claude Agent SDK: a transcript is a thread, a batch of entries one commit with its summary."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from claude_agent_sdk import fold_session_summary
+from claude_agent_sdk.types import SessionStore
+
+import statelog
+from statelog import reducers
+from statelog.adapters.kit import lives
+from statelog.adapters.kit.naming import map_key, thread_id
+from statelog.adapters.kit.ordered import Json, of_all, read_list
+from statelog.adapters.kit.running import run
+from statelog.schema import Schema
+
+if TYPE_CHECKING:
+    import os
+    from typing import Self
+
+    from claude_agent_sdk.types import (
+        SessionKey,
+        SessionListSubkeysKey,
+        SessionStoreEntry,
+        SessionStoreListEntry,
+        SessionSummaryEntry,
+    )
+
+    from statelog import Store
+    from statelog.store.views import MapView
+
+PREFIX = "claude"
+ENTRIES, UUIDS = "entries", "uuids"
+_TRANSCRIPT = Schema.of({ENTRIES: reducers.extend, UUIDS: reducers.merge})
+MTIMES, SUMMARIES, SUBPATHS, LONG = "mtimes", "summaries", "subpaths", "long"
+_PROJECT = Schema.of(dict.fromkeys((MTIMES, SUMMARIES, SUBPATHS, LONG), reducers.merge))
+"""By the key of a session's id: when it was changed, its summary, the paths of its other transcripts; `long`: the ids
+whose key is another."""
+
+
+class StatelogSessionStore(SessionStore):
+    """The SDK's `SessionStore`: `ClaudeAgentOptions(session_store=StatelogSessionStore(store))`.
+
+    A batch of entries, the summary and what a list shows are one commit. Entries that are there already, by their uuid,
+    are left out: a batch may be appended again. It runs under asyncio and under trio.
+
+    Args:
+        store: an open store. Whoever opened it closes it. `StatelogSessionStore.open(path)` opens one.
+
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """Open a store for this object. Options are those of `statelog.open`."""
+        return cls(statelog.open(path, **options))
+
+    async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
+        """Add entries to a transcript. Raises ValueTypeError: one is no JSON. Nothing is added then."""
+        if entries:
+            await run(self._append, key, list(entries), of_all(entries))
+
+    async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
+        """Return the entries of a transcript, None if there is none."""
+
+        def read() -> list[SessionStoreEntry] | None:
+            head = self.store.thread(_thread_of(key), schema=_TRANSCRIPT).head
+            return None if head is None else read_list(head.state, ENTRIES)
+
+        return await run(read)
+
+    async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
+        """Return the ids of a project's sessions, and when they were changed, in milliseconds."""
+
+        def read() -> list[SessionStoreListEntry]:
+            state = self._project(project_key)
+            long = state.get(LONG, {})
+            return [{"session_id": long.get(key, key), "mtime": at} for key, at in state.get(MTIMES, {}).items()]
+
+        return await run(read)
+
+    async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
+        """Return the summaries of a project's sessions."""
+
+        def read() -> list[SessionSummaryEntry]:
+            return [kept.value for kept in self._project(project_key).get(SUMMARIES, {}).values()]
+
+        return await run(read)
+
+    async def delete(self, key: SessionKey) -> None:
+        """Delete a session with its other transcripts, or that which a subpath names. They may be begun again."""
+        await run(self._delete, key)
+
+    async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
+        """Return the subpaths of a session's other transcripts."""
+
+        def read() -> list[str]:
+            state = self._project(key["project_key"])
+            return list(state.get(SUBPATHS, {}).get(map_key(key["session_id"]), {}).values())
+
+        return await run(read)
+
+    # ----------------------------------------------------------------------------------
+
+    def _project(self, project_key: str) -> MapView:
+        return self.store.thread(thread_id(PREFIX, project_key), schema=_PROJECT).state
+
+    def _append(self, key: SessionKey, entries: list[SessionStoreEntry], encoded: list[Json]) -> None:
+        new: list[SessionStoreEntry] = []
+
+        def add(state: Any) -> None:
+            new[:] = []
+            uuids, held, kept = state[UUIDS], state[ENTRIES], []
+            for entry, text in zip(entries, encoded, strict=True):
+                uuid = entry.get("uuid")
+                if uuid is not None:
+                    if map_key(uuid) in uuids:
+                        continue
+                    uuids[map_key(uuid)] = True
+                new.append(entry)
+                kept.append(text)
+            held.extend(kept)
+
+        session, subpath = key["session_id"], key.get("subpath")
+        name = map_key(session)
+
+        def show(state: Any) -> None:
+            if name != session:
+                state[LONG][name] = session
+            if subpath:
+                if name not in state[SUBPATHS]:
+                    state[SUBPATHS][name] = {}
+                state[SUBPATHS][name][map_key(subpath)] = subpath
+                return
+            mtime = state[MTIMES][name] = max(time.time_ns() // 1_000_000, state[MTIMES].get(name, 0) + 1)
+            before = state[SUMMARIES].get(name)
+            folded = fold_session_summary(None if before is None else before.value, key, new)
+            state[SUMMARIES][name] = Json.of({**folded, "mtime": mtime})
+
+        with self.store.transaction() as tx:
+            lives.write(tx, _thread_of(key), _TRANSCRIPT, lambda thread: thread.edit(add, lazy=True))
+            project = thread_id(PREFIX, key["project_key"])
+            lives.write(tx, project, _PROJECT, lambda thread: thread.edit(show, lazy=True))
+
+    def _delete(self, key: SessionKey) -> None:
+        subpath, name = key.get("subpath"), map_key(key["session_id"])
+        subpaths = self._project(key["project_key"]).get(SUBPATHS, {}).get(name, {})
+        gone = [subpath] if subpath else [*subpaths.values()]
+        for each in gone:
+            lives.gone(self.store, _thread_of({**key, "subpath": each}))
+        if not subpath:
+            lives.gone(self.store, _thread_of(key))
+
+        def forget(state: Any) -> None:
+            if subpath:
+                if map_key(subpath) in state[SUBPATHS].get(name, {}):
+                    del state[SUBPATHS][name][map_key(subpath)]
+                return
+            for channel in (MTIMES, SUMMARIES, SUBPATHS, LONG):
+                if name in state[channel]:
+                    del state[channel][name]
+
+        project = thread_id(PREFIX, key["project_key"])
+        lives.write(self.store, project, _PROJECT, lambda thread: thread.edit(forget, lazy=True))
+
+
+def _thread_of(key: SessionKey) -> str:
+    subpath = key.get("subpath")
+    names = (key["project_key"], key["session_id"])
+    return thread_id(PREFIX, *names, subpath) if subpath else thread_id(PREFIX, *names)

@@ -1,0 +1,58 @@
+"""A transcript of the Claude Agent SDK whose process is killed, and that another one reads and goes on with.
+
+`python -m statelog.examples.claude_agent_sdk_resume` needs no key: no model is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from statelog.adapters.claude_agent_sdk import StatelogSessionStore
+
+KEY: Any = {"project_key": "shop", "session_id": "ticket-42"}
+
+
+def said(number: int, text: str) -> Any:
+    """Return an entry of a transcript."""
+    return {"type": "user", "uuid": f"u{number}", "message": {"role": "user", "content": text}}
+
+
+async def begin(path: Path) -> None:
+    """Append a batch; then this process is killed before it has heard of the second one."""
+    sessions = StatelogSessionStore.open(path)
+    await sessions.append(KEY, [said(1, "Refund order 7"), said(2, "quickly")])
+    print("two entries", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def go_on(path: Path) -> None:
+    """Append that batch again, as a sender does that was not answered, and another entry."""
+    sessions = StatelogSessionStore.open(path)
+    await sessions.append(KEY, [said(1, "Refund order 7"), said(2, "quickly")])
+    await sessions.append(KEY, [said(3, "please")])
+    entries: Any = await sessions.load(KEY)
+    print([entry["message"]["content"] for entry in entries])
+    sessions.store.close()
+
+
+def main() -> None:
+    """Begin in a process that is killed, and go on in this one."""
+    if len(sys.argv) > 1:
+        asyncio.run(begin(Path(sys.argv[1])))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "agent.state"
+        command = [sys.executable, "-m", "statelog.examples.claude_agent_sdk_resume", str(path)]
+        subprocess.run(command, check=False)  # noqa: S603 - itself
+        asyncio.run(go_on(path))
+
+
+if __name__ == "__main__":
+    main()

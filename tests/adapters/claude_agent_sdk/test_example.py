@@ -1,0 +1,16 @@
+"""The example goes through, its first process killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("claude_agent_sdk", exc_type=ImportError)
+
+
+def test_the_example_goes_on_with_what_a_killed_process_left():
+    command = [sys.executable, "-W", "ignore", "-m", "statelog.examples.claude_agent_sdk_feedback"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["two entries", "['Refund order 7', 'quickly', 'please']"]

@@ -1,0 +1,218 @@
+"""Transcripts of the Claude Agent SDK: idempotent, with their summaries, under asyncio and trio."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("claude_agent_sdk", exc_type=ImportError)
+
+from claude_agent_sdk import InMemorySessionStore
+from claude_agent_sdk.testing import run_session_store_conformance
+
+import statelog
+from statelog.adapters.claude_agent_sdk import StatelogSessionStore
+from statelog.errors import ClosedError, ReadOnlyError, StoreFullError, UsageError, ValueTypeError
+
+KEY = {"project_key": "p", "session_id": "s"}
+
+
+@pytest.fixture
+def store(path):
+    with statelog.open(path, durability="interval") as opened:
+        yield opened
+        assert opened.verify().ok
+
+
+def entry(n, **fields):
+    return {"type": "user", "uuid": f"u{n}", "timestamp": "2026-01-01T00:00:00Z", "message": {"z": n, "a": 1}, **fields}
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_the_sdk_s_conformance_suite_passes(tmp_path, loop):
+    made = []
+
+    def make():
+        made.append(statelog.open(tmp_path / str(len(made)), durability="interval"))
+        return StatelogSessionStore(made[-1])
+
+    if loop == "asyncio":
+        asyncio.run(run_session_store_conformance(make))
+    else:
+        pytest.importorskip("trio").run(run_session_store_conformance, make)
+    for each in made:
+        assert each.verify().ok
+        each.close()
+
+
+NAMES = st.sampled_from(["s", "t"])
+BATCHES = st.lists(st.integers(0, 5).map(entry) | st.just({"type": "title", "title": "x"}), max_size=3)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), NAMES, st.sampled_from(["", "a/b", "c"]), BATCHES),
+        st.tuples(st.just("delete"), NAMES, st.sampled_from(["", "a/b"]), st.none()),
+    ),
+    max_size=10,
+)
+
+
+async def answers(store, steps):
+    found, seen = [], set()
+    for step, session, subpath, batch in steps:
+        key = {"project_key": "p", "session_id": session, **({"subpath": subpath} if subpath else {})}
+        if step == "append":
+            # the SDK's store in memory keeps what comes twice; that it be left out is the contract
+            fresh = [each for each in batch if (session, subpath, each.get("uuid")) not in seen or "uuid" not in each]
+            unique = {each.get("uuid", number): each for number, each in enumerate(fresh)}
+            seen |= {(session, subpath, each["uuid"]) for each in fresh if "uuid" in each}
+            await store.append(key, [*unique.values()])
+        else:
+            await store.delete(key)
+            seen = {each for each in seen if each[0] != session or (subpath and each[1] != subpath)}
+        for each in "st":
+            found.append(json.dumps(await store.load({"project_key": "p", "session_id": each})))
+            found.append(sorted(await store.list_subkeys({"project_key": "p", "session_id": each})))
+        found.append(sorted(each["session_id"] for each in await store.list_sessions("p")))
+        summaries = await store.list_session_summaries("p")
+        found.append(sorted(json.dumps([each["session_id"], each["data"]]) for each in summaries))
+    return found
+
+
+@settings(max_examples=20)
+@given(steps=STEPS)
+def test_it_answers_as_the_sdk_s_store_in_memory(tmp_path_factory, steps):
+    with statelog.open(tmp_path_factory.mktemp("s") / "s", durability="interval") as store:
+        ours = asyncio.run(answers(StatelogSessionStore(store), steps))
+    assert ours == asyncio.run(answers(InMemorySessionStore(), steps))
+
+
+def test_a_batch_that_comes_again_adds_nothing(store):
+    async def main():
+        sessions = StatelogSessionStore(store)
+        await sessions.append(KEY, [entry(0), entry(1), {"type": "title", "title": "a"}])
+        await sessions.append(KEY, [entry(1), entry(2), entry(2)])
+        return await sessions.load(KEY)
+
+    assert [each.get("uuid") for each in asyncio.run(main())] == ["u0", "u1", None, "u2"]
+
+
+def test_fifty_tasks_and_two_objects_lose_nothing_and_fold_every_entry(store):
+    async def main():
+        sessions = [StatelogSessionStore(store), StatelogSessionStore(store)]
+        await asyncio.gather(*(sessions[n % 2].append(KEY, [entry(2 * n), entry(2 * n + 1)]) for n in range(50)))
+        [summary] = await sessions[0].list_session_summaries("p")
+        [listed] = await sessions[1].list_sessions("p")
+        assert summary["mtime"] == listed["mtime"]
+        return await sessions[0].load(KEY)
+
+    uuids = [each["uuid"] for each in asyncio.run(main())]
+    assert sorted(uuids) == sorted(f"u{n}" for n in range(100))
+    assert all(int(second[1:]) == int(first[1:]) + 1 for first, second in zip(uuids[::2], uuids[1::2], strict=True))
+
+
+def test_a_deleted_session_may_be_begun_again(store):
+    async def main():
+        sessions = StatelogSessionStore(store)
+        await sessions.append(KEY, [entry(0)])
+        await sessions.append({**KEY, "subpath": "agents/a"}, [entry(1)])
+        await sessions.delete(KEY)
+        assert await sessions.load(KEY) is None
+        assert await sessions.load({**KEY, "subpath": "agents/a"}) is None
+        assert await sessions.list_subkeys(KEY) == []
+        await sessions.append(KEY, [entry(0)])
+        return await sessions.load(KEY)
+
+    assert asyncio.run(main()) == [entry(0)]
+
+
+def test_ids_of_any_length_and_script(store):
+    async def main():
+        sessions = StatelogSessionStore(store)
+        keys = [
+            {"project_key": project, "session_id": id} for project in ("p/q", "漢" * 400) for id in ("s/t", "🙂" * 2000)
+        ]
+        for n, key in enumerate(keys):
+            await sessions.append(key, [entry(n)])
+            await sessions.append({**key, "subpath": "x" * 3000}, [entry(n, sub=True)])
+        for n, key in enumerate(keys):
+            assert await sessions.load(key) == [entry(n)]
+            assert await sessions.list_subkeys(key) == ["x" * 3000]
+        listed = {each["session_id"] for each in await sessions.list_sessions("p/q")}
+        assert listed == {"s/t", "🙂" * 2000}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("message", [math.nan, b"x", {1}])
+def test_what_is_no_json_is_refused_and_nothing_of_its_batch_added(store, message):
+    async def main():
+        sessions = StatelogSessionStore(store)
+        with pytest.raises(ValueTypeError, match="JSON"):
+            await sessions.append(KEY, [entry(0), entry(1, message=message)])
+        assert await sessions.load(KEY) is None
+        with pytest.raises(UsageError, match="name"):
+            await sessions.append({"project_key": None, "session_id": "s"}, [entry(0)])
+
+    asyncio.run(main())
+
+
+def test_closed_read_only_and_full_stores_say_so(path):
+    async def main():
+        sessions = StatelogSessionStore.open(path, max_size_bytes=1 << 20)
+        with pytest.raises(StoreFullError):
+            for n in range(40):
+                await sessions.append(KEY, [entry(n, text=f"{n} " * 40_000)])
+        kept = await sessions.load(KEY)
+        assert kept == [entry(n, text=f"{n} " * 40_000) for n in range(len(kept))]
+        sessions.store.close()
+        with pytest.raises(ClosedError):
+            await sessions.load(KEY)
+        with statelog.open(path, read_only=True) as store:
+            assert await StatelogSessionStore(store).load(KEY) == kept
+            with pytest.raises(ReadOnlyError):
+                await StatelogSessionStore(store).append(KEY, [entry(99)])
+
+    asyncio.run(main())
+
+
+KILLED = """
+import asyncio, sys
+from statelog.adapters.claude_agent_sdk import StatelogSessionStore
+async def main():
+    sessions = StatelogSessionStore.open(sys.argv[1])
+    for n in range(0, 18, 2):
+        batch = [{"type": "user", "uuid": f"u{n + i}", "message": {"role": "user", "content": str(n)}} for i in range(2)]
+        await sessions.append({"project_key": "p", "session_id": "s"}, batch)
+        print(n, flush=True)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("point", ["commit.between_works", "commit.before_lmdb_commit", "commit.after_lmdb_commit"])
+def test_a_batch_before_a_kill_is_there_whole_with_what_a_list_shows(path, point):
+    environment = {**os.environ, "STATELOG_FAULT": f"{point}:4:kill"}
+    command = [sys.executable, "-c", KILLED, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+    async def main():
+        with statelog.open(path) as store:
+            sessions = StatelogSessionStore(store)
+            return (
+                await sessions.load(KEY),
+                await sessions.list_sessions("p"),
+                await sessions.list_session_summaries("p"),
+            )
+
+    entries, [listed], [summary] = asyncio.run(main())
+    assert len(entries) - 2 * len(done.stdout.split()) in (0, 2)
+    assert summary["mtime"] == listed["mtime"]

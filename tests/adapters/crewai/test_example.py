@@ -1,0 +1,17 @@
+"""The example goes through, its first process killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("crewai", exc_type=ImportError)
+
+
+def test_the_example_answers_what_a_killed_process_asked():
+    command = [sys.executable, "-W", "ignore", "-m", "statelog.examples.crewai_feedback"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    told = ["asks: Send?", "Send? yes: {'id': 'flow-7', 'draft': 'Dear Ann, ...', 'sent': True}"]
+    assert done.stdout.splitlines() == told
