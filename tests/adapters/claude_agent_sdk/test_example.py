@@ -11,6 +11,6 @@ pytest.importorskip("claude_agent_sdk", exc_type=ImportError)
 
 
 def test_the_example_goes_on_with_what_a_killed_process_left():
-    command = [sys.executable, "-W", "ignore", "-m", "statelog.examples.claude_agent_sdk_feedback"]
+    command = [sys.executable, "-W", "ignore", "-m", "statelog.examples.claude_agent_sdk_resume"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["two entries", "['Refund order 7', 'quickly', 'please']"]

@@ -74,7 +74,8 @@ async def answers(store, steps):
             fresh = [each for each in batch if (session, subpath, each.get("uuid")) not in seen or "uuid" not in each]
             unique = {each.get("uuid", number): each for number, each in enumerate(fresh)}
             seen |= {(session, subpath, each["uuid"]) for each in fresh if "uuid" in each}
-            await store.append(key, [*unique.values()])
+            if unique:  # of a batch of none the SDK's makes a session that is empty
+                await store.append(key, [*unique.values()])
         else:
             await store.delete(key)
             seen = {each for each in seen if each[0] != session or (subpath and each[1] != subpath)}
@@ -168,11 +169,11 @@ def test_what_is_no_json_is_refused_and_nothing_of_its_batch_added(store, messag
 def test_closed_read_only_and_full_stores_say_so(path):
     async def main():
         sessions = StatelogSessionStore.open(path, max_size_bytes=1 << 20)
+        batches = [[entry(n, text=f"{n} " * 40_000)] for n in range(40)]
         with pytest.raises(StoreFullError):
-            for n in range(40):
-                await sessions.append(KEY, [entry(n, text=f"{n} " * 40_000)])
+            await asyncio.gather(*(sessions.append(KEY, batch) for batch in batches))
         kept = await sessions.load(KEY)
-        assert kept == [entry(n, text=f"{n} " * 40_000) for n in range(len(kept))]
+        assert all([each] in batches for each in kept)
         sessions.store.close()
         with pytest.raises(ClosedError):
             await sessions.load(KEY)
@@ -190,7 +191,8 @@ from statelog.adapters.claude_agent_sdk import StatelogSessionStore
 async def main():
     sessions = StatelogSessionStore.open(sys.argv[1])
     for n in range(0, 18, 2):
-        batch = [{"type": "user", "uuid": f"u{n + i}", "message": {"role": "user", "content": str(n)}} for i in range(2)]
+        said = {"role": "user", "content": str(n)}
+        batch = [{"type": "user", "uuid": f"u{n + i}", "message": said} for i in range(2)]
         await sessions.append({"project_key": "p", "session_id": "s"}, batch)
         print(n, flush=True)
 asyncio.run(main())
