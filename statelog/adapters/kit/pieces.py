@@ -1,0 +1,96 @@
+"""Texts of JSON that a framework writes whole, again and again: each is a version, and stores what is new in it.
+
+A text is cut where items of its lists meet. What the pieces have in common with those of the version before stays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog import reducers
+from statelog.adapters.kit import items, lives
+from statelog.errors import ConflictError
+from statelog.format import cbor
+from statelog.schema import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog import Store, Thread
+    from statelog.store.checkpoint import Checkpoint
+    from statelog.store.transaction import Transaction
+
+__all__ = ["Pieces"]
+
+CHANNEL = "pieces"
+SCHEMA = Schema.of({CHANNEL: reducers.replace})
+_CUTS = (b"}, {", b"},{")
+_KEPT_MAX = 64
+
+
+class Pieces:
+    """Writes and reads bytes as versions of threads. Of each thread it keeps in memory what it wrote or read last."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[int, list[bytes]]] = {}
+        """By thread: the LSN of a version, and its pieces; the first one is what the others are joined with."""
+
+    def write(self, store: Store, id: str, data: bytes, beside: Callable[[Transaction, int], None]) -> int:
+        """Make data the head of a thread, and return the number of its version; the same data is the same version.
+
+        Args:
+            store: an open one.
+            id: of the thread. One that was deleted begins anew.
+            data: the bytes; they come back as they are.
+            beside: commits what belongs to it in the transaction that it is given, with the version's number.
+
+        """
+        while True:
+            head = store.thread(id, schema=SCHEMA).head
+            version = -1 if head is None else head.version
+            old = [] if head is None else self._pieces(id, head)
+            mark = old[0] if old else max(_CUTS, key=data.count)
+            new = [mark, *data.split(mark)]
+            made = version if old == new else version + 1
+            try:
+                with store.transaction() as tx:
+                    if old != new:
+                        lives.write(tx, id, SCHEMA, _committing(old, new, version))
+                    beside(tx, made)
+            except ConflictError:  # another version has come since
+                continue
+            self._keep(id, store.thread(id, schema=SCHEMA).head, made, new)
+            return made
+
+    def read(self, store: Store, id: str, version: int) -> bytes:
+        """Return the data of a version. Raises CheckpointNotFoundError, ExpiredError."""
+        mark, *pieces = self._pieces(id, store.thread(id, schema=SCHEMA).at(version))
+        return mark.join(pieces)
+
+    def _pieces(self, id: str, made: Checkpoint[Any]) -> list[bytes]:
+        kept = self._kept.get(id)
+        if kept is None or kept[0] != made.lsn:
+            kept = made.lsn, [bytes(piece) for piece in made.state[CHANNEL].to_python()]
+            self._put(id, kept)
+        return kept[1]
+
+    def _keep(self, id: str, head: Checkpoint[Any] | None, version: int, pieces: list[bytes]) -> None:
+        if head is not None and head.version == version:
+            self._put(id, (head.lsn, pieces))
+
+    def _put(self, id: str, kept: tuple[int, list[bytes]]) -> None:
+        if len(self._kept) >= _KEPT_MAX:
+            self._kept.clear()
+        self._kept[id] = kept
+
+
+def _committing(old: list[bytes], new: list[bytes], version: int) -> Callable[[Thread[Any, Any]], None]:
+    pairs = enumerate(zip(old, new, strict=False))
+    same = next((at for at, (mine, theirs) in pairs if mine != theirs), min(len(old), len(new)))
+    encoded = [cbor.encode(piece) for piece in new[same:]]
+    change = items.edit(CHANNEL, same, len(old), encoded) if old else items.put(CHANNEL, items.pack_list(encoded))
+
+    def commit(thread: Thread[Any, Any]) -> None:
+        items.commit(thread, change, expected_version=version)
+
+    return commit

@@ -1,0 +1,150 @@
+"""Storage of Strands: a snapshot is a version of its folder's thread, everything else is bytes by key."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from strands.storage.storage import Storage, _NamespacedStorage, _normalize_key, _normalize_prefix
+from strands.types.exceptions import StorageError
+
+import statelog
+from statelog import reducers
+from statelog.adapters.kit import lives
+from statelog.adapters.kit.naming import map_key, thread_id
+from statelog.adapters.kit.pieces import Pieces
+from statelog.adapters.kit.running import run
+from statelog.errors import CheckpointNotFoundError, ExpiredError, StatelogError
+from statelog.schema import Schema
+
+if TYPE_CHECKING:
+    import builtins
+    import os
+    from collections.abc import Callable
+    from typing import Self
+
+    from statelog import Store
+    from statelog.store.transaction import Transaction
+
+PREFIX = "strands"
+INDEX = "strands-keys"
+KEYS, LONG = "keys", "long"
+_INDEX = Schema.of({KEYS: reducers.merge, LONG: reducers.merge})
+"""`keys`: the bytes of a key, or the number of a version of its folder's thread; `long`: names whose key is another."""
+_SNAPSHOT = re.compile(r"(.*/snapshots)/(?:snapshot_latest|immutable_history/.+)\.json$")
+
+
+class StatelogStorage(Storage):
+    """The framework's `Storage` on a store: `SnapshotSessionManager(storage=StatelogStorage(store))`.
+
+    Bytes come back as they were. A snapshot is a version, and costs what is new in it. A write is one commit: a process
+    that is killed leaves the value before it, or the new one.
+
+    Args:
+        store: an open store. Whoever opened it closes it. `StatelogStorage.open(path)` opens one.
+
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._pieces = Pieces()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """Open a store for this storage. Options are those of `statelog.open`."""
+        return cls(statelog.open(path, **options))
+
+    def namespace(self, prefix: str) -> Any:
+        """Return a view of this storage that puts a prefix in front of all keys."""
+        return _NamespacedStorage(self, prefix)
+
+    async def write(self, key: str, data: bytes) -> None:
+        """Keep bytes under a key. Raises StorageError: the key is none, or the store refuses."""
+        await self._run(self._write, _normalize_key(key), bytes(data))
+
+    async def read(self, key: str) -> bytes | None:
+        """Return the bytes of a key, None if there are none. Raises StorageError."""
+        found: bytes | None = await self._run(self._read, _normalize_key(key))
+        return found
+
+    async def delete(self, key: str) -> None:
+        """Delete a key with its bytes; of a snapshot also what only it held. Raises StorageError."""
+        await self._run(self._delete, _normalize_key(key))
+
+    async def list(self, query: str = "") -> builtins.list[str]:
+        """Return the keys that begin with a text, sorted. Raises StorageError."""
+        prefix = _normalize_prefix(query)
+
+        def read() -> builtins.list[str]:
+            state = self._state()
+            long = state.get(LONG, {})
+            names = (long.get(key, key) for key in state.get(KEYS, {}))
+            return sorted(name for name in names if name.startswith(prefix))
+
+        found: builtins.list[str] = await self._run(read)
+        return found
+
+    # ----------------------------------------------------------------------------------
+
+    async def _run(self, function: Callable[..., Any], /, *args: Any) -> Any:
+        try:
+            return await run(function, *args)
+        except StatelogError as error:
+            raise StorageError(error.message) from error
+
+    def _state(self) -> Any:
+        return self.store.thread(INDEX, schema=_INDEX).state
+
+    def _write(self, key: str, data: bytes) -> None:
+        found = _SNAPSHOT.match(key)
+        if found is None:
+            _point(self.store, key, data)
+        else:
+            thread = thread_id(PREFIX, found[1])
+            self._pieces.write(self.store, thread, data, lambda tx, version: _point(tx, key, version))
+
+    def _read(self, key: str) -> bytes | None:
+        kept = self._state().get(KEYS, {}).get(map_key(key))
+        if not isinstance(kept, int):
+            return None if kept is None else bytes(kept)
+        found = _SNAPSHOT.match(key)
+        assert found is not None, "only keys of snapshots point at versions"
+        with suppress(CheckpointNotFoundError, ExpiredError):  # let go by retention
+            return self._pieces.read(self.store, thread_id(PREFIX, found[1]), kept)
+        return None
+
+    def _delete(self, key: str) -> None:
+        def remove(state: Any) -> Any:
+            name = map_key(key)
+            kept = state.get(KEYS, {}).get(name)
+            for channel in (KEYS, LONG):
+                if name in state.get(channel, {}):
+                    del state[channel][name]
+            return [kept]
+
+        [kept] = lives.write(self.store, INDEX, _INDEX, lambda thread: thread.edit(remove, lazy=True))
+        found = _SNAPSHOT.match(key)
+        if found is not None and isinstance(kept, int):
+            self._let_go(found[1], kept)
+
+    def _let_go(self, folder: str, version: int) -> None:
+        """Let a version go to which no key points any more; the whole thread if there is no key left."""
+        state = self._state()
+        long = state.get(LONG, {})
+        named = ((long.get(key, key), kept) for key, kept in state.get(KEYS, {}).items())
+        left = {kept for name, kept in named if isinstance(kept, int) and name.startswith(f"{folder}/")}
+        id = thread_id(PREFIX, folder)
+        if not left:
+            lives.gone(self.store, id)
+        elif version not in left:
+            with suppress(CheckpointNotFoundError, ExpiredError):
+                self.store.expire([self.store.thread(id).at(version)])
+
+
+def _point(within: Store | Transaction, key: str, value: bytes | int) -> None:
+    name = map_key(key)
+    change: dict[str, Any] = {KEYS: {name: value}}
+    if name != key:
+        change[LONG] = {name: key}
+    lives.write(within, INDEX, _INDEX, lambda thread: thread.commit(change))

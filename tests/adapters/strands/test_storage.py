@@ -1,0 +1,183 @@
+"""Storage of Strands: bytes come back as they were, and a kill leaves the old ones or the new ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("strands", exc_type=ImportError)
+
+from strands.storage import InMemoryStorage, LocalFileStorage
+from strands.types.exceptions import StorageError
+
+import statelog
+from statelog.adapters.strands import StatelogStorage
+
+FOLDER = "session/s/scopes/agent/a/snapshots"
+LATEST = f"{FOLDER}/snapshot_latest.json"
+
+
+@pytest.fixture
+def store(path):
+    with statelog.open(path, durability="interval") as opened:
+        yield opened
+        assert opened.verify().ok
+
+
+def snapshot(count, seed=0, separators=None):
+    messages = [{"role": "user", "content": [{"text": f"message {seed} {n} " * 40}]} for n in range(count)]
+    return json.dumps({"z": 1, "data": {"messages": messages, "n": count}}, separators=separators).encode()
+
+
+HISTORY = [f"{FOLDER}/immutable_history/{number}.json" for number in (1, 2)]
+KEYS = st.sampled_from([LATEST, *HISTORY, "a/b", "a/b/c", "é"])
+SNAPSHOTS = st.builds(snapshot, st.integers(0, 6), st.integers(0, 1), st.sampled_from([None, (",", ":")]))
+DATA = st.binary(max_size=6) | SNAPSHOTS
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), KEYS, DATA),
+        st.tuples(st.just("delete"), KEYS, st.none()),
+        st.tuples(st.just("read"), KEYS, st.none()),
+        st.tuples(st.just("list"), st.sampled_from(["", "a/b", FOLDER, "none"]), st.none()),
+    ),
+    max_size=14,
+)
+
+
+async def answers(storage, steps):
+    found = []
+    for step, key, data in steps:
+        found.append(await getattr(storage, step)(*([key] if data is None else [key, data])))
+        found += [await storage.read(each) for each in (LATEST, HISTORY[0])]
+    return found
+
+
+@settings(max_examples=20)
+@given(steps=STEPS)
+def test_it_answers_as_the_framework_s_storages(tmp_path_factory, steps):
+    with statelog.open(tmp_path_factory.mktemp("s") / "s", durability="interval") as store:
+        ours = asyncio.run(answers(StatelogStorage(store), steps))
+        assert store.verify().ok
+    assert ours == asyncio.run(answers(InMemoryStorage(), steps))
+
+
+def test_snapshots_cost_what_is_new_and_stay(path, store):
+    storage, files = StatelogStorage(store), LocalFileStorage(str(path.with_name("files")))
+
+    async def main():
+        for number in range(1, 60):
+            for side in (storage, files):
+                await side.write(LATEST, snapshot(number))
+                await side.write(f"{FOLDER}/immutable_history/{number:03d}.json", snapshot(number))
+        another = StatelogStorage(store)
+        for number in range(1, 60):
+            assert await another.read(f"{FOLDER}/immutable_history/{number:03d}.json") == snapshot(number)
+        assert await another.list() == await files.list("")
+
+    asyncio.run(main())
+    assert store.thread(f"strands:{FOLDER.replace('/', '%2F')}").version == 58
+    assert store.statistics().records_size_bytes < 59 * len(snapshot(59)) / 5
+
+
+def test_what_is_deleted_is_gone(store):
+    async def main():
+        storage = StatelogStorage(store)
+        for number in range(3):
+            await storage.write(f"{FOLDER}/immutable_history/{number}.json", snapshot(number, seed=number))
+        await storage.delete(f"{FOLDER}/immutable_history/1.json")
+        assert await storage.read(f"{FOLDER}/immutable_history/1.json") is None
+        assert await storage.read(f"{FOLDER}/immutable_history/0.json") == snapshot(0)
+        versions = [made.version for made in store.thread(f"strands:{FOLDER.replace('/', '%2F')}").history()]
+        assert versions == [2, 0]
+        for number in (0, 2):
+            await storage.delete(f"{FOLDER}/immutable_history/{number}.json")
+        assert store.thread(f"strands:{FOLDER.replace('/', '%2F')}").version == -1
+        await storage.write(LATEST, snapshot(2))
+        assert await storage.read(LATEST) == snapshot(2)
+
+    asyncio.run(main())
+
+
+def test_fifty_tasks_and_two_objects_write_whole_values(store):
+    async def main():
+        storages = [StatelogStorage(store), StatelogStorage(store)]
+        await asyncio.gather(*(storages[n % 2].write(LATEST, snapshot(n % 7, seed=n)) for n in range(50)))
+        calls = (storages[n % 2].write(f"{FOLDER}/immutable_history/{n}.json", snapshot(3, seed=n)) for n in range(50))
+        await asyncio.gather(*calls)
+        assert await storages[0].read(LATEST) in [snapshot(n % 7, seed=n) for n in range(50)]
+        for n in range(50):
+            assert await storages[n % 2].read(f"{FOLDER}/immutable_history/{n}.json") == snapshot(3, seed=n)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("key", ["", "/", "a/../b", "a\\b"])
+def test_a_key_that_is_none_is_refused_as_the_framework_does(store, key):
+    for storage in (StatelogStorage(store), InMemoryStorage()):
+        with pytest.raises(StorageError):
+            asyncio.run(storage.write(key, b""))
+
+
+def test_keys_of_any_length_and_namespaces(store):
+    async def main():
+        storage = StatelogStorage(store).namespace("n")
+        keys = ["x" * 5000, "漢" * 900, f"{'y' * 900}/snapshots/snapshot_latest.json"]
+        for number, key in enumerate(keys):
+            await storage.write(key, snapshot(number))
+        assert [await storage.read(key) for key in keys] == [snapshot(number) for number in range(3)]
+        assert await storage.list("") == sorted(keys)
+
+    asyncio.run(main())
+
+
+def test_closed_read_only_and_full_stores_raise_the_framework_s_error(path):
+    storage = StatelogStorage.open(path, max_size_bytes=1 << 20)
+
+    async def fill():
+        for number in range(40):
+            await storage.write(f"k{number}", f"{number} ".encode() * 40_000)
+
+    with pytest.raises(StorageError, match=r"room|quota|full"):
+        asyncio.run(fill())
+    assert asyncio.run(storage.read("k0")) == b"0 " * 40_000
+    storage.store.close()
+    with pytest.raises(StorageError, match="closed"):
+        asyncio.run(storage.read("k0"))
+    with statelog.open(path, read_only=True) as store:
+        assert asyncio.run(StatelogStorage(store).read("k0")) == b"0 " * 40_000
+        with pytest.raises(StorageError, match="read"):
+            asyncio.run(StatelogStorage(store).write("k0", b""))
+
+
+KILLED = """
+import asyncio, json, sys
+from statelog.adapters.strands import StatelogStorage
+async def main():
+    storage = StatelogStorage.open(sys.argv[1])
+    for n in range(9):
+        data = json.dumps({"messages": [{"text": str(each)} for each in range(n)], "n": n}).encode()
+        await storage.write("session/s/snapshots/snapshot_latest.json", data)
+        print(n, flush=True)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("point", ["commit.between_works", "commit.before_lmdb_commit", "commit.after_lmdb_commit"])
+def test_a_kill_leaves_the_snapshot_before_or_the_new_one(path, point):
+    environment = {**os.environ, "STATELOG_FAULT": f"{point}:5:kill"}
+    command = [sys.executable, "-W", "ignore", "-c", KILLED, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with statelog.open(path) as store:
+        kept = json.loads(asyncio.run(StatelogStorage(store).read("session/s/snapshots/snapshot_latest.json")))
+        assert store.verify().ok
+    assert kept["n"] - len(done.stdout.split()) in (-1, 0)
+    assert kept["messages"] == [{"text": str(each)} for each in range(kept["n"])]
