@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
 _KINDS = {
     "openai": ("openai_agents", "agents", "openai-agents"),
-    "adk": ("google_adk", "google.adk", "google-adk"),
-    "crewai": ("crewai", "crewai", "crewai"),
-    "claude": ("claude_agent_sdk", "claude_agent_sdk", "claude-agent-sdk"),
-    "strands": ("strands", "strands", "strands"),
-    "agent-framework": ("agent_framework", "agent_framework", "agent-framework"),
 }
 """By the name of a kind: the adapter, the framework's module, the extra that installs it."""
 
@@ -41,8 +36,8 @@ _NAMED_MAX = 5
 def import_sessions(*, source: str, store: Path | None, as_json: bool) -> None:
     """Copy what a framework has kept at PATH, which is only read.
 
-    KIND is openai, adk, crewai, claude, strands or agent-framework. It goes to STORE, which is made if need be; if it
-    is left out, to the name of PATH with .state, in the current directory.
+    KIND is openai. It goes to STORE, which is made if need be; if it is left out, to the name of PATH with .state, in
+    the current directory.
 
     At the end each session is read back and compared. What was copied before is passed over: an import that was cut
     off is done again, and goes on where it ended. A session with which something is wrong is named at the end; all
