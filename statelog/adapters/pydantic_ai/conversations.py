@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai.conversation_store import (
     ConversationConflict,
     ConversationEntry,
@@ -13,6 +13,7 @@ from pydantic_ai.conversation_store import (
     ConversationStore,
 )
 from pydantic_ai.exceptions import UserError
+from pydantic_core import PydanticSerializationError
 
 from statelog import reducers
 from statelog.adapters.kit.directory import Directory
@@ -28,14 +29,18 @@ if TYPE_CHECKING:
     from statelog import Store, Thread
     from statelog.store.threads import Threads
 
+T = TypeVar("T")
+
 _PREFIX = "pydantic-ai"
 _RECORD, _ENTRIES = "record", "entries"
 _SCHEMA = {_RECORD: reducers.replace, _ENTRIES: reducers.extend}
 _HINTS_MAX = 10_000
 
-_record: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
-_entry: TypeAdapter[ConversationEntry] = TypeAdapter(ConversationEntry)
-_entries: TypeAdapter[list[ConversationEntry]] = TypeAdapter(list[ConversationEntry])
+_AS_MESSAGES = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+"""Of `pydantic_ai.messages.ModelMessagesTypeAdapter`: what is loaded is what it would have loaded."""
+
+_records: TypeAdapter[list[ConversationRecord]] = TypeAdapter(list[ConversationRecord], config=_AS_MESSAGES)
+_entries: TypeAdapter[list[ConversationEntry]] = TypeAdapter(list[ConversationEntry], config=_AS_MESSAGES)
 
 
 class StatelogConversationStore(ConversationStore):
@@ -74,12 +79,17 @@ class StatelogConversationStore(ConversationStore):
 
         Raises:
             ConversationConflict: the stored revision is another, or the record's head is nowhere. Nothing is written.
-            UserError: the conversation's id is empty, or cannot be stored.
+            UserError: the conversation's id is empty, or something cannot be stored: a value that holds itself, or is
+                of no type that pydantic knows.
 
         """
-        shown = _record.dump_python(record, mode="json")
-        added = [(entry.id, Json(_entry.dump_json(entry).decode())) for entry in new_entries]
-        await run(self._write_here, record, shown, added, expected_revision)
+        try:
+            kept = _json_of(_records, record)
+            added = [(entry.id, _json_of(_entries, entry)) for entry in new_entries]
+        except PydanticSerializationError as error:
+            message = f"The conversation {record.conversation_id!r} cannot be stored: {error}"
+            raise UserError(message) from error
+        await run(self._write_here, record, kept, added, expected_revision)
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Delete a conversation, with its entries and all that it was. Forks of it stay whole.
@@ -104,14 +114,14 @@ class StatelogConversationStore(ConversationStore):
         return within.thread(_id_of(conversation_id, 1 if shown is None else shown["life"]), schema=_SCHEMA)
 
     def _record_here(self, conversation_id: str) -> ConversationRecord | None:
+        _id_of(conversation_id, 1)
         shown = self._directory.get(self._store, conversation_id)
         if shown is None or shown["record"] is None:
-            _id_of(conversation_id, 1)
             return None
         kept = self._thread(self._store, conversation_id, shown).state.get(_RECORD)
         if kept is None:
             return None
-        record = _record.validate_json(kept.text)
+        [record] = _parsed(_records, [kept])
         self._note_home(record.head_id, *record.branches, home=conversation_id)
         return record
 
@@ -123,13 +133,14 @@ class StatelogConversationStore(ConversationStore):
     def _records_here(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
         shown = (each["record"] for each in self._directory.all(self._store).values())
         found = [each for each in shown if each is not None and (scope is None or each["scope"] == scope)]
-        records = [_record.validate_python(each) for each in found]
+        records = _records.validate_python(found)
         return sorted(records, key=lambda record: record.updated_at, reverse=True)[:limit]
 
     def _write_here(
-        self, record: ConversationRecord, shown: Any, added: list[tuple[str, Json]], expected_revision: str | None
+        self, record: ConversationRecord, new: Json, added: list[tuple[str, Json]], expected_revision: str | None
     ) -> None:
         name = record.conversation_id
+        _id_of(name, 1)
         try:
             with self._store.transaction() as tx:
                 held = self._directory.get(tx, name)
@@ -142,11 +153,11 @@ class StatelogConversationStore(ConversationStore):
                 entries = [text for _entry_id, text in added]
                 if record.head_id not in (None if before is None else before["head_id"], *(each for each, _ in added)):
                     entries = [*self._shared(tx, record, thread), *entries]
-                change: dict[str, Any] = {_RECORD: Json.of(shown)}
+                change: dict[str, Any] = {_RECORD: new}
                 if entries:
                     change[_ENTRIES] = entries
                 thread.commit(change, expected_version=version)
-                self._directory.put(tx, {name: {"life": life, "record": shown}})
+                self._directory.put(tx, {name: {"life": life, "record": new.value}})
         except (ConflictError, ThreadDeletedError) as error:
             raise ConversationConflict(name) from error
         self._note_home(record.head_id, *record.branches, home=name)
@@ -166,6 +177,7 @@ class StatelogConversationStore(ConversationStore):
         raise ConversationConflict(record.conversation_id)
 
     def _delete_here(self, name: str, expected_revision: str) -> None:
+        _id_of(name, 1)
         try:
             with self._store.transaction() as tx:
                 held = self._directory.get(tx, name)
@@ -194,7 +206,7 @@ class StatelogConversationStore(ConversationStore):
         for _name, kept in self._all_entries(self._homes.get(entry_id)):
             for each in kept:
                 if each.value["id"] == entry_id:
-                    return _entry.validate_json(each.text)
+                    return _parsed(_entries, [each])[0]
         raise KeyError(entry_id)
 
     def _history_here(self, head_id: str, limit: int | None) -> list[ConversationEntry]:
@@ -203,9 +215,9 @@ class StatelogConversationStore(ConversationStore):
         for name, kept in self._all_entries(self._homes.get(head_id)):
             if limit is not None:  # most often the last ones are what is asked for
                 last = kept[-limit:]
-                if len(last) == limit and _is_chain(found := _parsed(last), head_id):
+                if len(last) == limit and _is_chain(found := _parsed(_entries, last), head_id):
                     return found
-            by_id = {entry.id: entry for entry in _parsed(kept[:])}
+            by_id = {entry.id: entry for entry in _parsed(_entries, kept[:])}
             if head_id in by_id:
                 self._note_home(head_id, home=name)
                 found, at = [], head_id
@@ -232,8 +244,12 @@ def _id_of(conversation_id: str, life: int) -> str:
         raise UserError(str(error)) from error
 
 
-def _parsed(kept: Iterable[Json]) -> list[ConversationEntry]:
-    return _entries.validate_json(f"[{','.join(each.text for each in kept)}]")
+def _json_of(adapter: TypeAdapter[list[T]], value: T) -> Json:
+    return Json(adapter.dump_json([value])[1:-1].decode())
+
+
+def _parsed(adapter: TypeAdapter[list[T]], kept: Iterable[Json]) -> list[T]:
+    return adapter.validate_json(f"[{','.join(each.text for each in kept)}]")
 
 
 def _is_chain(entries: list[ConversationEntry], head_id: str) -> bool:
