@@ -19,6 +19,7 @@ from pydantic_ai.durable_exec import (
 from pydantic_ai.tools import AgentDepsT, RunContext
 
 from statelog import aio
+from statelog.adapters.kit.ordered import Json
 from statelog.aio import durable
 from statelog.aio.running import Runner
 from statelog.durable.execution import in_step
@@ -101,17 +102,21 @@ class _Steps(JournalCallableOperationBackend[None]):
         cache_key: tuple[object, ...],
         config: None,
     ) -> object:
-        """Call an operation as a step: once. A tool call is recorded with its id, which no other call has."""
+        """Call an operation as a step: once. What it returns is kept as JSON, in which keys have an order.
+
+        A tool call is recorded with its id, which no other call has.
+        """
         entered = _run.get()
         if entered is None or in_step.get():
             return await body()
         context = next((each for each in cache_key if isinstance(each, RunContext)), None)
         call_id = None if context is None else context.tool_call_id
 
-        async def call(call_id: str | None) -> object:  # noqa: ARG001 - compared on replay
-            return await body()
+        async def call(call_id: str | None) -> Json:  # noqa: ARG001 - compared on replay
+            return Json.of(await body())
 
-        return await entered.step(call, call_id, name=name)
+        kept: Json = await entered.step(call, call_id, name=name)
+        return kept.value
 
 
 @cache

@@ -1,6 +1,7 @@
 """Runs of agents: no model request and no tool call that was recorded is made again."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -18,7 +19,7 @@ from pydantic_ai.models.function import FunctionModel
 import statelog
 from statelog import durable
 from statelog.adapters.pydantic_ai import StatelogDurability
-from statelog.errors import ConflictError, RunEndedError
+from statelog.errors import ConflictError, RunEndedError, StepFailedError
 
 TOOLS = 4
 
@@ -123,6 +124,56 @@ def test_what_a_tool_asks_of_the_model_is_recorded(held):
         assert calls.count("tool1") == 1
 
     asyncio.run(work())
+
+
+def agent_with(durability, tool, seen):
+    """Return an agent that calls one tool, and notes the keys of the arguments as its model has them."""
+
+    def model(messages, _info):
+        if len(messages) == 1:
+            return ModelResponse(parts=[ToolCallPart("work", {"z": 1, "a": 2})])
+        seen.append(list(messages[1].parts[0].args))
+        return ModelResponse(parts=[TextPart("done")])
+
+    agent = Agent(FunctionModel(model), name="a", capabilities=[durability])
+    agent.tool_plain(tool, name="work")
+    return agent
+
+
+def test_what_a_model_asks_and_a_tool_returns_keeps_its_keys_in_order(held):
+    returned, seen = {"z": 1, "a": {"y": [{"q": 1, "b": 2}], "b": 3}, "m": None}, []
+
+    def tool(z: int, a: int):
+        return returned | {"sum": z + a}
+
+    async def work():
+        durability = StatelogDurability(held)
+        agent = agent_with(durability, tool, seen)
+        for _time in range(2):
+            async with durability.run("r"):
+                result = await agent.run("go")
+            assert json.dumps(result.all_messages()[2].parts[0].content) == json.dumps(returned | {"sum": 3})
+        assert seen == [["z", "a"]]
+
+    asyncio.run(work())
+
+
+def test_a_tool_result_that_holds_itself_fails_the_run(held):
+    def tool(z: int, a: int):
+        cycle = {"sum": z + a}
+        cycle["self"] = cycle
+        return cycle
+
+    async def work():
+        durability = StatelogDurability(held)
+        agent = agent_with(durability, tool, [])
+        for _time in range(2):
+            with pytest.raises(StepFailedError, match="Circular reference"):
+                async with durability.run("r"):
+                    await agent.run("go")
+
+    asyncio.run(work())
+    assert durable.get(held, "r").status == "failed"
 
 
 def test_an_ended_run_refuses_another_agent_run(held):
