@@ -129,6 +129,8 @@ class StatelogSessionStore(SessionStore):
         name = map_key(session)
 
         def show(state: Any) -> None:
+            if not new:
+                return
             if name != session:
                 state[LONG][name] = session
             if subpath:

@@ -119,9 +119,12 @@ def commit(
     *writes: Write,
     expected_version: int | None = None,
     metadata: Mapping[str, Any] | None = None,
+    id: str | None = None,
 ) -> Checkpoint:
     """Commit writes of this file to a thread; else as `Thread.commit`."""
-    return thread._commit_writes(list(writes), metadata, expected_version=expected_version)  # noqa: SLF001 - the kit's door
+    return thread._commit_writes(  # noqa: SLF001 - the kit's door
+        list(writes), metadata, expected_version=expected_version, checkpoint_id=id
+    )
 
 
 def pack_list(items: Sequence[bytes]) -> bytes:

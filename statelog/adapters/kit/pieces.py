@@ -5,6 +5,7 @@ A text is cut where items of its lists meet. What the pieces have in common with
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
@@ -35,14 +36,15 @@ class Pieces:
         self._kept: dict[str, tuple[int, list[bytes]]] = {}
         """By thread: the LSN of a version, and its pieces; the first one is what the others are joined with."""
 
-    def write(self, store: Store, id: str, data: bytes, beside: Callable[[Transaction, int], None]) -> int:
-        """Make data the head of a thread, and return the number of its version; the same data is the same version.
+    def write(self, store: Store, id: str, data: bytes, beside: Callable[[Transaction, str], None]) -> None:
+        """Make data the head of a thread; the same data is the same version.
 
         Args:
             store: an open one.
             id: of the thread. One that was deleted begins anew.
             data: the bytes; they come back as they are.
-            beside: commits what belongs to it in the transaction that it is given, with the version's number.
+            beside: commits what belongs to it in the transaction that it is given, with the version's id. Numbers begin
+                anew with a thread that was deleted, ids do not.
 
         """
         while True:
@@ -51,19 +53,19 @@ class Pieces:
             old = [] if head is None else self._pieces(id, head)
             mark = old[0] if old else max(_CUTS, key=data.count)
             new = [mark, *data.split(mark)]
-            made = version if old == new else version + 1
+            made = uuid.uuid4().hex if head is None or old != new else head.id
             try:
                 with store.transaction() as tx:
                     if old != new:
-                        lives.write(tx, id, SCHEMA, _committing(old, new, version))
+                        lives.write(tx, id, SCHEMA, _committing(old, new, version, made))
                     beside(tx, made)
             except ConflictError:  # another version has come since
                 continue
             self._keep(id, store.thread(id, schema=SCHEMA).head, made, new)
-            return made
+            return
 
-    def read(self, store: Store, id: str, version: int) -> bytes:
-        """Return the data of a version. Raises CheckpointNotFoundError, ExpiredError."""
+    def read(self, store: Store, id: str, version: str) -> bytes:
+        """Return the data of a version by its id. Raises CheckpointNotFoundError, ExpiredError."""
         mark, *pieces = self._pieces(id, store.thread(id, schema=SCHEMA).at(version))
         return mark.join(pieces)
 
@@ -74,8 +76,8 @@ class Pieces:
             self._put(id, kept)
         return kept[1]
 
-    def _keep(self, id: str, head: Checkpoint[Any] | None, version: int, pieces: list[bytes]) -> None:
-        if head is not None and head.version == version:
+    def _keep(self, id: str, head: Checkpoint[Any] | None, made: str, pieces: list[bytes]) -> None:
+        if head is not None and head.id == made:
             self._put(id, (head.lsn, pieces))
 
     def _put(self, id: str, kept: tuple[int, list[bytes]]) -> None:
@@ -84,13 +86,13 @@ class Pieces:
         self._kept[id] = kept
 
 
-def _committing(old: list[bytes], new: list[bytes], version: int) -> Callable[[Thread[Any, Any]], None]:
+def _committing(old: list[bytes], new: list[bytes], version: int, made: str) -> Callable[[Thread[Any, Any]], None]:
     pairs = enumerate(zip(old, new, strict=False))
     same = next((at for at, (mine, theirs) in pairs if mine != theirs), min(len(old), len(new)))
     encoded = [cbor.encode(piece) for piece in new[same:]]
     change = items.edit(CHANNEL, same, len(old), encoded) if old else items.put(CHANNEL, items.pack_list(encoded))
 
     def commit(thread: Thread[Any, Any]) -> None:
-        items.commit(thread, change, expected_version=version)
+        items.commit(thread, change, expected_version=version, id=made)
 
     return commit

@@ -31,7 +31,7 @@ PREFIX = "strands"
 INDEX = "strands-keys"
 KEYS, LONG = "keys", "long"
 _INDEX = Schema.of({KEYS: reducers.merge, LONG: reducers.merge})
-"""`keys`: the bytes of a key, or the number of a version of its folder's thread; `long`: names whose key is another."""
+"""`keys`: the bytes of a key, or the id of a version of its folder's thread; `long`: names whose key is another."""
 _SNAPSHOT = re.compile(r"(.*/snapshots)/(?:snapshot_latest|immutable_history/.+)\.json$")
 
 
@@ -106,7 +106,7 @@ class StatelogStorage(Storage):
 
     def _read(self, key: str) -> bytes | None:
         kept = self._state().get(KEYS, {}).get(map_key(key))
-        if not isinstance(kept, int):
+        if not isinstance(kept, str):
             return None if kept is None else bytes(kept)
         found = _SNAPSHOT.match(key)
         assert found is not None, "only keys of snapshots point at versions"
@@ -125,24 +125,29 @@ class StatelogStorage(Storage):
 
         [kept] = lives.write(self.store, INDEX, _INDEX, lambda thread: thread.edit(remove, lazy=True))
         found = _SNAPSHOT.match(key)
-        if found is not None and isinstance(kept, int):
+        if found is not None and isinstance(kept, str):
             self._let_go(found[1], kept)
 
-    def _let_go(self, folder: str, version: int) -> None:
-        """Let a version go to which no key points any more; the whole thread if there is no key left."""
+    def _let_go(self, folder: str, version: str) -> None:
+        """Let a version go to which no key points any more; the whole thread if there is no key left.
+
+        A thread that somebody has written to since is left alone.
+        """
+        id = thread_id(PREFIX, folder)
+        head = self.store.thread(id).head
         state = self._state()
         long = state.get(LONG, {})
         named = ((long.get(key, key), kept) for key, kept in state.get(KEYS, {}).items())
-        left = {kept for name, kept in named if isinstance(kept, int) and name.startswith(f"{folder}/")}
-        id = thread_id(PREFIX, folder)
+        left = {kept for name, kept in named if isinstance(kept, str) and name.startswith(f"{folder}/")}
         if not left:
-            lives.gone(self.store, id)
+            if self.store.thread(id).head == head:
+                lives.gone(self.store, id)
         elif version not in left:
             with suppress(CheckpointNotFoundError, ExpiredError):
                 self.store.expire([self.store.thread(id).at(version)])
 
 
-def _point(within: Store | Transaction, key: str, value: bytes | int) -> None:
+def _point(within: Store | Transaction, key: str, value: bytes | str) -> None:
     name = map_key(key)
     change: dict[str, Any] = {KEYS: {name: value}}
     if name != key:

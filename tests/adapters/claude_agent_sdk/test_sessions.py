@@ -101,6 +101,9 @@ def test_a_batch_that_comes_again_adds_nothing(store):
         sessions = StatelogSessionStore(store)
         await sessions.append(KEY, [entry(0), entry(1), {"type": "title", "title": "a"}])
         await sessions.append(KEY, [entry(1), entry(2), entry(2)])
+        listed = await sessions.list_sessions("p")
+        await sessions.append(KEY, [entry(1), entry(2)])
+        assert await sessions.list_sessions("p") == listed
         return await sessions.load(KEY)
 
     assert [each.get("uuid") for each in asyncio.run(main())] == ["u0", "u1", None, "u2"]

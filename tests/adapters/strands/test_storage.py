@@ -97,7 +97,7 @@ def test_what_is_deleted_is_gone(store):
         assert await storage.read(f"{FOLDER}/immutable_history/0.json") == snapshot(0)
         versions = [made.version for made in store.thread(f"strands:{FOLDER.replace('/', '%2F')}").history()]
         assert versions == [2, 0]
-        for number in (0, 2):
+        for number in (2, 0):
             await storage.delete(f"{FOLDER}/immutable_history/{number}.json")
         assert store.thread(f"strands:{FOLDER.replace('/', '%2F')}").version == -1
         await storage.write(LATEST, snapshot(2))
