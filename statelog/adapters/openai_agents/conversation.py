@@ -12,7 +12,7 @@ from statelog import reducers
 from statelog.adapters.kit import items as stored_items
 from statelog.adapters.kit import lives
 from statelog.adapters.kit.naming import thread_id
-from statelog.adapters.kit.ordered import Json, KnownList, read_list
+from statelog.adapters.kit.ordered import Json, KnownList, of_all, read_list
 from statelog.adapters.kit.running import run
 from statelog.errors import BranchNotFoundError, ConflictError, ThreadDeletedError
 from statelog.schema import Schema
@@ -46,7 +46,7 @@ def is_user_item(item: Any) -> bool:
 
 def encode_items(items: list[Any]) -> tuple[list[Json], list[int]]:
     """Return items as they are stored, and which of them begin a turn."""
-    return [Json.of(item) for item in items], [at for at, item in enumerate(items) if is_user_item(item)]
+    return of_all(items), [at for at, item in enumerate(items) if is_user_item(item)]
 
 
 def append_items(state: Any, encoded: list[Json], begins: list[int]) -> None:

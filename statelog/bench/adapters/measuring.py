@@ -6,7 +6,6 @@ import random
 import string
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from statelog.bench.measure import median
@@ -30,23 +29,6 @@ def size_of(path: Path) -> int:
     """Return the bytes on the disk of a file or folder, and of what lies beside it with its name in front."""
     found = [each for start in path.parent.glob(f"{path.name}*") for each in (start, *start.rglob("*"))]
     return sum(each.stat().st_blocks * 512 for each in found if each.is_file())
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What both sides took, in one unit, and how much of theirs ours may be."""
-
-    what: str
-    theirs: float
-    ours: float
-    bound: float
-    unit: str
-
-    def check(self) -> Check:
-        """Return the check of the ratio."""
-        return at_most(
-            f"{self.what}: {self.ours:.4g} of {self.theirs:.4g} {self.unit}", self.ours / self.theirs, self.bound
-        )
 
 
 class Clock:
