@@ -79,7 +79,7 @@ NAMES = {
     "path read_only rebuild_index retain snapshot statistics thread threads transaction verify wait",
     "thread": "at branch branches checkout commit edit fork head history id mount rollback state tag tags untag "
     "version",
-    "transaction": "board copy_thread thread",
+    "transaction": "board copy_thread delete_thread thread",
     "snapshot": "board last_lsn thread",
     "board": "cas children claim claim_of claims create delete get history lease leases list retain rollback set sweep "
     "update watch",

@@ -30,6 +30,10 @@ class Transaction(Threads):
         """See `statelog.store.transaction.Transaction.board`."""
         return Board(self._runner, self._transaction.board(agent=agent, rules=rules))
 
+    async def delete_thread(self, id: str) -> None:
+        """See `statelog.store.transaction.Transaction.delete_thread`."""
+        await self._runner.run(self._transaction.delete_thread, id)
+
     async def copy_thread(self, source: str, target: str, *, reborn: bool = False) -> Thread:
         """See `statelog.store.transaction.Transaction.copy_thread`."""
         copied = await self._runner.run(self._transaction.copy_thread, source, target, reborn=reborn)

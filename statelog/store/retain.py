@@ -6,7 +6,7 @@ import math
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import ThreadNotFoundError, UsageError
 from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
@@ -136,29 +136,46 @@ def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
     if unerased and not is_alive:
         return left
 
-    def work(batch: Batch) -> tuple[int, int, list[int]]:
-        found = batch.view.thread_lsn(thread_id)
-        if found is None:
-            if batch.view.is_deleted(thread_id):
-                raise writer.deleted_error(thread_id)
-            message = f"no thread {thread_id!r} in this store"
-            raise ThreadNotFoundError(message, thread=thread_id)
-        versions = _count_versions(batch.view, found)
-        lenders = lenders_of(batch.view, found)
-        writer.delete_thread(batch, found, thread_id)
-        return found, versions, lenders
-
-    deleted, versions, lenders = engine.commit(work, may_use_reserve=True)
-    engine.collectors.pop(deleted, None)
-    report = erase_records(engine, deleted)
+    report = erase_deleted(engine, engine.commit(partial(stage_deletion, thread_id=thread_id), may_use_reserve=True))
     report.add(left)
-    for lender in lenders:  # what a deleted thread has left goes with the last of its copies
+    return report
+
+
+class Deleted(NamedTuple):
+    """A thread that was deleted."""
+
+    thread: int
+    versions: int
+    """How many it had."""
+    lenders: list[int]
+    """Deleted threads of which it still held records."""
+
+
+def stage_deletion(batch: Batch, thread_id: str) -> Deleted:
+    """Stage a thread's end. Raises ThreadNotFoundError, ThreadDeletedError."""
+    found = batch.view.thread_lsn(thread_id)
+    if found is None:
+        if batch.view.is_deleted(thread_id):
+            raise writer.deleted_error(thread_id)
+        message = f"no thread {thread_id!r} in this store"
+        raise ThreadNotFoundError(message, thread=thread_id)
+    versions = _count_versions(batch.view, found)
+    lenders = lenders_of(batch.view, found)
+    writer.delete_thread(batch, found, thread_id)
+    return Deleted(found, versions, lenders)
+
+
+def erase_deleted(engine: Engine, deleted: Deleted) -> RetentionReport:
+    """Erase the records of a thread whose end is committed."""
+    engine.collectors.pop(deleted.thread, None)
+    report = erase_records(engine, deleted.thread)
+    for lender in deleted.lenders:  # what a deleted thread has left goes with the last of its copies
         with engine.read() as view:
             is_free = not view.is_alive(lender) and not view.lent_below(lender)
         if is_free:
             report.add(erase_records(engine, lender))
     report.threads = 1
-    report.expired_versions = versions
+    report.expired_versions = deleted.versions
     return report
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog.errors import UsageError
@@ -20,9 +21,11 @@ from statelog.log.nodes import NodeCache
 from statelog.store.beside import AFTER_IT, opened_here, refuse_beside
 from statelog.store.board import Board
 from statelog.store.copies import copy_thread
+from statelog.store.retain import erase_deleted, stage_deletion
 from statelog.store.session import Provisional, abandoned_error
 from statelog.store.thread import Thread
 from statelog.store.threads import Threads
+from statelog.store.writes import check_thread_id
 from statelog.tree.node import Workspace
 
 if TYPE_CHECKING:
@@ -85,6 +88,27 @@ class _Snapshot:
         return self._transaction().scan_index(prefix, start=start, reverse=reverse)
 
 
+class _Sequel:
+    """What is to follow an operation once it is committed."""
+
+    __slots__ = ("_follow", "_result")
+
+    def __init__(self, result: Any, follow: Callable[[Any], object]) -> None:
+        self._result = result
+        self._follow = follow
+
+    def settle(self, result: Any) -> None:
+        """Remember what the operation has returned in the end."""
+        self._result = result
+
+    def abandon(self) -> None:
+        """Nothing follows."""
+
+    def follow(self) -> None:
+        """Do it."""
+        self._follow(self._result)
+
+
 class TransactionSession:
     """What threads of a transaction read and write: what is staged so far."""
 
@@ -92,7 +116,7 @@ class TransactionSession:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = self.owner = engine
-        self._operations: list[tuple[Callable[[Batch], Any], Provisional | None]] = []
+        self._operations: list[tuple[Callable[[Batch], Any], Provisional | _Sequel | None]] = []
         self.is_open = True
         self._is_abandoned = False
         self._snapshot = _Snapshot(engine)
@@ -160,6 +184,14 @@ class TransactionSession:
         self._operations.append((work, None))
         return result
 
+    def act_and_follow(self, work: Callable[[Batch], T], follow: Callable[[T], object]) -> T:
+        """Stage it, for the end; with what it returns there something follows. If that fails, it is as after a kill."""
+        self.check_open()
+        with self._staging() as batch:
+            result = work(batch)
+        self._operations.append((work, _Sequel(result, follow)))
+        return result
+
     @contextmanager
     def _staging(self) -> Iterator[Batch]:
         """Lend the batch that everything is staged in, over one moment of the store."""
@@ -205,9 +237,11 @@ class TransactionSession:
             if outcome is not None:
                 outcome.settle(result)
         # All of it is durable: whatever fails from here on must not look as if it were not.
-        with contextlib.suppress(Exception):
-            for _operation, outcome in self._operations:
-                if outcome is not None:
+        for _operation, outcome in self._operations:
+            with contextlib.suppress(Exception):
+                if isinstance(outcome, _Sequel):
+                    outcome.follow()
+                elif outcome is not None:
                     apply_policy(self._engine, outcome.head.event.thread, outcome.head.event.version)
 
     def abandon(self) -> None:
@@ -247,6 +281,19 @@ class Transaction(Threads):
     def copy_thread(self, source: str, target: str, *, reborn: bool = False) -> Thread:
         """Copy a thread, also one that this transaction has made or changed; see `Store.copy_thread`."""
         return copy_thread(self._session, source, target, reborn=reborn)
+
+    def delete_thread(self, id: str) -> None:
+        """Delete a thread at the end, also one that this transaction has changed; see `Store.delete_thread`.
+
+        Its id may be begun anew in the same transaction (`thread(id, reborn=True)`).
+
+        Raises:
+            ThreadNotFoundError: no such thread. ThreadDeletedError: deleted already.
+
+        """
+        check_thread_id(id)
+        engine = self._session.owner
+        self._session.act_and_follow(partial(stage_deletion, thread_id=id), partial(erase_deleted, engine))
 
 
 @contextmanager

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +18,14 @@ from elsewhere import elsewhere
 import statelog
 import statelog.aio
 from statelog import reducers
-from statelog.errors import AlreadyExistsError, ConflictError, ReducerTypeError, UsageError
+from statelog.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ReducerTypeError,
+    ThreadDeletedError,
+    ThreadNotFoundError,
+    UsageError,
+)
 from statelog.log import operations as writer
 from statelog.storage import faults
 
@@ -386,3 +396,100 @@ def test_a_task_may_write_beside_the_transaction_of_another(path):
             return [(await store.thread(name).state)["x"] for name in "abc"]
 
     assert asyncio.run(main()) == [3, 4, 5]
+
+
+# --- deletions ----------------------------------------------------------------------------
+
+
+def test_a_thread_is_deleted_with_all_else_or_not_at_all(store):
+    store.thread("t").commit({"secret": "x" * 3000})
+    store.thread("list").commit({"t": True})
+    with pytest.raises(ArithmeticError), store.transaction() as tx:
+        tx.delete_thread("t")
+        tx.thread("list").commit({"t": False})
+        assert tx.thread("t").version == -1
+        raise ArithmeticError
+    assert store.thread("t").state["secret"] == "x" * 3000
+    with store.transaction() as tx:
+        tx.delete_thread("t")
+        tx.thread("list").commit({"t": False})
+        with pytest.raises(ThreadDeletedError):
+            tx.thread("t").commit({"secret": 1})
+        with pytest.raises(ThreadDeletedError):
+            tx.delete_thread("t")
+        with pytest.raises(ThreadNotFoundError):
+            tx.delete_thread("unknown")
+    assert store.thread("t").version == -1
+    assert store.thread("list").state == {"t": False}
+    with pytest.raises(ThreadDeletedError):
+        store.delete_thread("t")
+    store.flush()
+    assert store.verify().ok
+
+
+def test_a_deleted_id_begins_anew_in_the_same_transaction(store):
+    store.thread("t").commit({"n": 1})
+    with store.transaction() as tx:
+        tx.delete_thread("t")
+        tx.thread("t", reborn=True).commit({"n": 2})
+    assert store.thread("t").state == {"n": 2}
+    assert store.thread("t").version == 0
+
+
+def test_a_deletion_takes_what_others_commit_meanwhile(store):
+    store.thread("t").commit({"n": 1})
+    with store.transaction() as tx:
+        tx.delete_thread("t")
+        tx.thread("a").commit({"n": 1})
+        store_commit = threading.Thread(target=lambda: store.thread("t").commit({"n": 2}))
+        store_commit.start()
+        store_commit.join()
+    assert store.thread("t").version == -1
+    assert store.thread("a").state == {"n": 1}
+
+
+def test_a_deleted_thread_s_bytes_are_erased_at_the_end(store):
+    store.thread("t").commit({"secret": "the secret of it " * 300})
+    with store.transaction() as tx:
+        tx.delete_thread("t")
+        tx.thread("a").commit({"n": 1})
+    store.compact()
+    assert b"the secret of it" not in store.path.read_bytes()
+
+
+DELETING = """
+import sys, statelog
+with statelog.open(sys.argv[1]) as store, store.transaction() as tx:
+    tx.delete_thread("t")
+    tx.thread("list").commit({"t": False})
+    tx.thread("u", reborn=True).commit({"n": 1})
+"""
+
+
+@pytest.mark.parametrize("point", [point for point in faults.POINTS if point.startswith("commit.")])
+def test_a_kill_leaves_a_deletion_with_all_else_or_none_of_it(path, point):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"secret": "the secret of it " * 300})
+        store.thread("list").commit({"t": True})
+    environment = {**os.environ, "STATELOG_FAULT": f"{point}:1:kill"}
+    subprocess.run([sys.executable, "-c", DELETING, str(path)], env=environment, check=False)
+    with statelog.open(path) as store:
+        assert store.verify().ok
+        is_deleted = store.thread("t").version == -1
+        assert store.thread("list").state == {"t": not is_deleted}
+        assert store.thread("u").version == (0 if is_deleted else -1)
+        if is_deleted:
+            store.retain(keep_last=9)  # erases what the killed process has left
+            store.compact()
+    assert is_deleted != (b"the secret of it" in path.read_bytes())
+
+
+def test_a_task_deletes_in_a_transaction(path):
+    async def main():
+        async with await statelog.aio.open(path) as store:
+            await store.thread("t").commit({"n": 1})
+            async with store.transaction() as tx:
+                await tx.delete_thread("t")
+            assert await store.thread("t").version() == -1
+
+    asyncio.run(main())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from claude_agent_sdk import fold_session_summary
@@ -14,6 +16,7 @@ from statelog.adapters.kit import lives
 from statelog.adapters.kit.naming import map_key, thread_id
 from statelog.adapters.kit.ordered import Json, of_all, read_list
 from statelog.adapters.kit.running import run
+from statelog.errors import ConflictError
 from statelog.schema import Schema
 
 if TYPE_CHECKING:
@@ -28,7 +31,8 @@ if TYPE_CHECKING:
         SessionSummaryEntry,
     )
 
-    from statelog import Store
+    from statelog import Store, Thread
+    from statelog.store.transaction import Transaction
     from statelog.store.views import MapView
 
 PREFIX = "claude"
@@ -111,20 +115,6 @@ class StatelogSessionStore(SessionStore):
 
     def _append(self, key: SessionKey, entries: list[SessionStoreEntry], encoded: list[Json]) -> None:
         new: list[SessionStoreEntry] = []
-
-        def add(state: Any) -> None:
-            new[:] = []
-            uuids, held, kept = state[UUIDS], state[ENTRIES], []
-            for entry, text in zip(entries, encoded, strict=True):
-                uuid = entry.get("uuid")
-                if uuid is not None:
-                    if map_key(uuid) in uuids:
-                        continue
-                    uuids[map_key(uuid)] = True
-                new.append(entry)
-                kept.append(text)
-            held.extend(kept)
-
         session, subpath = key["session_id"], key.get("subpath")
         name = map_key(session)
 
@@ -143,19 +133,28 @@ class StatelogSessionStore(SessionStore):
             folded = fold_session_summary(None if before is None else before.value, key, new)
             state[SUMMARIES][name] = Json.of({**folded, "mtime": mtime})
 
-        with self.store.transaction() as tx:
+        def append(tx: Transaction) -> None:
+            add = partial(_add, entries, encoded, new)
             lives.write(tx, _thread_of(key), _TRANSCRIPT, lambda thread: thread.edit(add, lazy=True))
             project = thread_id(PREFIX, key["project_key"])
             lives.write(tx, project, _PROJECT, lambda thread: thread.edit(show, lazy=True))
 
+        lives.transact(self.store, append)
+
     def _delete(self, key: SessionKey) -> None:
+        project = thread_id(PREFIX, key["project_key"])
+        while True:
+            version = self.store.thread(project, schema=_PROJECT).version
+            if version < 0:
+                return
+            with suppress(ConflictError):  # somebody has appended since: there may be another transcript
+                self._delete_at(version, project, key)
+                return
+
+    def _delete_at(self, version: int, project: str, key: SessionKey) -> None:
+        """Delete transcripts with what a list shows, if the project is what it was in a version."""
         subpath, name = key.get("subpath"), map_key(key["session_id"])
-        subpaths = self._project(key["project_key"]).get(SUBPATHS, {}).get(name, {})
-        gone = [subpath] if subpath else [*subpaths.values()]
-        for each in gone:
-            lives.gone(self.store, _thread_of({**key, "subpath": each}))
-        if not subpath:
-            lives.gone(self.store, _thread_of(key))
+        subpaths = self.store.thread(project, schema=_PROJECT).state.get(SUBPATHS, {}).get(name, {}).values()
 
         def forget(state: Any) -> None:
             if subpath:
@@ -166,11 +165,35 @@ class StatelogSessionStore(SessionStore):
                 if name in state[channel]:
                     del state[channel][name]
 
-        project = thread_id(PREFIX, key["project_key"])
-        lives.write(self.store, project, _PROJECT, lambda thread: thread.edit(forget, lazy=True))
+        def edit(thread: Thread[Any, Any]) -> None:
+            thread.edit(forget, lazy=True, expected_version=version)
+
+        keys: list[SessionKey] = [key] if subpath else [key, *({**key, "subpath": each} for each in subpaths)]
+
+        def delete(tx: Transaction) -> None:
+            lives.write(tx, project, _PROJECT, edit)
+            for each in keys:
+                lives.gone(tx, _thread_of(each))
+
+        lives.transact(self.store, delete)
 
 
 def _thread_of(key: SessionKey) -> str:
     subpath = key.get("subpath")
     names = (key["project_key"], key["session_id"])
     return thread_id(PREFIX, *names, subpath) if subpath else thread_id(PREFIX, *names)
+
+
+def _add(entries: list[SessionStoreEntry], encoded: list[Json], new: list[SessionStoreEntry], state: Any) -> None:
+    """Add the entries that are not there yet to a transcript; leave them in `new`."""
+    new[:] = []
+    uuids, kept = state[UUIDS], []
+    for entry, text in zip(entries, encoded, strict=True):
+        uuid = entry.get("uuid")
+        if uuid is not None:
+            if map_key(uuid) in uuids:
+                continue
+            uuids[map_key(uuid)] = True
+        new.append(entry)
+        kept.append(text)
+    state[ENTRIES].extend(kept)

@@ -14,7 +14,7 @@ from statelog.adapters.kit.directory import Directory
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json
 from statelog.adapters.kit.running import run
-from statelog.errors import CheckpointNotFoundError, ConflictError
+from statelog.errors import CheckpointNotFoundError, ConflictError, ThreadDeletedError
 from statelog.schema import Schema
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from statelog import Checkpoint, Store, Thread
+    from statelog.store.transaction import Transaction
 
 PREFIX = "adk-artifacts"
 PART, DATA, ABOUT = "part", "data", "metadata"
@@ -90,11 +91,11 @@ class StatelogArtifactService(BaseArtifactService):
         """Delete an artifact with all its versions."""
         place = _Place(app_name, user_id, session_id, filename)
 
-        def delete() -> None:
-            lives.gone(self.store, place.thread)
-            place.directory.remove(self.store, filename)
+        def delete(tx: Transaction) -> None:
+            lives.gone(tx, place.thread)
+            place.directory.remove(tx, filename)
 
-        await run(delete)
+        await run(lives.transact, self.store, delete)
 
     async def list_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
@@ -149,7 +150,7 @@ class StatelogArtifactService(BaseArtifactService):
                     lives.write(tx, place.thread, SCHEMA, commit)
                     if place.directory.get(tx, place.filename) is None:
                         place.directory.put(tx, {place.filename: True})
-            except ConflictError:  # another version has come since
+            except (ConflictError, ThreadDeletedError):  # another version has come since, or it was deleted
                 continue
             return version + 1
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from statelog import Checkpoint, Store
     from statelog.store.threads import Threads
+    from statelog.store.transaction import Transaction
 
 EVENTS = "events"
 SESSION = Schema.of({EVENTS: reducers.extend, STATE: reducers.merge, UPDATED: reducers.replace})
@@ -147,18 +148,20 @@ class StatelogSessionService(BaseSessionService):
     def _create(self, app_name: str, user_id: str, session_id: str, state: dict[str, dict[str, Json]]) -> None:
         id = thread_id(PREFIX, app_name, user_id, session_id)
         now = time.time()
-        with self.store.transaction() as tx:
+        first = {EVENTS: [], STATE: state["session"], UPDATED: now}
+
+        def create(tx: Transaction) -> None:
             scopes = Scopes(tx, app_name, user_id)
-            if map_key(session_id) in scopes.user().get(UPDATED, {}) and tx.thread(id).version >= 0:
-                message = f"Session with id {session_id} already exists."
-                raise AlreadyExistsError(message)
-            lives.write(
-                tx, id, SESSION, lambda thread: thread.commit({EVENTS: [], STATE: state["session"], UPDATED: now})
-            )
+            lives.write(tx, id, SESSION, lambda thread: thread.commit(first, expected_version=-1))
             scopes.show(session_id, now, whole=state["session"], of_user=state["user"])
             user = {map_key(user_id): user_id}
             if state["app"] or user.keys() - scopes.app().get(USERS, {}).keys():
                 scopes.write_app({USERS: user, STATE: state["app"]})
+
+        try:
+            lives.transact(self.store, create)
+        except ConflictError as error:
+            raise _there_already(session_id) from error
 
     def _get(self, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None) -> Session | None:
         with self.store.snapshot() as snapshot:
@@ -187,8 +190,11 @@ class StatelogSessionService(BaseSessionService):
         return sorted(found, key=lambda session: (session.last_update_time, session.user_id, session.id))
 
     def _delete(self, app_name: str, user_id: str, session_id: str) -> None:
-        lives.gone(self.store, thread_id(PREFIX, app_name, user_id, session_id))
-        Scopes(self.store, app_name, user_id).forget(session_id)
+        def delete(tx: Transaction) -> None:
+            lives.gone(tx, thread_id(PREFIX, app_name, user_id, session_id))
+            Scopes(tx, app_name, user_id).forget(session_id)
+
+        lives.transact(self.store, delete)
 
     def _append(self, session: Session, event: Event) -> str:
         id = thread_id(PREFIX, session.app_name, session.user_id, session.id)
@@ -223,24 +229,28 @@ class StatelogSessionService(BaseSessionService):
 
     def _fork(self, app_name: str, user_id: str, session_id: str, at: str | None, new: str) -> None:
         source, target = (thread_id(PREFIX, app_name, user_id, id) for id in (session_id, new))
-        with self.store.transaction() as tx:
-            scopes = Scopes(tx, app_name, user_id)
-            thread = tx.thread(source, schema=SESSION)
-            if thread.version < 0:
-                raise _no_session(session_id)
-            if tx.thread(target).version >= 0:
-                message = f"Session with id {new} already exists."
-                raise AlreadyExistsError(message)
-            found = thread.head if at is None else _version_with(thread, at)
-            if found is None:
-                message = f"Session {session_id} has no event {at!r}, or no longer its version"
-                raise ValueError(message)
-            copied = tx.copy_thread(source, target, reborn=True)
-            made = copied.head
-            if at is not None:
-                made = copied.rollback(found.version, metadata={"fork of": session_id, "event": at})
-            assert made is not None, "what was copied"
-            scopes.show(new, made.state[UPDATED], whole=made.state[STATE].to_python(), of_user=None)
+        try:
+            with self.store.transaction() as tx:
+                scopes = Scopes(tx, app_name, user_id)
+                thread = tx.thread(source, schema=SESSION)
+                if thread.version < 0:
+                    raise _no_session(session_id)
+                found = thread.head if at is None else _version_with(thread, at)
+                if found is None:
+                    message = f"Session {session_id} has no event {at!r}, or no longer its version"
+                    raise ValueError(message)
+                copied = tx.copy_thread(source, target, reborn=True)
+                made = copied.head
+                if at is not None:
+                    made = copied.rollback(found.version, metadata={"fork of": session_id, "event": at})
+                assert made is not None, "what was copied"
+                scopes.show(new, made.state[UPDATED], whole=made.state[STATE].to_python(), of_user=None)
+        except ConflictError as error:  # there is a thread of the new id
+            raise _there_already(new) from error
+
+
+def _there_already(session_id: str) -> AlreadyExistsError:
+    return AlreadyExistsError(f"Session with id {session_id} already exists.")
 
 
 def _no_session(session_id: str) -> SessionNotFoundError:

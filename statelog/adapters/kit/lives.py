@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
     from statelog import Store, Thread
     from statelog.store.threads import Threads
+    from statelog.store.transaction import Transaction
 
-__all__ = ["gone", "write"]
+__all__ = ["gone", "transact", "write"]
 
 T = TypeVar("T")
 
@@ -37,8 +38,8 @@ def write(
     for _again in range(_TIMES_MAX):
         try:
             return work(within.thread(id, schema=schema, branch=branch))
-        except ThreadDeletedError:
-            if branch != "main":
+        except ThreadDeletedError as error:
+            if branch != "main" or error.facts.get("thread") != id:  # in a transaction it may be of another one
                 raise
         try:
             anew = within.thread(id, schema=schema, reborn=True)
@@ -53,10 +54,25 @@ def write(
 _TIMES_MAX = 100
 
 
-def gone(store: Store, id: str) -> bool:
+def transact(store: Store, work: Callable[[Transaction], T]) -> T:
+    """Do work in one transaction; again, if another process has deleted a thread of it before its end.
+
+    Args:
+        store: an open one.
+        work: commits to the transaction that it is given, by `write` or `gone`.
+
+    """
+    for _again in range(_TIMES_MAX):
+        with suppress(ThreadDeletedError), store.transaction() as tx:
+            return work(tx)
+    message = "threads of a transaction were deleted again and again before its end"
+    raise ThreadDeletedError(message, path=str(store.path))
+
+
+def gone(within: Store | Transaction, id: str) -> bool:
     """Delete a thread with all that it was; return whether it was there. Its id may begin anew."""
     try:
-        store.delete_thread(id)
+        within.delete_thread(id)
     except ThreadNotFoundError:
         return False
     return True

@@ -14,7 +14,7 @@ from statelog import reducers
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lives import write
 from statelog.adapters.kit.ordered import CODEC, Json, read_list, read_value
-from statelog.errors import ConflictError
+from statelog.errors import ConflictError, ThreadDeletedError
 from statelog.format import cbor
 from statelog.kernels.objects import join_texts
 
@@ -115,7 +115,7 @@ def put(
         change = _Change.since(store.thread(id).head, channels)
         try:
             _commit(store, id, change, beside, metadata)
-        except ConflictError:  # what differs from the version of another is something else
+        except (ConflictError, ThreadDeletedError):  # what differs from the version of another is something else
             continue
         return
     _commit(store, id, _Whole(channels), beside, metadata)

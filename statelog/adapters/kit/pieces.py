@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
 from statelog.adapters.kit import items, lives
-from statelog.errors import ConflictError
+from statelog.errors import ConflictError, ThreadDeletedError
 from statelog.format import cbor
 from statelog.schema import Schema
 
@@ -59,7 +59,7 @@ class Pieces:
                     if old != new:
                         lives.write(tx, id, SCHEMA, _committing(old, new, version, made))
                     beside(tx, made)
-            except ConflictError:  # another version has come since
+            except (ConflictError, ThreadDeletedError):  # another version has come since, or it was deleted
                 continue
             self._keep(id, store.thread(id, schema=SCHEMA).head, made, new)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from strands.storage.storage import Storage, _NamespacedStorage, _normalize_key, _normalize_prefix
@@ -15,7 +16,7 @@ from statelog.adapters.kit import lives
 from statelog.adapters.kit.naming import map_key, thread_id
 from statelog.adapters.kit.pieces import Pieces
 from statelog.adapters.kit.running import run
-from statelog.errors import CheckpointNotFoundError, ExpiredError, StatelogError
+from statelog.errors import CheckpointNotFoundError, ConflictError, ExpiredError, StatelogError, ThreadNotFoundError
 from statelog.schema import Schema
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from statelog import Store
+    from statelog import Store, Thread
     from statelog.store.transaction import Transaction
 
 PREFIX = "strands"
@@ -115,36 +116,49 @@ class StatelogStorage(Storage):
         return None
 
     def _delete(self, key: str) -> None:
-        def remove(state: Any) -> Any:
-            name = map_key(key)
-            kept = state.get(KEYS, {}).get(name)
-            for channel in (KEYS, LONG):
-                if name in state.get(channel, {}):
-                    del state[channel][name]
-            return [kept]
+        while True:
+            version = self.store.thread(INDEX, schema=_INDEX).version
+            if version < 0:
+                return
+            with suppress(ConflictError, ThreadNotFoundError):  # somebody has written or deleted since
+                self._delete_at(version, key)
+                return
 
-        [kept] = lives.write(self.store, INDEX, _INDEX, lambda thread: thread.edit(remove, lazy=True))
+    def _delete_at(self, version: int, key: str) -> None:
+        """Delete a key, if the index is what it was in a version; with the last snapshot of a folder its thread."""
         found = _SNAPSHOT.match(key)
-        if found is not None and isinstance(kept, str):
-            self._let_go(found[1], kept)
+        take_out, left = partial(_take_out, key), set[str]()
 
-    def _let_go(self, folder: str, version: str) -> None:
-        """Let a version go to which no key points any more; the whole thread if there is no key left.
+        def edit(thread: Thread[Any, Any]) -> list[Any]:
+            return thread.edit(take_out, lazy=True, expected_version=version)
 
-        A thread that somebody has written to since is left alone.
-        """
-        id = thread_id(PREFIX, folder)
-        head = self.store.thread(id).head
-        state = self._state()
-        long = state.get(LONG, {})
-        named = ((long.get(key, key), kept) for key, kept in state.get(KEYS, {}).items())
-        left = {kept for name, kept in named if isinstance(kept, str) and name.startswith(f"{folder}/")}
-        if not left:
-            if self.store.thread(id).head == head:
-                lives.gone(self.store, id)
-        elif version not in left:
-            with suppress(CheckpointNotFoundError, ExpiredError):
-                self.store.expire([self.store.thread(id).at(version)])
+        with self.store.transaction() as tx:
+            [kept] = lives.write(tx, INDEX, _INDEX, edit)
+            if found is not None:
+                left = _versions_below(tx, found[1])
+                if not left:
+                    lives.gone(tx, thread_id(PREFIX, found[1]))
+        if left and isinstance(kept, str) and kept not in left and found is not None:
+            with suppress(CheckpointNotFoundError, ExpiredError, ThreadNotFoundError):
+                self.store.expire([self.store.thread(thread_id(PREFIX, found[1])).at(kept)])
+
+
+def _take_out(key: str, state: Any) -> list[Any]:
+    """Take a key out of the index; return what it pointed at, in a list."""
+    name = map_key(key)
+    kept = state.get(KEYS, {}).get(name)
+    for channel in (KEYS, LONG):
+        if name in state.get(channel, {}):
+            del state[channel][name]
+    return [kept]
+
+
+def _versions_below(tx: Transaction, folder: str) -> set[str]:
+    """Return the ids of the versions that keys of a folder still point at."""
+    state = tx.thread(INDEX, schema=_INDEX).state
+    long = state.get(LONG, {})
+    named = ((long.get(key, key), kept) for key, kept in state.get(KEYS, {}).items())
+    return {kept for name, kept in named if isinstance(kept, str) and name.startswith(f"{folder}/")}
 
 
 def _point(within: Store | Transaction, key: str, value: bytes | str) -> None:

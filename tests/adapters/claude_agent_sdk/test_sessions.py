@@ -221,3 +221,18 @@ def test_a_batch_before_a_kill_is_there_whole_with_what_a_list_shows(path, point
     entries, [listed], [summary] = asyncio.run(main())
     assert len(entries) - 2 * len(done.stdout.split()) in (0, 2)
     assert summary["mtime"] == listed["mtime"]
+
+
+def test_deletions_and_appends_that_race_leave_no_session_in_part(store):
+    async def main():
+        sessions = [StatelogSessionStore(store), StatelogSessionStore(store)]
+        keys = [KEY, {**KEY, "subpath": "a"}, {**KEY, "subpath": "b"}]
+        for turn in range(5):
+            calls = [sessions[n % 2].append(keys[n % 3], [entry(100 * turn + n)]) for n in range(24)]
+            calls[5::6] = [sessions[n % 2].delete(KEY) for n in range(4)]
+            await asyncio.gather(*calls)
+            kept = [key.get("subpath") for key in keys if await sessions[0].load(key) is not None]
+            assert bool(await sessions[0].list_sessions("p")) == (None in kept)
+            assert sorted(await sessions[0].list_subkeys(KEY)) == [each for each in kept if each]
+
+    asyncio.run(main())

@@ -178,6 +178,40 @@ async def test_of_ten_stale_writers_at_once_one_wins(service):
     assert len((await reread(service, session)).events) == 1
 
 
+@held_by("statelog")
+async def test_of_ten_that_create_a_session_at_once_one_does(service):
+    calls = [service.create_session(**HERE, session_id="s", state={"n": n}) for n in range(10)]
+    calls += [service.create_session(**HERE, session_id="t")]
+    done = await asyncio.gather(*calls, return_exceptions=True)
+    made = [each for each in done[:10] if not isinstance(each, Exception)]
+    assert [type(each) for each in done[:10] if isinstance(each, Exception)] == [AlreadyExistsError] * 9
+    calls = [service.fork_session(**HERE, session_id="s", new_session_id="f") for _ in range(5)]
+    forked = await asyncio.gather(*calls, return_exceptions=True)
+    assert sum(isinstance(each, AlreadyExistsError) for each in forked) == 4
+    assert {each.id: each.state for each in (await service.list_sessions(**HERE)).sessions} == {
+        "s": made[0].state,
+        "t": {},
+        "f": made[0].state,
+    }
+
+
+@held_by("statelog")
+async def test_deletions_and_appends_that_race_leave_no_session_in_part(service):
+    async def talk(number):
+        try:
+            session = await service.create_session(**HERE, session_id="s", state={"n": number})
+            for _ in range(3):
+                await service.append_event(session, event(delta={"n": number}))
+        except (AlreadyExistsError, SessionNotFoundError, StaleSessionError):
+            await service.delete_session(**HERE, session_id="s")
+
+    for _ in range(5):
+        await asyncio.gather(*(talk(number) for number in range(8)))
+        kept = await service.get_session(**HERE, session_id="s")
+        shown = (await service.list_sessions(**HERE)).sessions
+        assert [each.state for each in shown] == ([] if kept is None else [kept.state])
+
+
 IDS = st.sampled_from(["1", "2"])
 VALUES = st.sampled_from([1, 2.5, "x", [1, {"b": None, "a": 0}], None, True])
 DELTAS = st.dictionaries(st.sampled_from(["k", "app:k", "user:k", "temp:k"]), VALUES, max_size=2)

@@ -181,3 +181,22 @@ def test_a_kill_leaves_the_snapshot_before_or_the_new_one(path, point):
         assert store.verify().ok
     assert kept["n"] - len(done.stdout.split()) in (-1, 0)
     assert kept["messages"] == [{"text": str(each)} for each in range(kept["n"])]
+
+
+def test_deletions_and_writes_that_race_leave_whole_values_or_none(store):
+    async def main():
+        storages = [StatelogStorage(store), StatelogStorage(store)]
+        keys = [LATEST, *HISTORY]
+        for turn in range(5):
+            written = [snapshot(3, seed=100 * turn + n) for n in range(24)]
+            calls = [storages[n % 2].write(keys[n % 3], data) for n, data in enumerate(written)]
+            calls[3::4] = [storages[n % 2].delete(keys[n % 3]) for n in range(6)]
+            await asyncio.gather(*calls)
+            listed = await storages[0].list()
+            kept = {key: await storages[1].read(key) for key in keys}
+            assert [key for key in sorted(keys) if kept[key] is not None] == listed
+            assert all(kept[key] in written for key in listed)
+            for key in keys:
+                await storages[0].delete(key)
+
+    asyncio.run(main())
