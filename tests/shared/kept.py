@@ -62,8 +62,7 @@ class Kept:
         if self._only is not None:
             self.versions |= {at for at in self._there if at not in self._only and at[0] not in self._going}
         for at in list(self.versions):
-            if self._only is None or at not in self._only:
-                self._add_needed(self._there[at])
+            self._add_needed(self._there[at])
 
     def _keep(self, version):
         if version is not None and self.is_there(version):
