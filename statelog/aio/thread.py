@@ -97,7 +97,7 @@ class Thread(Written[S, W]):
         self,
         *writes: W,
         metadata: Mapping[str, Any] | None = None,
-        expected_version: int | None = None,
+        expected_version: int | Checkpoint | None = None,
         id: str | None = None,
         durable: bool | None = None,
         fence: Fence | None = None,
@@ -119,7 +119,7 @@ class Thread(Written[S, W]):
         change: Callable[[Any], T],
         *,
         metadata: Mapping[str, Any] | None = None,
-        expected_version: int | None = None,
+        expected_version: int | Checkpoint | None = None,
         id: str | None = None,
         lazy: bool = False,
         fence: Fence | None = None,
@@ -135,7 +135,7 @@ class Thread(Written[S, W]):
         target: Target,
         *,
         metadata: Mapping[str, Any] | None = None,
-        expected_version: int | None = None,
+        expected_version: int | Checkpoint | None = None,
         fence: Fence | None = None,
     ) -> Checkpoint[S]:
         """See `statelog.Thread.rollback`."""

@@ -134,7 +134,7 @@ def commit(
     *,
     metadata: bytes,
     written: bytes,
-    expected_version: int | None,
+    expected_version: int | CheckpointEvent | None,
     checkpoint_id: str | None,
     known: Sequence[tuple[bytes, int, int]] = (),
     parts: Sequence[tuple[bytes, int, int]] = (),
@@ -145,7 +145,7 @@ def commit(
     `parts`: nodes of any type, likewise; with these it is no step.
 
     Raises:
-        ConflictError: the head is not `expected_version` (-1: no checkpoint yet).
+        ConflictError: the head is not `expected_version` (-1: no checkpoint yet), or not that very checkpoint.
         AlreadyExistsError: the id is taken in this thread.
         ReducerTypeError: a write does not merge.
 
@@ -154,7 +154,7 @@ def commit(
     if head is None and not batch.view.is_alive(thread):
         raise deleted_error(thread_id)
     version = head.event.version if head else batch.view.head_version(thread, branch)  # behind a base that has expired
-    check_version(thread_id, expected_version, version)
+    check_version(thread_id, expected_version, version, head)
     if checkpoint_id is not None:
         _check_id(batch, thread_id, thread, checkpoint_id)
     line = line_of(batch, thread, branch, version + 1, head)
@@ -214,16 +214,26 @@ def _merge_writes(
     return sorted(slots.items()) if len(slots) > 1 else list(slots.items())
 
 
-def check_version(thread_id: str, expected: int | None, actual: int) -> None:
+def check_version(thread_id: str, expected: int | CheckpointEvent | None, actual: int, head: Head | None) -> None:
     """Refuse a stale expectation, and what is none."""
     if expected is None:
         return
+    if isinstance(expected, CheckpointEvent):
+        if head is not None and _place(head.event) == _place(expected):
+            return
+        message = f"thread {thread_id!r} is at version {actual}, not at the checkpoint expected ({expected.version})"
+        raise ConflictError(message, thread=thread_id, expected_version=expected.version, actual_version=actual)
     if isinstance(expected, bool) or not isinstance(expected, int):
         message = f"thread {thread_id!r}: the version expected is an int, not {expected!r}"
         raise UsageError(message, thread=thread_id, argument="expected_version", value=expected)
     if expected != actual:
         message = f"thread {thread_id!r} is at version {actual}, not at {expected}"
         raise ConflictError(message, thread=thread_id, expected_version=expected, actual_version=actual)
+
+
+def _place(event: CheckpointEvent) -> tuple[int, int, int]:
+    """Return what no other checkpoint has, also of a thread that has begun under the same id since."""
+    return event.thread, event.branch, event.version
 
 
 def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str) -> None:
@@ -269,12 +279,12 @@ def rollback(
     target: Head,
     *,
     metadata: bytes,
-    expected_version: int | None = None,
+    expected_version: int | CheckpointEvent | None = None,
 ) -> Head:
     """Stage a checkpoint that points at the root of `target`: its cost is that of one record."""
     head = batch.head(thread, branch)
     version = head.event.version if head else -1
-    check_version(thread_id, expected_version, version)
+    check_version(thread_id, expected_version, version, head)
     old = target.event
     line = line_of(batch, thread, branch, version + 1, target)
     made = None if head is None else take_rollback(batch, head, line, target, metadata, NOTHING_WRITTEN)

@@ -12,6 +12,7 @@ from statelog.store.checkpoint import Checkpoint
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from statelog.log.events import CheckpointEvent
 
 PRIORITY_MAX = 127
 _SECONDS_MAX = 1e9
@@ -60,6 +61,11 @@ def check_progress(progress: Callable[[int, int], None] | None) -> None:
     if progress is not None and not callable(progress):
         message = f"progress is a function of what is done and of all there is, not {progress!r}"
         raise UsageError(message, argument="progress", value=progress)
+
+
+def seen(expected: int | Checkpoint | None) -> int | CheckpointEvent | None:
+    """Return an `expected_version` as a commit compares it with the head."""
+    return expected.event if isinstance(expected, Checkpoint) else expected
 
 
 def list_checkpoints(argument: str, checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:

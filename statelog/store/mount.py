@@ -46,7 +46,7 @@ class _CommitWrites(Protocol):
         prepared: list[Write] | Callable[[Workspace, Head | None], list[Write]],
         metadata: Mapping[str, Any] | None,
         *,
-        expected_version: int | None = None,
+        expected_version: int | Checkpoint | None = None,
         checkpoint_id: str | None = None,
     ) -> Checkpoint:
         """Commit writes that are prepared already, or are made in the commit from the head."""
@@ -315,7 +315,7 @@ def edit(
     change: Callable[[Mount], T],
     metadata: Mapping[str, Any] | None,
     *,
-    expected_version: int | None,
+    expected_version: int | Checkpoint | None,
     checkpoint_id: str | None,
     is_lazy: bool,
 ) -> T:

@@ -15,6 +15,7 @@ from statelog.log.batch import Head, settled_view
 from statelog.log.care.retention import POLICY_STEP_VERSIONS
 from statelog.log.names import check_name
 from statelog.schema.typed import D, Fields, S, Untyped, W, Written
+from statelog.store.arguments import seen
 from statelog.store.branches import BranchInfo, leaves_beside, list_branches
 from statelog.store.checkpoint import Checkpoint
 from statelog.store.fences import fenced
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from statelog.log.batch import Batch
+    from statelog.log.events import CheckpointEvent
     from statelog.log.step import Write
     from statelog.log.view import View
     from statelog.store.fences import Fence
@@ -111,7 +113,7 @@ class Thread(Located, Written[S, W]):
         self,
         *writes: W,
         metadata: Mapping[str, Any] | None = None,
-        expected_version: int | None = None,
+        expected_version: int | Checkpoint | None = None,
         id: str | None = None,
         durable: bool | None = None,
         fence: Fence | None = None,
@@ -122,7 +124,8 @@ class Thread(Located, Written[S, W]):
             writes: one or several updates, channel name to value; those of one call are
                 merged in order, as the parallel writes of one superstep.
             metadata: kept with the checkpoint.
-            expected_version: the head's version the caller has seen, -1 for none.
+            expected_version: the head's version the caller has seen, -1 for none. Or the head itself: that also tells
+                it from one of the same version, of a thread that was deleted and has begun anew.
             id: the checkpoint's id; one of the store's making if left out.
             durable: True: return when it is on the disk. False: leave its flush to the next commit, or to time, as
                 with `interval`. Left out: as `durability=` of the store says.
@@ -162,7 +165,7 @@ class Thread(Located, Written[S, W]):
         prepared: list[Write] | Callable[[Workspace, Head | None], list[Write]],
         metadata: Mapping[str, Any] | None,
         *,
-        expected_version: int | None = None,
+        expected_version: int | Checkpoint | None = None,
         checkpoint_id: str | None = None,
         is_flushed: bool = True,
         fence: Fence | None = None,
@@ -170,7 +173,7 @@ class Thread(Located, Written[S, W]):
         """Commit writes that are prepared already, or are made in the commit from the head."""
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
         written = b"" if callable(prepared) else written_item(prepared)
-        work = partial(self._commit_in, prepared, metadata_item, written, expected_version, checkpoint_id)
+        work = partial(self._commit_in, prepared, metadata_item, written, seen(expected_version), checkpoint_id)
         return self._checkpoint_made(self._session.write(fenced(self._session, work, fence), is_flushed=is_flushed))
 
     def _commit_in(
@@ -178,7 +181,7 @@ class Thread(Located, Written[S, W]):
         prepared: Sequence[Write] | Callable[[Workspace, Head | None], list[Write]],
         metadata_item: bytes,
         written: bytes,
-        expected_version: int | None,
+        expected_version: int | CheckpointEvent | None,
         checkpoint_id: str | None,
         batch: Batch,
     ) -> Head:
@@ -225,7 +228,7 @@ class Thread(Located, Written[S, W]):
         target: Target,
         *,
         metadata: Mapping[str, Any] | None = None,
-        expected_version: int | None = None,
+        expected_version: int | Checkpoint | None = None,
         fence: Fence | None = None,
     ) -> Checkpoint[S]:
         """Append a checkpoint with the state of an earlier one.
@@ -256,7 +259,7 @@ class Thread(Located, Written[S, W]):
                 branch,
                 found,
                 metadata=metadata_item,
-                expected_version=expected_version,
+                expected_version=seen(expected_version),
             )
 
         return self._checkpoint_made(self._session.write(fenced(self._session, work, fence)))
@@ -463,7 +466,7 @@ class Thread(Located, Written[S, W]):
         change: Callable[[Any], T],
         *,
         metadata: Mapping[str, Any] | None = None,
-        expected_version: int | None = None,
+        expected_version: int | Checkpoint | None = None,
         id: str | None = None,
         lazy: bool = False,
         fence: Fence | None = None,

@@ -8,7 +8,7 @@ import pytest
 
 import statelog
 import statelog.aio
-from statelog.errors import ThreadDeletedError, UsageError
+from statelog.errors import ConflictError, ThreadDeletedError, UsageError
 
 
 @pytest.fixture
@@ -52,6 +52,32 @@ def test_what_holds_the_deleted_thread_does_not_write_to_the_new_one(store):
     assert store.last_lsn == before
     assert (old.head, old.version) == (None, -1)
     assert store.thread("t").state["n"] == 2
+
+
+def test_a_head_that_is_expected_is_not_met_by_the_new_one_of_its_version(store):
+    old = store.thread("t").commit({"n": 1})
+    store.delete_thread("t")
+    new = store.thread("t", reborn=True)
+    seen = new.commit({"n": 2})
+    assert seen.version == old.version
+    writes = [
+        lambda thread, head: thread.commit({"n": 9}, expected_version=head),
+        lambda thread, head: thread.edit(lambda state: state.update(n=9), expected_version=head),
+        lambda thread, head: thread.rollback(0, expected_version=head),
+    ]
+    for write in writes:
+        with pytest.raises(ConflictError, match="not at the checkpoint expected") as caught:
+            write(new, old)
+        assert caught.value.facts["actual_version"] == 0
+        with pytest.raises(ConflictError), store.transaction() as tx:
+            write(tx.thread("t"), old)
+    assert new.state["n"] == 2
+    for write in writes:
+        write(new, new.head)
+    fork = new.fork("f")
+    assert fork.commit({"n": 10}, expected_version=new.head).version == 3
+    with pytest.raises(ConflictError):
+        fork.commit({"n": 11}, expected_version=new.head)
 
 
 def test_one_object_begins_it_once(store):
