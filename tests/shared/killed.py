@@ -1,0 +1,171 @@
+"""Work in processes that are forked from one that has imported a test module, and killed at each fault point.
+
+A framework takes seconds to import, and work passes a dozen fault points: so a process imports once, and forks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from statelog.storage import faults
+
+_SERVE = "import sys; sys.path[:] = sys.argv[2:]; import killed; killed._serve(sys.argv[1])"
+_NEVER = 1 << 30
+_TIMES_MAX = 12
+"""More passes of a point than this are not all tried: an even choice of them is, the last one included."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """What a killed process left.
+
+    Attributes:
+        where: the fault point, and at which of its passes.
+        path: of the store that the process had open.
+        is_acknowledged: whether the work was done and told before.
+
+    """
+
+    where: str
+    path: Path
+    is_acknowledged: bool
+
+
+class Nursery:
+    """A process that has imported a test module, and forks to call its functions; a context manager.
+
+    Args:
+        file: of the module.
+
+    """
+
+    def __init__(self, file):
+        command = [sys.executable, "-W", "ignore", "-c", _SERVE, str(file), *sys.path]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def together(self, *calls):
+        """Call functions by name, each in a process of its own, all at once. Return how each ended, and what it told.
+
+        Args:
+            calls: of each the function's name and its arguments, which JSON has.
+
+        """
+        print(json.dumps(calls), file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+    def call(self, *call):
+        """Call one function; return what it told."""
+        [[code, told]] = self.together(call)
+        assert code == 0, told
+        return told
+
+    def deaths(self, work, folder, *, before=None):
+        """Yield what work leaves that is killed at each fault point it passes, each time on a store of its own.
+
+        Args:
+            work: the name of a function of a path, and of two more: it calls the first one where the kill may strike
+                from, and the second one when the work is done.
+            folder: where to make the stores.
+            before: the name of one that makes the store.
+
+        """
+        made = Path(folder) / "before"
+        made.mkdir()
+        if before is not None:
+            self.call(before, str(made / "s"))
+        for where in _chosen(self.call(*_anew(made, folder, "counted"), work)):
+            call = _anew(made, folder, where)
+            [[code, told]] = self.together((*call, work, where))
+            assert code == -signal.SIGKILL, f"{where}: {code}, {told}"
+            yield Death(where, Path(call[1]), _told_at(call[1]).exists())
+
+
+def begin(where=None):
+    """Let this process be killed at a fault point from here on; without one count the passes."""
+    if where is not None:
+        point, _, count = where.rpartition(":")
+        faults.arm(point, count=int(count))
+        return
+    for point in faults.POINTS:
+        faults.arm(point, count=_NEVER, action=lambda: None)
+
+
+def end(path):
+    """Tell that the work is done. A kill after this is one of a process that closes its store."""
+    _told_at(path).touch()
+
+
+def _told_at(path):
+    return Path(f"{path}.told")
+
+
+def _anew(made, folder, name):
+    """Return a call of `_work` on a copy of the store that is there before."""
+    copy = Path(folder) / name.replace(":", "-")
+    shutil.copytree(made, copy)
+    return "_work", str(copy / "s")
+
+
+def _chosen(passes):
+    for point, count in passes.items():
+        step = -(-count // _TIMES_MAX)
+        yield from (f"{point}:{number}" for number in range(count, 0, -step))
+
+
+# --- the process that forks ---------------------------------------------------------------
+
+
+def _serve(file):
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    for line in sys.stdin:
+        running = [_fork(module, *call) for call in json.loads(line)]
+        sys.stdout.write(json.dumps([_await(*each) for each in running]) + "\n")
+        sys.stdout.flush()
+
+
+def _fork(module, name, *arguments):
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(theirs)
+        return pid, ours
+    os.dup2(2, 1)  # the other one is for answers
+    code = 1
+    try:
+        told = _work(module, *arguments) if name == "_work" else getattr(module, name)(*arguments)
+        code = 0
+    except BaseException:  # noqa: BLE001 - told to the process that waits
+        told = traceback.format_exc()
+    os.write(theirs, json.dumps(told).encode())
+    os._exit(code)
+
+
+def _await(pid, told):
+    with open(told, encoding="utf-8") as words:  # noqa: PTH123 - a descriptor
+        said = words.read()
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), json.loads(said or "null")
+
+
+def _work(module, path, name, where=None):
+    getattr(module, name)(path, lambda: begin(where), lambda: end(path))
+    return {point: _NEVER - fault.passes_left for point, fault in faults.armed.items() if fault.passes_left < _NEVER}
