@@ -10,6 +10,7 @@ from agents.memory.session import SessionABC, _CompactionSnapshot
 from statelog.adapters.kit.ordered import Json
 from statelog.adapters.openai_agents.branches import BranchedConversation
 from statelog.adapters.openai_agents.conversation import ITEMS, RUN, append_items, cut_items, encode_items
+from statelog.errors import ReadOnlyError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -43,6 +44,7 @@ class StatelogSession(BranchedConversation):
 
         Raises:
             ConflictError: the conversation was changed since the turn began. Nothing of the turn is kept.
+            ReadOnlyError: the store is one for reading. The turn does not begin.
             What the run raises; nothing of the turn is kept then, either.
 
         """
@@ -86,6 +88,9 @@ class StatelogSession(BranchedConversation):
     async def _begin(self) -> _Turn:
         branch = self._branch
         version, items = await self._run(self._read_turn, branch)
+        if self.store.read_only:  # said before a tool has run
+            message = f"{self.store.path} is open for reading only: a turn would not be kept"
+            raise ReadOnlyError(message, path=str(self.store.path))
         return _Turn(self, branch, version, items)
 
     def _read_turn(self, branch: str) -> tuple[int, list[Any]]:
