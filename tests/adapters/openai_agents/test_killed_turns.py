@@ -10,7 +10,7 @@ agents = pytest.importorskip("agents")
 
 from agents import Agent, Runner, function_tool  # noqa: E402
 from agents.testing import ScriptedModel  # noqa: E402
-from killed import Nursery  # noqa: E402
+from forked import Nursery  # noqa: E402
 from openai.types.responses import (  # noqa: E402
     ResponseFunctionToolCall,
     ResponseOutputMessage,

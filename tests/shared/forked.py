@@ -1,6 +1,6 @@
-"""Work in processes that are forked from one that has imported a test module, and killed at each fault point.
+"""Work in processes that are forked from one that has imported a test module: killed at each fault point, or at once.
 
-A framework takes seconds to import, and work passes a dozen fault points: so a process imports once, and forks.
+A framework takes seconds to import, and work passes two dozen fault points: so a process imports once, and forks.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
 from statelog.storage import faults
 
-_SERVE = "import sys; sys.path[:] = sys.argv[2:]; import killed; killed._serve(sys.argv[1])"
+_SERVE = "import sys; sys.path[:] = sys.argv[2:]; import forked; forked._serve(sys.argv[1])"
 _NEVER = 1 << 30
+_MEETING_S_MAX = 30.0
 _TIMES_MAX = 12
 """More passes of a point than this are not all tried: an even choice of them is, the last one included."""
 
@@ -110,6 +112,26 @@ def begin(where=None):
 def end(path):
     """Tell that the work is done. A kill after this is one of a process that closes its store."""
     _told_at(path).touch()
+
+
+def meet(path, mine, others):
+    """Wait until others have come here, too: each names a meeting once.
+
+    Args:
+        path: of the store; the files that tell stand beside it.
+        mine: a name of this process and this meeting.
+        others: the names that the others give.
+
+    """
+    _met_at(path, mine).touch()
+    until = time.monotonic() + _MEETING_S_MAX
+    while not all(_met_at(path, other).exists() for other in others):
+        assert time.monotonic() < until, f"{others} have not come"
+        time.sleep(0.0005)
+
+
+def _met_at(path, name):
+    return Path(f"{path}.{name}.met")
 
 
 def _told_at(path):
