@@ -17,12 +17,14 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
+import statelog
 from statelog.storage import faults
 
 _SERVE = "import sys; sys.path[:] = sys.argv[2:]; import forked; forked._serve(sys.argv[1])"
+BEFORE, AFTER = "before", "after"
 _NEVER = 1 << 30
 _MEETING_S_MAX = 30.0
-_TIMES_MAX = 12
+_TIMES_MAX = 4
 """More passes of a point than this are not all tried: an even choice of them is, the last one included."""
 
 
@@ -78,28 +80,62 @@ class Nursery:
         assert code == 0, told
         return told
 
-    def deaths(self, work, folder, *, before=None):
+    def deaths(self, work, folder, *, before=None, arguments=()):
         """Yield what work leaves that is killed at each fault point it passes, each time on a store of its own.
 
         Args:
-            work: the name of a function of a path, and of two more: it calls the first one where the kill may strike
-                from, and the second one when the work is done.
+            work: the name of a function of a path, of `arguments` and of two functions: it calls the first one where
+                the kill may strike from, and the second one when the work is done.
             folder: where to make the stores.
             before: the name of one that makes the store.
+            arguments: of the function.
 
         """
-        made = Path(folder) / "before"
+        made = Path(folder) / BEFORE
         made.mkdir()
         if before is not None:
             self.call(before, str(made / "s"))
-        for where in _chosen(self.call(*_anew(made, folder, "counted"), work)):
+        for where in _chosen(self.call(*_anew(made, folder, AFTER), work, None, *arguments)):
             call = _anew(made, folder, where)
-            [[code, told]] = self.together((*call, work, where))
+            [[code, told]] = self.together((*call, work, where, *arguments))
             assert code == -signal.SIGKILL, f"{where}: {code}, {told}"
             yield Death(where, Path(call[1]), _told_at(call[1]).exists())
 
+    def check_whole(self, work, folder, look, *, before, arguments=()):
+        """Check that each death leaves what was there before the work, or what there is after it.
 
-def begin(where=None):
+        Args:
+            work: as of `deaths`.
+            folder: likewise.
+            look: returns what an open store holds. Threads and their versions are looked at here.
+            before: as of `deaths`.
+            arguments: likewise.
+
+        Returns:
+            How many deaths left what was before, and how many what is after.
+
+        """
+        lost = kept = 0
+        was = done = None
+        for death in self.deaths(work, folder, before=before, arguments=arguments):
+            if was is None:
+                was, done = (_seen(folder / name / "s", look) for name in (BEFORE, AFTER))
+                assert was != done
+            found = _seen(death.path, look)
+            assert found in (was, done), f"{death}: {found}"
+            assert found == done or not death.is_acknowledged, death
+            lost += found == was
+            kept += found == done
+        return lost, kept
+
+
+def _seen(path, look):
+    with statelog.open(path) as store:
+        assert store.verify().ok
+        return {info.id: info.versions for info in store.threads()}, look(store)
+
+
+def _begin(where):
     """Let this process be killed at a fault point from here on; without one count the passes."""
     if where is not None:
         point, _, count = where.rpartition(":")
@@ -107,11 +143,6 @@ def begin(where=None):
         return
     for point in faults.POINTS:
         faults.arm(point, count=_NEVER, action=lambda: None)
-
-
-def end(path):
-    """Tell that the work is done. A kill after this is one of a process that closes its store."""
-    _told_at(path).touch()
 
 
 def meet(path, mine, others):
@@ -188,6 +219,6 @@ def _await(pid, told):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), json.loads(said or "null")
 
 
-def _work(module, path, name, where=None):
-    getattr(module, name)(path, lambda: begin(where), lambda: end(path))
+def _work(module, path, name, where, *arguments):
+    getattr(module, name)(path, *arguments, lambda: _begin(where), _told_at(path).touch)
     return {point: _NEVER - fault.passes_left for point, fault in faults.armed.items() if fault.passes_left < _NEVER}
