@@ -17,14 +17,19 @@ from statelog.adapters.kit.ordered import Json
 from statelog.schema import Schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from statelog.store.threads import Threads
 
 PREFIX = "adk"
-STATE, USERS, UPDATED, STATES, LONG = "state", "users", "updated", "states", "long"
-APP = Schema.of({STATE: reducers.merge, USERS: reducers.merge})
-"""`users`: the user's name, by its key."""
-USER = Schema.of({STATE: reducers.merge, UPDATED: reducers.merge, STATES: reducers.merge, LONG: reducers.merge})
-"""By the key of a session's id: when it was changed, its state; `long`: the ids whose key is another."""
+STATE, ORDER, USERS, UPDATED, STATES, ORDERS, LONG = "state", "order", "users", "updated", "states", "orders", "long"
+APP = Schema.of({STATE: reducers.merge, ORDER: reducers.extend, USERS: reducers.merge})
+"""`order`: the names of the state, as they came: a stored dict is sorted. `users`: the user's name, by its key."""
+USER = Schema.of(
+    {ORDER: reducers.extend} | dict.fromkeys((STATE, UPDATED, STATES, ORDERS, LONG), reducers.merge),
+)
+"""By the key of a session's id: when it was changed, its state, the order of that unless it is sorted; `long`: the ids
+whose key is another."""
 
 
 def split_state(state: dict[str, Any] | None) -> dict[str, dict[str, Json]]:
@@ -48,9 +53,24 @@ def split_state(state: dict[str, Any] | None) -> dict[str, dict[str, Json]]:
     return found
 
 
-def values(kept: Any) -> dict[str, Any]:
-    """Return the values of a stored state."""
-    return {name: item.value for name, item in kept.items()}
+def values(kept: Any, order: Iterable[str]) -> dict[str, Any]:
+    """Return the values of a stored state, in the order in which their names came."""
+    found = {name: item.value for name, item in kept.items()}
+    return dict.fromkeys(name for name in order if name in found) | found
+
+
+def values_of(state: Any) -> dict[str, Any]:
+    """Return the values of what a thread of an app, a user or a session holds."""
+    return values(state.get(STATE, {}), state.get(ORDER, ()))
+
+
+def merging(state: Any, delta: dict[str, Json]) -> dict[str, Any]:
+    """Return what is committed to a thread with this state, so that the delta is in it."""
+    if not delta:
+        return {}
+    held = state.get(STATE, {})
+    new = [name for name in delta if name not in held]
+    return {STATE: delta, ORDER: new} if new else {STATE: delta}
 
 
 class Scopes:
@@ -72,54 +92,72 @@ class Scopes:
 
     def shared_state(self) -> dict[str, Any]:
         """Return what every session of the user sees, with its prefixes."""
-        app, user = self.app().get(STATE, {}), self.user().get(STATE, {})
+        app, user = values_of(self.app()), values_of(self.user())
         return {
-            **{State.APP_PREFIX + name: item.value for name, item in app.items()},
-            **{State.USER_PREFIX + name: item.value for name, item in user.items()},
+            **{State.APP_PREFIX + name: value for name, value in app.items()},
+            **{State.USER_PREFIX + name: value for name, value in user.items()},
         }
 
-    def write_app(self, change: dict[str, Any]) -> None:
-        """Merge into the app's thread."""
-        lives.write(self.within, self.app_thread, APP, lambda thread: thread.commit(change))
+    def write_app(self, delta: dict[str, Json], users: dict[str, str] | None = None) -> None:
+        """Merge into the app's state, and into its users."""
+        more = {USERS: users} if users else {}
+        lives.write(
+            self.within, self.app_thread, APP, lambda thread: thread.commit(more | merging(thread.state, delta))
+        )
 
     def show(
-        self, session_id: str, updated: float, *, whole: dict[str, Any] | None = None, of_user: dict[str, Json] | None
+        self, session_id: str, updated: float, *, whole: dict[str, Json] | None = None, of_user: dict[str, Json]
     ) -> None:
         """Write what a list shows of a session.
 
         Args:
             session_id: the session.
             updated: when it was changed.
-            whole: its state, if that is to be another.
+            whole: its state, if that is to be another, in its order.
             of_user: what is merged into the user's state.
 
         """
         key = map_key(session_id)
         change: dict[str, Any] = {UPDATED: {key: updated}}
-        if of_user:
-            change[STATE] = of_user
         if whole is not None:
             change[STATES] = {key: whole}
+            if (order := list(whole)) != sorted(order):
+                change[ORDERS] = {key: Json.of(order)}
             if key != session_id:
                 change[LONG] = {key: session_id}
-        lives.write(self.within, self.user_thread, USER, lambda thread: thread.commit(change))
+        lives.write(
+            self.within,
+            self.user_thread,
+            USER,
+            lambda thread: thread.commit(change | merging(thread.state, of_user) if of_user else change),
+        )
 
-    def show_state(self, session_id: str, delta: dict[str, Json]) -> None:
-        """Merge into what a list shows of a session's state."""
+    def show_state(self, session_id: str, delta: dict[str, Json]) -> list[str]:
+        """Merge into what a list shows of a session's state; return the names that are new in it."""
+        key, new = map_key(session_id), list[str]()
 
         def merge(state: Any) -> None:
-            states = state[STATES]
+            held = state[STATES].get(key)
+            if held is None:  # the session is deleted, as its own thread tells
+                return
+            new[:] = [name for name in delta if name not in held]
+            if new:
+                before = state[ORDERS].get(key)
+                order = [*(held if before is None else before.value), *new]
+                if order != sorted(order):
+                    state[ORDERS][key] = Json.of(order)
             for name, item in delta.items():
-                states[map_key(session_id)][name] = item
+                held[name] = item
 
         lives.write(self.within, self.user_thread, USER, lambda thread: thread.edit(merge, lazy=True))
+        return new
 
     def forget(self, session_id: str) -> None:
         """Take a session out of what a list shows."""
 
         def remove(state: Any) -> None:
             key = map_key(session_id)
-            for channel in (UPDATED, STATES, LONG):
+            for channel in (UPDATED, STATES, ORDERS, LONG):
                 if key in state.get(channel, {}):
                     del state[channel][key]
 

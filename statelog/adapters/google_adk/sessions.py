@@ -17,7 +17,20 @@ from pydantic import TypeAdapter
 
 import statelog
 from statelog import reducers
-from statelog.adapters.google_adk.scopes import LONG, PREFIX, STATE, STATES, UPDATED, USERS, Scopes, split_state, values
+from statelog.adapters.google_adk.scopes import (
+    LONG,
+    ORDER,
+    ORDERS,
+    PREFIX,
+    STATE,
+    STATES,
+    UPDATED,
+    USERS,
+    Scopes,
+    split_state,
+    values,
+    values_of,
+)
 from statelog.adapters.kit import items as stored_items
 from statelog.adapters.kit import lives
 from statelog.adapters.kit.naming import map_key, thread_id
@@ -36,7 +49,7 @@ if TYPE_CHECKING:
     from statelog.store.transaction import Transaction
 
 EVENTS = "events"
-SESSION = Schema.of({EVENTS: reducers.extend, STATE: reducers.merge, UPDATED: reducers.replace})
+SESSION = Schema.of({EVENTS: reducers.extend, STATE: reducers.merge, ORDER: reducers.extend, UPDATED: reducers.replace})
 _EVENTS = TypeAdapter(list[Event])
 _NOT_OF_SESSION = (State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX)
 
@@ -98,7 +111,7 @@ class StatelogSessionService(BaseSessionService):
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """Return the state that all sessions of a user share, without the prefix."""
-        return await run(lambda: values(Scopes(self.store, app_name, user_id).user().get(STATE, {})))
+        return await run(lambda: values_of(Scopes(self.store, app_name, user_id).user()))
 
     async def append_event(self, session: Session, event: Event) -> Event:
         """Append an event; partial ones are not kept.
@@ -148,7 +161,7 @@ class StatelogSessionService(BaseSessionService):
     def _create(self, app_name: str, user_id: str, session_id: str, state: dict[str, dict[str, Json]]) -> None:
         id = thread_id(PREFIX, app_name, user_id, session_id)
         now = time.time()
-        first = {EVENTS: [], STATE: state["session"], UPDATED: now}
+        first = {EVENTS: [], STATE: state["session"], ORDER: list(state["session"]), UPDATED: now}
 
         def create(tx: Transaction) -> None:
             scopes = Scopes(tx, app_name, user_id)
@@ -156,7 +169,7 @@ class StatelogSessionService(BaseSessionService):
             scopes.show(session_id, now, whole=state["session"], of_user=state["user"])
             user = {map_key(user_id): user_id}
             if state["app"] or user.keys() - scopes.app().get(USERS, {}).keys():
-                scopes.write_app({USERS: user, STATE: state["app"]})
+                scopes.write_app(state["app"], user)
 
         try:
             lives.transact(self.store, create)
@@ -173,7 +186,7 @@ class StatelogSessionService(BaseSessionService):
                 id=session_id,
                 app_name=app_name,
                 user_id=user_id,
-                state={**values(head.state[STATE]), **shared},
+                state={**values_of(head.state), **shared},
                 last_update_time=head.state[UPDATED],
                 events=_read_events(head, config),
             )
@@ -206,18 +219,18 @@ class StatelogSessionService(BaseSessionService):
             EVENTS: [Json(event.model_dump_json(exclude_none=True))],
             UPDATED: event.timestamp,
         }
-        if delta["session"]:
-            write[STATE] = delta["session"]
         try:
             with self.store.transaction() as tx:
+                scopes = Scopes(tx, session.app_name, session.user_id)
+                if delta["session"]:
+                    write[STATE] = delta["session"]
+                    if new := scopes.show_state(session.id, delta["session"]):
+                        write[ORDER] = new
                 thread = tx.thread(id, schema=SESSION)
                 made = thread.commit(write, expected_version=expected, metadata={"event": event.id})
-                scopes = Scopes(tx, session.app_name, session.user_id)
                 scopes.show(session.id, event.timestamp, of_user=delta["user"])
-                if delta["session"]:
-                    scopes.show_state(session.id, delta["session"])
                 if delta["app"]:
-                    scopes.write_app({STATE: delta["app"]})
+                    scopes.write_app(delta["app"])
         except ThreadDeletedError as error:
             raise _no_session(session.id) from error
         except ConflictError as error:
@@ -244,7 +257,9 @@ class StatelogSessionService(BaseSessionService):
                 if at is not None:
                     made = copied.rollback(found.version, metadata={"fork of": session_id, "event": at})
                 assert made is not None, "what was copied"
-                scopes.show(new, made.state[UPDATED], whole=made.state[STATE].to_python(), of_user=None)
+                kept = made.state[STATE]
+                whole = {name: kept[name] for name in made.state.get(ORDER, ())}
+                scopes.show(new, made.state[UPDATED], whole=whole, of_user={})
         except ConflictError as error:  # there is a thread of the new id
             raise _there_already(new) from error
 
@@ -286,9 +301,10 @@ def _shown(scopes: Scopes, app_name: str) -> Iterable[Session]:
     user = scopes.user()
     updated = user.get(UPDATED, {})
     shared = scopes.shared_state() if updated else {}
-    states, long = user.get(STATES, {}), user.get(LONG, {})
+    states, orders, long = user.get(STATES, {}), user.get(ORDERS, {}), user.get(LONG, {})
     for key, at in updated.items():
-        state = {**values(states.get(key, {})), **shared}
+        order = orders.get(key)
+        state = {**values(states.get(key, {}), () if order is None else order.value), **shared}
         yield Session(
             id=long.get(key, key), app_name=app_name, user_id=scopes.user_id, state=state, last_update_time=at
         )
@@ -314,10 +330,10 @@ def _restore_state(within: Threads, id: str, event: Event) -> None:
     if made is None:
         return
     try:
-        then = values(thread.at(made.version - 1).state[STATE])
+        then = values_of(thread.at(made.version - 1).state)
     except (CheckpointNotFoundError, ExpiredError, UsageError):  # let go by retention: ADK's own delta is left
         return
-    now = values(head.state[STATE])
+    now = values_of(head.state)
     delta = {key: value for key, value in event.actions.state_delta.items() if key.startswith(_NOT_OF_SESSION)}
     delta |= {key: None for key in now if key not in then and now[key] is not None}
     delta |= {key: value for key, value in then.items() if key not in now or now[key] != value}
