@@ -64,7 +64,8 @@ class StatelogFlowPersistence(FlowPersistence):
         """Save a flow's state after a method; the method stands in the version's metadata.
 
         Raises:
-            ValueError: it is no dict and no model, or not what JSON has.
+            ValueError: it is no dict and no model.
+            ValueTypeError: it holds a NaN, or itself. Nothing was written.
 
         """
         self._save(flow_uuid, method_name, state_data, None)

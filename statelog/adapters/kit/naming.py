@@ -43,9 +43,12 @@ def map_key(name: str) -> str:
     key is another beside it.
 
     Raises:
-        UsageError: the name holds a lone surrogate.
+        UsageError: the name is no text, or holds a lone surrogate.
 
     """
+    if not isinstance(name, str):
+        message = f"a name is a text, not {name!r}"
+        raise UsageError(message, argument="name", value=name)
     encoded = _encode(name)
     return name if len(encoded) <= THREAD_ID_SIZE_BYTES_MAX and "~" not in name else _cut(encoded)
 

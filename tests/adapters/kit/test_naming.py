@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import statelog
-from statelog.adapters.kit.naming import thread_id
+from statelog.adapters.kit.naming import map_key, thread_id
 from statelog.errors import UsageError
 
 NAMES = st.lists(st.text(st.sampled_from("a/%~é7EF2"), max_size=6), min_size=2, max_size=3)
@@ -34,3 +34,9 @@ def test_a_name_of_any_length_is_a_thread(path, name):
 def test_what_is_no_name_is_refused(name):
     with pytest.raises(UsageError, match="name"):
         thread_id("x", name)
+
+
+@pytest.mark.parametrize("name", [None, 7, b"x", "\ud800"])
+def test_what_is_no_text_has_no_key(name):
+    with pytest.raises(UsageError, match="name"):
+        map_key(name)
