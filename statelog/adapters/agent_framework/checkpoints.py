@@ -12,7 +12,7 @@ from agent_framework._workflows._checkpoint_encoding import decode_checkpoint_va
 from agent_framework.exceptions import WorkflowCheckpointException
 
 from statelog.adapters.kit.directory import Directory
-from statelog.adapters.kit.naming import thread_id
+from statelog.adapters.kit.naming import map_key, thread_id
 from statelog.adapters.kit.parts import cut, join, put
 from statelog.adapters.kit.running import run
 from statelog.errors import NotFoundError
@@ -142,6 +142,7 @@ class StatelogCheckpointStorage:
             raise WorkflowCheckpointException(message)
         try:
             _thread_of(checkpoint.workflow_name)
+            map_key(id)
             encoded = encode_checkpoint_value(checkpoint.to_dict())
             decode_checkpoint_value(encoded, allowed_types=self._allowed)
             return cut(encoded, whole=_WHOLE)

@@ -200,3 +200,27 @@ def test_deletions_and_writes_that_race_leave_whole_values_or_none(store):
                 await storages[0].delete(key)
 
     asyncio.run(main())
+
+
+def test_a_write_for_which_there_is_no_room_leaves_snapshots_and_lists_as_they_were(path):
+    async def main(store):
+        storage = StatelogStorage(store)
+        await storage.write(LATEST, snapshot(2))
+        await storage.write("plain", b"x")
+        before = store.last_lsn
+        for key in (LATEST, HISTORY[0], "plain", "new", "another/snapshots/snapshot_latest.json"):
+            with pytest.raises(StorageError, match=r"room|quota|full"):
+                await storage.write(key, bytes(number % 251 for number in range(1 << 21)))
+        assert store.last_lsn == before
+        return await storage.list(), await storage.read(LATEST), await storage.read("plain")
+
+    with statelog.open(path, max_size_bytes=1 << 20) as store:
+        assert asyncio.run(main(store)) == (["plain", LATEST], snapshot(2), b"x")
+    closed = StatelogStorage(store)
+    for call in (closed.write("plain", b""), closed.delete(LATEST), closed.list()):
+        with pytest.raises(StorageError, match="closed"):
+            asyncio.run(call)
+    with statelog.open(path, read_only=True) as store:
+        with pytest.raises(StorageError, match="read"):
+            asyncio.run(StatelogStorage(store).delete(LATEST))
+        assert asyncio.run(StatelogStorage(store).read(LATEST)) == snapshot(2)
