@@ -6,21 +6,34 @@ framework's public classes.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from statelog.errors import StatelogError
+from statelog.adapters.kit import lives
+from statelog.errors import ConflictError, FormatError, StatelogError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from statelog import Store
+    from statelog.store.threads import Threads
+    from statelog.store.transaction import Transaction
 
-__all__ = ["LeftOut", "MoveReport", "Source", "move"]
+__all__ = ["LeftOut", "MoveReport", "Source", "copy_once", "move", "reading"]
+
+T = TypeVar("T")
 
 
 class Source(Protocol):
-    """A framework's database, which is only read."""
+    """A framework's database, which is only read.
+
+    Attributes:
+        unit: what a name stands for, as "session".
+
+    """
+
+    unit: str
 
     def names(self) -> Sequence[str]:
         """Return what is to be copied, by names that a person knows: of sessions, or of users and sessions."""
@@ -51,12 +64,14 @@ class MoveReport:
     """What came of a move.
 
     Attributes:
+        unit: what a name stands for.
         found: names in the database.
         copied: those that were not there before.
         left_out: those that are not there now, each with its error.
 
     """
 
+    unit: str
     found: int
     copied: int
     left_out: tuple[LeftOut, ...]
@@ -81,4 +96,63 @@ def move(source: Source, store: Store, *, progress: Callable[[int, int], None] |
             copied += source.copy(name, store)
         except StatelogError as error:
             left_out.append(LeftOut(name, error))
-    return MoveReport(found=len(names), copied=copied, left_out=tuple(left_out))
+    return MoveReport(unit=source.unit, found=len(names), copied=copied, left_out=tuple(left_out))
+
+
+def copy_once(
+    store: Store,
+    what: str,
+    wanted: T,
+    *,
+    held: Callable[[Threads], T | None],
+    write: Callable[[Transaction], object],
+) -> bool:
+    """Copy something in one transaction, and read it back; what is there already is compared, and left as it is.
+
+    Args:
+        store: what is written.
+        what: it is, for messages, as "session 'a'".
+        wanted: what is to be there.
+        held: returns what is there, in the shape of `wanted`; None if nothing is.
+        write: writes it.
+
+    Returns:
+        False if it was there already.
+
+    Raises:
+        ConflictError: something else is there. FormatError: it does not come back equal; nothing is written then.
+
+    """
+
+    def check(found: T | None) -> None:
+        if found != wanted:
+            message = f"{what} did not come back as it was"
+            raise FormatError(message, path=str(store.path))
+
+    def add(tx: Transaction) -> None:
+        write(tx)
+        check(held(tx))  # what JSON has not, as a NaN, is seen before it is committed
+
+    with store.snapshot() as before:
+        found = held(before)
+    if found is None:
+        lives.transact(store, add)
+        with store.snapshot() as after:
+            check(held(after))
+        return True
+    if found != wanted:
+        message = f"the store has another {what}"
+        raise ConflictError(message, path=str(store.path))
+    return False
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Say of whatever a framework raises in a block that this cannot be read, as FormatError."""
+    try:
+        yield
+    except StatelogError:
+        raise
+    except Exception as error:
+        message = f"{what} cannot be read: {error}"
+        raise FormatError(message, source=what) from error

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from statelog.errors import UsageError
 from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
 
-__all__ = ["map_key", "thread_id"]
+__all__ = ["join_names", "map_key", "thread_id"]
 
 _KEPT_BYTES = 256
 _ESCAPED = str.maketrans({"/": "%2F", "%": "%25", "~": "%7E"})
@@ -31,9 +31,14 @@ def thread_id(prefix: str, *names: str) -> str:
         if not isinstance(name, str) or not (name or len(names) > 1):
             message = f"a name is a text of at least one character, not {name!r}"
             raise UsageError(message, argument="name", value=name)
-    whole = f"{prefix}:{'/'.join(name.translate(_ESCAPED) for name in names)}"
+    whole = f"{prefix}:{join_names(*names)}"
     encoded = _encode(whole)
     return whole if len(encoded) <= THREAD_ID_SIZE_BYTES_MAX else _cut(encoded)
+
+
+def join_names(*names: str) -> str:
+    """Return names as one text, `name/name`. Different names make different texts."""
+    return "/".join(name.translate(_ESCAPED) for name in names)
 
 
 def map_key(name: str) -> str:

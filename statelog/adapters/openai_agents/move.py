@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-import tempfile
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from agents import SQLiteSession
 from agents.extensions.memory import AdvancedSQLiteSession
 
 from statelog.adapters.kit import lives
+from statelog.adapters.kit.databases import copied
+from statelog.adapters.kit.moving import copy_once, reading
 from statelog.adapters.kit.ordered import read_list
 from statelog.adapters.kit.settling import settle
 from statelog.adapters.openai_agents.conversation import ITEMS, MAIN, SCHEMA, TURNS, encode_items
 from statelog.adapters.openai_agents.session import StatelogSession
-from statelog.errors import ConflictError, FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from statelog import Store, Thread
+    from statelog.store.threads import Threads
+    from statelog.store.transaction import Transaction
 
-_SESSIONS, _STRUCTURE = "agent_sessions", "message_structure"
+_STRUCTURE = "message_structure"
 
 
 @contextmanager
@@ -35,23 +36,14 @@ def opened(path: Path) -> Iterator[_Database]:
         FormatError: it is no database of the SDK's sessions.
 
     """
-    with tempfile.TemporaryDirectory() as folder:
-        copied = Path(folder) / "sessions.db"  # the SDK's classes make tables where they are missing
-        try:
-            with (
-                closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source,
-                closing(sqlite3.connect(copied)) as target,
-            ):
-                source.backup(target)
-                tables = {name for (name,) in target.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-                rows = target.execute(f"SELECT session_id FROM {_SESSIONS} ORDER BY session_id").fetchall()  # noqa: S608
-        except sqlite3.Error as error:
-            message = f"{path} is no database of the SDK's sessions: {error}"
-            raise FormatError(message, path=str(path)) from error
-        yield _Database(copied, [name for (name,) in rows], has_branches=_STRUCTURE in tables)
+    with copied(path, "the SDK's sessions", "agent_sessions") as database:
+        rows = database.rows("SELECT session_id FROM agent_sessions ORDER BY session_id")
+        yield _Database(database.path, [name for (name,) in rows], has_branches=_STRUCTURE in database.tables())
 
 
 class _Database:
+    unit = "session"
+
     def __init__(self, path: Path, names: Sequence[str], *, has_branches: bool) -> None:
         self._path = path
         self._names = names
@@ -63,32 +55,21 @@ class _Database:
 
     def copy(self, name: str, store: Store) -> bool:
         """Copy a session in one transaction, and compare. See `statelog.adapters.kit.moving.Source`."""
-        wanted = self._read(name)
-        session = StatelogSession(name, store)
-        if _is_there(store, session.thread_id):
-            if _held(store, session.thread_id) != wanted:
-                message = f"the store has another session {name!r}"
-                raise ConflictError(message, thread=session.thread_id)
-            return False
-        with store.transaction() as tx:
-            lives.write(tx, session.thread_id, SCHEMA, lambda thread: thread.edit(_setting(wanted[MAIN])))
+        what = f"session {name!r}"
+        with reading(what):
+            wanted = asyncio.run(self._read(name))
+        id = StatelogSession(name, store).thread_id
+
+        def write(tx: Transaction) -> None:
+            lives.write(tx, id, SCHEMA, lambda thread: thread.edit(_setting(wanted[MAIN]), expected_version=-1))
             for branch, items in wanted.items():
                 if branch != MAIN:
-                    tx.thread(session.thread_id).fork(branch).edit(_setting(items), lazy=True)
-        if _held(store, session.thread_id) != wanted:
-            message = f"session {name!r} did not come back as it was"
-            raise FormatError(message, thread=session.thread_id)
-        return True
+                    tx.thread(id).fork(branch).edit(_setting(items), lazy=True)
 
-    def _read(self, name: str) -> dict[str, list[Any]]:
+        return copy_once(store, what, wanted, held=lambda within: _held(within, id), write=write)
+
+    async def _read(self, name: str) -> dict[str, list[Any]]:
         """Return the items of a session's branches."""
-        try:
-            return asyncio.run(self._read_branches(name))
-        except (sqlite3.Error, ValueError, TypeError) as error:
-            message = f"session {name!r} cannot be read: {error}"
-            raise FormatError(message, session=name) from error
-
-    async def _read_branches(self, name: str) -> dict[str, list[Any]]:
         if not self._has_branches:
             plain = SQLiteSession(name, self._path)
             try:
@@ -114,10 +95,8 @@ def _setting(items: list[Any]) -> Any:
     return change
 
 
-def _is_there(store: Store, id: str) -> bool:
-    return store.thread(id).version >= 0
-
-
-def _held(store: Store, id: str) -> dict[str, list[Any]]:
-    thread: Thread[Any, Any] = store.thread(id, schema=SCHEMA)
+def _held(within: Threads, id: str) -> dict[str, list[Any]] | None:
+    thread: Thread[Any, Any] = within.thread(id, schema=SCHEMA)
+    if thread.version < 0:
+        return None
     return {info.name: read_list(thread.checkout(info.name).state, ITEMS) for info in thread.branches()}

@@ -1,0 +1,78 @@
+"""An SQLite database of a framework, copied to where the framework's classes may write to it.
+
+Those classes make tables and indexes where they miss them. The file itself is read only.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from statelog.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["DatabaseCopy", "copied"]
+
+
+@contextmanager
+def copied(path: Path, kind: str, *tables: str) -> Iterator[DatabaseCopy]:
+    """Yield a copy of a database, as it is at this moment.
+
+    Args:
+        path: of the database. Others may write to it meanwhile.
+        kind: what the database is one of, for the message, as "the SDK's sessions".
+        tables: that it must have.
+
+    Raises:
+        FormatError: it is no database, or has no such tables.
+
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        copy = DatabaseCopy(Path(folder) / "copy.db", path, kind)
+        try:
+            with (
+                closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source,
+                closing(sqlite3.connect(copy.path)) as target,
+            ):
+                source.backup(target)
+        except sqlite3.Error as error:
+            raise copy.error(error) from error
+        missing = set(tables) - copy.tables()
+        if missing:
+            raise copy.error(f"no table {', '.join(sorted(missing))}")
+        yield copy
+
+
+class DatabaseCopy:
+    """A copy of a database, which frameworks' classes may write to.
+
+    Attributes:
+        path: of the copy.
+
+    """
+
+    def __init__(self, path: Path, source: Path, kind: str) -> None:
+        self.path = path
+        self._source = source
+        self._kind = kind
+
+    def tables(self) -> set[str]:
+        """Return the names of its tables."""
+        return {name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return what a query finds. Raises FormatError: the database is damaged, or another one."""
+        try:
+            with closing(sqlite3.connect(self.path)) as connection:
+                return connection.execute(query).fetchall()
+        except sqlite3.Error as error:
+            raise self.error(error) from error
+
+    def error(self, reason: object) -> FormatError:
+        """Return the error that says why it is not what it should be."""
+        return FormatError(f"{self._source} is no database of {self._kind}: {reason}", path=str(self._source))
