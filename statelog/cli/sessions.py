@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _KINDS = {
     "openai": ("openai_agents", "agents", "openai-agents"),
+    "adk": ("google_adk", "google.adk", "google-adk"),
 }
 """By the name of a kind: the adapter, the framework's module, the extra that installs it."""
 
@@ -36,8 +37,11 @@ _NAMED_MAX = 5
 def import_sessions(*, source: str, store: Path | None, as_json: bool) -> None:
     """Copy what a framework has kept at PATH, which is only read.
 
-    KIND is openai. It goes to STORE, which is made if need be; if it is left out, to the name of PATH with .state, in
-    the current directory.
+    KIND says what PATH is. openai: a database of the OpenAI Agents SDK's SQLiteSession or AdvancedSQLiteSession.
+    adk: a database of ADK's DatabaseSessionService or SqliteSessionService.
+
+    It goes to STORE, which is made if need be; if it is left out, to the name of PATH with .state, in the current
+    directory.
 
     At the end each session is read back and compared. What was copied before is passed over: an import that was cut
     off is done again, and goes on where it ended. A session with which something is wrong is named at the end; all
@@ -85,6 +89,7 @@ def _document(report: MoveReport, source: str, target: Path) -> dict[str, Any]:
     return {
         "source": source,
         "target": str(target),
+        "unit": report.unit,
         "found": report.found,
         "copied": report.copied,
         "left_out": to_json(left_out),
@@ -95,7 +100,7 @@ def _sentence(report: MoveReport, source: str, target: Path) -> str:
     there = report.found - report.copied - len(report.left_out)
     rest = f" ({there:,} were there)" if there else ""
     equal = report.found - len(report.left_out)
-    return f"{source} -> {target}: {count(equal, 'session')}{rest}, read back and equal"
+    return f"{source} -> {target}: {count(equal, report.unit)}{rest}, read back and equal"
 
 
 def _error_of(report: MoveReport, source: str) -> StatelogError:
@@ -109,4 +114,4 @@ def _error_of(report: MoveReport, source: str) -> StatelogError:
     rest = f" and {len(names) - _NAMED_MAX:,} more" if len(names) > _NAMED_MAX else ""
     same = all(type(each.error) is type(first.error) for each in report.left_out)
     kind = type(first.error) if same else StatelogError
-    return kind(f"{count(len(names), 'session')} are left out: {named}{rest}", source=source, sessions=names)
+    return kind(f"{count(len(names), report.unit)} are left out: {named}{rest}", source=source, sessions=names)

@@ -105,6 +105,19 @@ class Scopes:
             self.within, self.app_thread, APP, lambda thread: thread.commit(more | merging(thread.state, delta))
         )
 
+    def write_user(self, delta: dict[str, Json]) -> None:
+        """Merge into the user's state."""
+        self._write_user({}, delta)
+
+    def _write_user(self, change: dict[str, Any], delta: dict[str, Json]) -> None:
+        lives.write(
+            self.within, self.user_thread, USER, lambda thread: thread.commit(change | merging(thread.state, delta))
+        )
+
+    def is_shown(self, session_id: str) -> bool:
+        """Whether a list shows the state of a session."""
+        return map_key(session_id) in self.user().get(STATES, {})
+
     def show(
         self, session_id: str, updated: float, *, whole: dict[str, Json] | None = None, of_user: dict[str, Json]
     ) -> None:
@@ -125,23 +138,15 @@ class Scopes:
                 change[ORDERS] = {key: Json.of(order)}
             if key != session_id:
                 change[LONG] = {key: session_id}
-        lives.write(
-            self.within,
-            self.user_thread,
-            USER,
-            lambda thread: thread.commit(change | merging(thread.state, of_user) if of_user else change),
-        )
+        self._write_user(change, of_user)
 
-    def show_state(self, session_id: str, delta: dict[str, Json]) -> list[str]:
-        """Merge into what a list shows of a session's state; return the names that are new in it."""
-        key, new = map_key(session_id), list[str]()
+    def show_state(self, session_id: str, delta: dict[str, Json]) -> None:
+        """Merge into the state that a list shows of a session."""
+        key = map_key(session_id)
 
         def merge(state: Any) -> None:
-            held = state[STATES].get(key)
-            if held is None:  # the session is deleted, as its own thread tells
-                return
-            new[:] = [name for name in delta if name not in held]
-            if new:
+            held = state[STATES][key]
+            if new := [name for name in delta if name not in held]:
                 before = state[ORDERS].get(key)
                 order = [*(held if before is None else before.value), *new]
                 if order != sorted(order):
@@ -150,7 +155,6 @@ class Scopes:
                 held[name] = item
 
         lives.write(self.within, self.user_thread, USER, lambda thread: thread.edit(merge, lazy=True))
-        return new
 
     def forget(self, session_id: str) -> None:
         """Take a session out of what a list shows."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from google.adk.errors._stale_session_error import StaleSessionError
@@ -27,6 +28,7 @@ from statelog.adapters.google_adk.scopes import (
     UPDATED,
     USERS,
     Scopes,
+    merging,
     split_state,
     values,
     values_of,
@@ -36,7 +38,7 @@ from statelog.adapters.kit import lives
 from statelog.adapters.kit.naming import map_key, thread_id
 from statelog.adapters.kit.ordered import Json, join_list
 from statelog.adapters.kit.running import run
-from statelog.errors import CheckpointNotFoundError, ConflictError, ExpiredError, ThreadDeletedError, UsageError
+from statelog.errors import CheckpointNotFoundError, ConflictError, ExpiredError, ThreadDeletedError
 from statelog.schema import Schema
 
 if TYPE_CHECKING:
@@ -178,20 +180,7 @@ class StatelogSessionService(BaseSessionService):
 
     def _get(self, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None) -> Session | None:
         with self.store.snapshot() as snapshot:
-            head = snapshot.thread(thread_id(PREFIX, app_name, user_id, session_id), schema=SESSION).head
-            if head is None:
-                return None
-            shared = Scopes(snapshot, app_name, user_id).shared_state()
-            made = Session(
-                id=session_id,
-                app_name=app_name,
-                user_id=user_id,
-                state={**values_of(head.state), **shared},
-                last_update_time=head.state[UPDATED],
-                events=_read_events(head, config),
-            )
-        made._storage_update_marker = str(head.version)  # noqa: SLF001 - as `append_event`
-        return made
+            return read_session(snapshot, app_name, user_id, session_id, config)
 
     def _list(self, app_name: str, user_id: str | None) -> list[Session]:
         with self.store.snapshot() as snapshot:
@@ -210,35 +199,29 @@ class StatelogSessionService(BaseSessionService):
         lives.transact(self.store, delete)
 
     def _append(self, session: Session, event: Event) -> str:
-        id = thread_id(PREFIX, session.app_name, session.user_id, session.id)
-        expected = _version_of(session, self.store, id)
         if event.actions.rewind_before_invocation_id:
-            _restore_state(self.store, id, event)
+            _restore_state(self.store, _thread_of(session), event)
         delta = split_state(event.actions.state_delta)
-        write: dict[str, Any] = {
-            EVENTS: [Json(event.model_dump_json(exclude_none=True))],
-            UPDATED: event.timestamp,
-        }
+        text = Json(event.model_dump_json(exclude_none=True))
         try:
             with self.store.transaction() as tx:
                 scopes = Scopes(tx, session.app_name, session.user_id)
-                if delta["session"]:
-                    write[STATE] = delta["session"]
-                    if new := scopes.show_state(session.id, delta["session"]):
-                        write[ORDER] = new
-                thread = tx.thread(id, schema=SESSION)
-                made = thread.commit(write, expected_version=expected, metadata={"event": event.id})
-                scopes.show(session.id, event.timestamp, of_user=delta["user"])
+                thread = tx.thread(_thread_of(session), schema=SESSION)
+                head = _head_that(session, thread.head)
+                write = {EVENTS: [text], UPDATED: event.timestamp, **merging(head.state, delta["session"])}
+                made = thread.commit(write, expected_version=head, metadata={"event": event.id})
+                is_shown = head.kind == "commit" and scopes.is_shown(session.id)
+                if is_shown and delta["session"]:
+                    scopes.show_state(session.id, delta["session"])
+                whole = None if is_shown else _kept_state(made)
+                scopes.show(session.id, event.timestamp, whole=whole, of_user=delta["user"])
                 if delta["app"]:
                     scopes.write_app(delta["app"])
         except ThreadDeletedError as error:
             raise _no_session(session.id) from error
         except ConflictError as error:
-            message = (
-                f"Session {session.id} was changed since it was read: it is at {error.facts.get('actual_version')}"
-            )
-            raise StaleSessionError(message) from error
-        return str(made.version)
+            raise _stale(session) from error
+        return made.id
 
     def _fork(self, app_name: str, user_id: str, session_id: str, at: str | None, new: str) -> None:
         source, target = (thread_id(PREFIX, app_name, user_id, id) for id in (session_id, new))
@@ -248,20 +231,37 @@ class StatelogSessionService(BaseSessionService):
                 thread = tx.thread(source, schema=SESSION)
                 if thread.version < 0:
                     raise _no_session(session_id)
-                found = thread.head if at is None else _version_with(thread, at)
+                found = thread.head if at is None else _version_with(thread.head, at)
                 if found is None:
                     message = f"Session {session_id} has no event {at!r}, or no longer its version"
                     raise ValueError(message)
                 copied = tx.copy_thread(source, target, reborn=True)
                 made = copied.head
                 if at is not None:
-                    made = copied.rollback(found.version, metadata={"fork of": session_id, "event": at})
+                    made = copied.rollback(found.version, metadata={"fork of": session_id, "at": at})
                 assert made is not None, "what was copied"
-                kept = made.state[STATE]
-                whole = {name: kept[name] for name in made.state.get(ORDER, ())}
-                scopes.show(new, made.state[UPDATED], whole=whole, of_user={})
+                scopes.show(new, made.state[UPDATED], whole=_kept_state(made), of_user={})
         except ConflictError as error:  # there is a thread of the new id
             raise _there_already(new) from error
+
+
+def read_session(
+    within: Threads, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
+) -> Session | None:
+    """Return a session with what its user and app share, None if there is none."""
+    head = within.thread(thread_id(PREFIX, app_name, user_id, session_id), schema=SESSION).head
+    if head is None:
+        return None
+    made = Session(
+        id=session_id,
+        app_name=app_name,
+        user_id=user_id,
+        state={**values_of(head.state), **Scopes(within, app_name, user_id).shared_state()},
+        last_update_time=head.state[UPDATED],
+        events=_read_events(head, config),
+    )
+    made._storage_update_marker = head.id  # noqa: SLF001 - as `append_event`
+    return made
 
 
 def _there_already(session_id: str) -> AlreadyExistsError:
@@ -272,18 +272,28 @@ def _no_session(session_id: str) -> SessionNotFoundError:
     return SessionNotFoundError(f"Session {session_id} not found.")
 
 
-def _version_of(session: Session, store: Store, id: str) -> int:
-    """Return the version at which a session was read; one that its service has not read is taken for what is there."""
-    marker = session._storage_update_marker  # noqa: SLF001 - as `append_event`
-    if marker is not None:
-        return int(marker)
-    head = store.thread(id, schema=SESSION).head
+def _stale(session: Session) -> StaleSessionError:
+    return StaleSessionError(f"Session {session.id} was changed since it was read.")
+
+
+def _thread_of(session: Session) -> str:
+    return thread_id(PREFIX, session.app_name, session.user_id, session.id)
+
+
+def _head_that(session: Session, head: Checkpoint[Any] | None) -> Checkpoint[Any]:
+    """Return the head if it is the one that a session was read at; of one made by hand the time tells."""
     if head is None:
         raise _no_session(session.id)
-    if session.last_update_time < head.state[UPDATED]:
-        message = f"Session {session.id} was changed since it was read."
-        raise StaleSessionError(message)
-    return head.version
+    marker = session._storage_update_marker  # noqa: SLF001 - as `append_event`
+    if session.last_update_time < head.state[UPDATED] if marker is None else marker != head.id:
+        raise _stale(session)
+    return head
+
+
+def _kept_state(made: Checkpoint[Any]) -> dict[str, Json]:
+    """Return a session's state as it is stored, in its order."""
+    kept = made.state[STATE]
+    return {name: kept[name] for name in made.state.get(ORDER, ())}
 
 
 def _read_events(head: Checkpoint[Any], config: GetSessionConfig | None) -> list[Event]:
@@ -310,9 +320,14 @@ def _shown(scopes: Scopes, app_name: str) -> Iterable[Session]:
         )
 
 
-def _version_with(thread: Any, event_id: str) -> Checkpoint[Any] | None:
-    """Return the version that an event's append made, the newest one first."""
-    return next((made for made in thread.history() if made.metadata.get("event") == event_id), None)
+def _version_with(head: Checkpoint[Any] | None, event_id: str) -> Checkpoint[Any] | None:
+    """Return the version that an event's append made, of those that lead to a head: none that was taken back."""
+    made = head
+    with suppress(CheckpointNotFoundError, ExpiredError):  # behind it all was let go by retention
+        while made is not None and made.metadata.get("event") != event_id:
+            made = made.parent
+        return made
+    return None
 
 
 def _restore_state(within: Threads, id: str, event: Event) -> None:
@@ -320,20 +335,21 @@ def _restore_state(within: Threads, id: str, event: Event) -> None:
 
     ADK replays the deltas of events, which do not have that (adk-python#4933).
     """
-    thread = within.thread(id, schema=SESSION)
-    head = thread.head
+    head = within.thread(id, schema=SESSION).head
     if head is None:
         return
     before = event.actions.rewind_before_invocation_id
     first = next((each for each in _read_events(head, None) if each.invocation_id == before), None)
-    made = None if first is None else _version_with(thread, first.id)
+    made = None if first is None else _version_with(head, first.id)
     if made is None:
         return
     try:
-        then = values_of(thread.at(made.version - 1).state)
-    except (CheckpointNotFoundError, ExpiredError, UsageError):  # let go by retention: ADK's own delta is left
+        parent = made.parent
+    except (CheckpointNotFoundError, ExpiredError):
+        parent = None
+    if parent is None:  # let go by retention: ADK's own delta is left
         return
-    now = values_of(head.state)
+    then, now = values_of(parent.state), values_of(head.state)
     delta = {key: value for key, value in event.actions.state_delta.items() if key.startswith(_NOT_OF_SESSION)}
     delta |= {key: None for key in now if key not in then and now[key] is not None}
     delta |= {key: value for key, value in then.items() if key not in now or now[key] != value}

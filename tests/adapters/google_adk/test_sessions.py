@@ -307,6 +307,65 @@ async def test_a_rewind_keeps_what_a_session_was_created_with(service):
 
 
 @held_by("statelog")
+async def test_a_fork_has_the_events_of_its_own_past_alone(service):
+    session = await service.create_session(**HERE, session_id="s", state={"k": 0})
+    made = [
+        await service.append_event(session, event(str(number), delta={"k": number + 1}, invocation_id=f"i{number}"))
+        for number in range(3)
+    ]
+    forked = await service.fork_session(**HERE, session_id="s", at=made[0].id, new_session_id="f")
+    with pytest.raises(ValueError, match="no event"):
+        await service.fork_session(**HERE, session_id="f", at=made[2].id)
+    again = await service.fork_session(**HERE, session_id="f", at=made[0].id)
+    assert (texts(again), again.state) == (["0"], {"k": 1})
+    await rewind_session(
+        session_service=service,
+        session=forked,
+        rewind_before_invocation_id="i0",
+        artifact_service=None,
+        app_name="app",
+    )
+    assert (await reread(service, forked)).state == {"k": 0}
+
+
+@held_by("statelog")
+async def test_after_a_rollback_of_its_thread_a_session_goes_on_as_it_was(service):
+    session = await service.create_session(**HERE, session_id="s")
+    made = [await service.append_event(session, event(str(n), delta={"k": n, f"k{n}": n})) for n in range(3)]
+    service.store.thread("adk:app/user/s").rollback(1)
+    with pytest.raises(StaleSessionError):
+        await service.append_event(session, event("stale"))
+    session = await reread(service, session)
+    await service.append_event(session, event("next", delta={"other": 1}))
+    assert texts(await reread(service, session)) == ["0", "next"]
+    [shown] = (await service.list_sessions(**HERE)).sessions
+    assert shown.state == (await reread(service, session)).state == {"k": 0, "k0": 0, "other": 1}
+    with pytest.raises(ValueError, match="no event"):
+        await service.fork_session(**HERE, session_id="s", at=made[2].id)
+
+
+@held_by("statelog")
+async def test_what_a_list_shows_is_made_again_if_somebody_has_deleted_it(service):
+    session = await service.create_session(**HERE, session_id="s", state={"b": 1, "a": 2})
+    service.store.delete_thread("adk:app/user")
+    await service.append_event(session, event("x", delta={"c": 3}))
+    [shown] = (await service.list_sessions(**HERE)).sessions
+    assert list(shown.state) == list((await reread(service, session)).state) == ["b", "a", "c"]
+
+
+@held_by()
+async def test_a_session_read_before_its_id_was_used_again_is_stale(service):
+    old = await service.create_session(**HERE, session_id="s", state={"who": "old"})
+    await service.delete_session(**HERE, session_id="s")
+    await asyncio.sleep(0.01)
+    new = await service.create_session(**HERE, session_id="s", state={"who": "new"})
+    if not isinstance(service, InMemorySessionService):  # which does not look
+        with pytest.raises((StaleSessionError, ValueError)):
+            await service.append_event(old, event("late", delta={"secret": 1}))
+        assert (await reread(service, new)).state == {"who": "new"}
+
+
+@held_by("statelog")
 async def test_fifty_tasks_with_a_session_each_lose_nothing(service):
     async def talk(number):
         session = await service.create_session(**HERE, session_id=str(number))

@@ -1,0 +1,221 @@
+"""Sessions of ADK's DatabaseSessionService and SqliteSessionService, copied into a store: an event is a version."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from google.adk.sessions.database_session_service import DatabaseSessionService
+from google.adk.sessions.sqlite_session_service import SqliteSessionService
+from google.adk.sessions.state import State
+
+from statelog.adapters.google_adk.scopes import ORDER, PREFIX, STATE, UPDATED, Scopes, merging, split_state
+from statelog.adapters.google_adk.sessions import EVENTS, SESSION, read_session
+from statelog.adapters.kit import lives
+from statelog.adapters.kit.databases import copied
+from statelog.adapters.kit.moving import copy_once, reading
+from statelog.adapters.kit.naming import join_names, map_key, thread_id
+from statelog.adapters.kit.ordered import Json
+from statelog.errors import ConflictError, FormatError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from google.adk.events.event import Event
+    from google.adk.sessions.session import Session
+
+    from statelog import Store
+    from statelog.adapters.kit.databases import DatabaseCopy
+    from statelog.store.threads import Threads
+    from statelog.store.transaction import Transaction
+
+_OLD_COLUMN, _NEW_TABLE = "actions", "adk_internal_metadata"
+"""Only a database of DatabaseSessionService has one of them: its first schema the column, its second one the table."""
+
+_SESSIONS = "SELECT app_name, user_id, id FROM sessions ORDER BY app_name, user_id, id"
+_USERS = "SELECT app_name, user_id FROM user_states WHERE state <> '{}' EXCEPT SELECT app_name, user_id FROM sessions"
+_APPS = """
+    SELECT app_name FROM app_states WHERE state <> '{}' EXCEPT SELECT app_name FROM sessions
+    EXCEPT SELECT app_name FROM user_states WHERE state <> '{}'
+"""
+"""Sessions; users that have a state and no session; apps that have a state and neither."""
+
+_SHARED = (State.APP_PREFIX, State.USER_PREFIX)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[_Database]:
+    """Yield what a database holds. It is read as it is at this moment; the file is not written to.
+
+    Raises:
+        FormatError: it is no database of ADK's sessions. UsageError: ADK lacks what it reads this one with.
+
+    """
+    with (
+        copied(path, "ADK's sessions", "sessions", "events", "app_states", "user_states") as database,
+        asyncio.Runner() as runner,
+    ):
+        service = _service_of(database)
+        try:
+            keys = [key for query in (_SESSIONS, _USERS, _APPS) for key in database.rows(query)]
+            yield _Database(runner, service, keys)
+        finally:
+            runner.run(service.close())
+
+
+def _service_of(database: DatabaseCopy) -> DatabaseSessionService | SqliteSessionService:
+    columns = {name for (name,) in database.rows("SELECT name FROM pragma_table_info('events')")}
+    if _NEW_TABLE not in database.tables() and _OLD_COLUMN not in columns:
+        return SqliteSessionService(str(database.path))
+    try:
+        return DatabaseSessionService(f"sqlite+aiosqlite:///{database.path}")
+    except ImportError as error:
+        message = f"this database is read by SQLAlchemy, which is not installed: pip install 'google-adk[db]' ({error})"
+        raise UsageError(message) from error
+
+
+class _Database:
+    unit = "session"
+
+    def __init__(
+        self,
+        runner: asyncio.Runner,
+        service: DatabaseSessionService | SqliteSessionService,
+        keys: Sequence[tuple[str, ...]],
+    ) -> None:
+        self._runner = runner
+        self._service = service
+        self._keys = {join_names(*key): key for key in keys}
+
+    def names(self) -> Sequence[str]:
+        """Return apps, users and ids of sessions, as `app/user/id`; and what has a state without a session."""
+        return list(self._keys)
+
+    def copy(self, name: str, store: Store) -> bool:
+        """Copy a session with what its user and app share in one transaction, and compare.
+
+        See `statelog.adapters.kit.moving.Source`.
+        """
+        key = self._keys[name]
+        with reading(f"session {name!r}"):
+            wanted = self._runner.run(self._read(*key))
+        if len(key) == len(("app", "user", "session")):
+            move: _Shared = _Whole(wanted)
+        else:
+            move = _Shared(wanted, has_user=len(key) > 1)
+        return copy_once(store, f"session {name!r}", move.wanted, held=move.held, write=move.write)
+
+    async def _read(self, app_name: str, user_id: str | None = None, session_id: str | None = None) -> Session:
+        if session_id is None:  # a new session, in the copy, shows what is shared
+            return await self._service.create_session(app_name=app_name, user_id=user_id or uuid.uuid4().hex)
+        found = await self._service.get_session(app_name=app_name, user_id=user_id or "", session_id=session_id)
+        if found is None:
+            message = "it is listed, and not there"
+            raise FormatError(message)
+        return found
+
+
+class _Shared:
+    """The state that sessions of a user and of an app share.
+
+    A store may know more of it than the database: what it does not know is added, and nothing of it is changed.
+    """
+
+    def __init__(self, source: Session, *, has_user: bool) -> None:
+        self._source = source
+        self._has_user = has_user
+        self._scopes = split_state(source.state)
+
+    @property
+    def wanted(self) -> Any:
+        return self._source.state
+
+    def held(self, within: Threads) -> Any:
+        known = Scopes(within, self._source.app_name, self._source.user_id).shared_state()
+        shared = {key: value for key, value in known.items() if key in self._source.state}
+        return shared if len(shared) == len(self._source.state) else None
+
+    def write(self, tx: Transaction) -> None:
+        scopes = Scopes(tx, self._source.app_name, self._source.user_id)
+        app, user = self._scopes["app"], self._scopes["user"]
+        _check_shared(scopes.app(), app, scopes.app_thread)
+        if self._has_user:
+            _check_shared(scopes.user(), user, scopes.user_thread)
+            self._write_user(scopes, user)
+        scopes.write_app(app, {map_key(scopes.user_id): scopes.user_id} if self._has_user else None)
+
+    def _write_user(self, scopes: Scopes, state: dict[str, Json]) -> None:
+        scopes.write_user(state)
+
+
+class _Whole(_Shared):
+    """A session with all that it sees."""
+
+    def __init__(self, source: Session) -> None:
+        super().__init__(source, has_user=True)
+        self._id = source.id.strip()  # as ADK's own services, ours asks for an id without blanks around it
+
+    @property
+    def wanted(self) -> Any:
+        return self._source.state, self._source.events, self._source.last_update_time
+
+    def held(self, within: Threads) -> Any:
+        found = read_session(within, self._source.app_name, self._source.user_id, self._id)
+        if found is None:
+            return None
+        state = {
+            key: value for key, value in found.state.items() if key in self._source.state or not key.startswith(_SHARED)
+        }
+        return state, found.events, found.last_update_time
+
+    def write(self, tx: Transaction) -> None:
+        super().write(tx)
+        id = thread_id(PREFIX, self._source.app_name, self._source.user_id, self._id)
+        first, *rest = _versions(self._source, self._scopes["session"])
+        lives.write(tx, id, SESSION, lambda thread: thread.commit(first, expected_version=-1))
+        thread = tx.thread(id, schema=SESSION)
+        for event, change in zip(self._source.events, rest, strict=True):
+            thread.commit(change, metadata={"event": event.id})
+
+    def _write_user(self, scopes: Scopes, state: dict[str, Json]) -> None:
+        scopes.show(self._id, self._source.last_update_time, whole=self._scopes["session"], of_user=state)
+
+
+def _versions(session: Session, last: dict[str, Json]) -> Iterator[dict[str, Any]]:
+    """Yield what a session began with, as far as that can be told, and what each event has changed.
+
+    What no event has set, it began with.
+
+    Args:
+        session: read from the database.
+        last: its own state, encoded.
+
+    """
+    deltas = [split_state(event.actions.state_delta)["session"] for event in session.events]
+    set_later = {key for delta in deltas for key in delta}
+    state = {key: value for key, value in last.items() if key not in set_later}
+    updated = session.events[0].timestamp if session.events else session.last_update_time
+    yield {EVENTS: [], STATE: dict(state), ORDER: list(state), UPDATED: updated}
+    for event, delta in zip(session.events, deltas, strict=True):
+        at, change = event.timestamp, delta
+        if event is session.events[-1]:  # whatever the database has made of it
+            after = {**state, **delta}
+            rest = {key: value for key, value in last.items() if after.get(key) != value}
+            at, change = session.last_update_time, {**delta, **rest}
+        yield {EVENTS: [_encode(event)], UPDATED: at, **merging({STATE: state}, change)}
+        state.update(change)
+
+
+def _encode(event: Event) -> Json:
+    return Json(event.model_dump_json(exclude_none=True))
+
+
+def _check_shared(known: Any, new: dict[str, Json], thread: str) -> None:
+    state = known.get(STATE, {})
+    for key, value in new.items():
+        if key in state and state[key].value != value.value:
+            message = f"the store has another value of {key!r} in thread {thread!r}"
+            raise ConflictError(message, thread=thread)
