@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from statelog.schema import Schema
 if TYPE_CHECKING:
     import os
 
+    from statelog.store.threads import Threads
     from statelog.store.transaction import Transaction
 
 PREFIX, PENDING_PREFIX = "crewai", "crewai-pending"
@@ -84,17 +86,7 @@ class StatelogFlowPersistence(FlowPersistence):
     def load_pending_feedback(self, flow_uuid: str) -> tuple[dict[str, Any], PendingFeedbackContext] | None:
         """Return the state and the question that a flow waits on, None if it waits on none."""
         with self.store.snapshot() as snapshot:
-            kept = snapshot.thread(thread_id(PENDING_PREFIX, flow_uuid), schema=_PENDING).state
-            context = read_value(kept, CONTEXT)
-            if context is None:
-                return None
-            thread = snapshot.thread(thread_id(PREFIX, flow_uuid))
-            head = thread.head
-            try:
-                state = join(thread.at(kept[STATE]).state)
-            except (CheckpointNotFoundError, ExpiredError):  # it was saved already as it is, or retention let it go
-                state = None if head is None else join(head.state)
-        return None if state is None else (state, PendingFeedbackContext.from_dict(context))
+            return read_pending(snapshot, flow_uuid)
 
     def clear_pending_feedback(self, flow_uuid: str) -> None:
         """Forget the question that a flow waited on."""
@@ -104,17 +96,36 @@ class StatelogFlowPersistence(FlowPersistence):
 
     def _save(self, flow_uuid: str, method_name: str, state_data: Any, context: PendingFeedbackContext | None) -> None:
         channels = cut(_dict_of(state_data), default=_default)
-        beside = None
-        if context is not None:
-            question = Json.of(context.to_dict(), default=_default)
-
-            def beside(tx: Transaction) -> str:
-                version_id = f"waiting-{uuid.uuid4().hex}"
-                change = {CONTEXT: question, STATE: version_id}
-                lives.write(tx, thread_id(PENDING_PREFIX, flow_uuid), _PENDING, lambda thread: thread.commit(change))
-                return version_id
-
+        beside = None if context is None else partial(wait, flow_uuid=flow_uuid, question=encode_question(context))
         put(self.store, thread_id(PREFIX, flow_uuid), channels, beside, metadata={"method": method_name})
+
+
+def encode_question(context: PendingFeedbackContext) -> Json:
+    """Return a question as it is stored."""
+    return Json.of(context.to_dict(), default=_default)
+
+
+def wait(tx: Transaction, flow_uuid: str, question: Json) -> str:
+    """Let a flow wait on a question; return the id of the version that it waits with."""
+    version_id = f"waiting-{uuid.uuid4().hex}"
+    change = {CONTEXT: question, STATE: version_id}
+    lives.write(tx, thread_id(PENDING_PREFIX, flow_uuid), _PENDING, lambda thread: thread.commit(change))
+    return version_id
+
+
+def read_pending(within: Threads, flow_uuid: str) -> tuple[dict[str, Any], PendingFeedbackContext] | None:
+    """Return the state and the question that a flow waits on, None if it waits on none."""
+    kept = within.thread(thread_id(PENDING_PREFIX, flow_uuid), schema=_PENDING).state
+    context = read_value(kept, CONTEXT)
+    if context is None:
+        return None
+    thread = within.thread(thread_id(PREFIX, flow_uuid))
+    head = thread.head
+    try:
+        state = join(thread.at(kept[STATE]).state)
+    except (CheckpointNotFoundError, ExpiredError):  # it was saved already as it is, or retention let it go
+        state = None if head is None else join(head.state)
+    return None if state is None else (state, PendingFeedbackContext.from_dict(context))
 
 
 def _dict_of(state: Any) -> dict[str, Any]:

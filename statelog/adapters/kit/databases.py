@@ -65,11 +65,11 @@ class DatabaseCopy:
         """Return the names of its tables."""
         return {name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return what a query finds. Raises FormatError: the database is damaged, or another one."""
+    def rows(self, query: str, *parameters: str) -> Iterator[tuple[Any, ...]]:
+        """Yield what a query finds. Raises FormatError: the database is damaged, or another one."""
         try:
             with closing(sqlite3.connect(self.path)) as connection:
-                return connection.execute(query).fetchall()
+                yield from connection.execute(query, parameters)
         except sqlite3.Error as error:
             raise self.error(error) from error
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from statelog.store.transaction import Transaction
     from statelog.store.views import MapView
 
-__all__ = ["cut", "join", "put"]
+__all__ = ["add", "cut", "join", "put"]
 
 SHAPE = "shape"
 
@@ -119,6 +119,19 @@ def put(
             continue
         return
     _commit(store, id, _Whole(channels), beside, metadata)
+
+
+def add(
+    transaction: Transaction,
+    id: str,
+    channels: Mapping[str, Any],
+    *,
+    version_id: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> None:
+    """Make a version of a thread, as `put`, within a transaction, which may make several."""
+    change = _Change.since(transaction.thread(id).head, channels)
+    write(transaction, id, None, lambda thread: change.commit(thread, version_id, metadata))
 
 
 def _commit(

@@ -1,0 +1,117 @@
+"""Flows of CrewAI's SQLiteFlowPersistence, copied into a store: each state that was saved is a version."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from crewai.flow.persistence.sqlite import SQLiteFlowPersistence
+
+from statelog.adapters.crewai.flows import PREFIX, encode_question, read_pending, wait
+from statelog.adapters.kit.databases import copied
+from statelog.adapters.kit.moving import copy_once, reading
+from statelog.adapters.kit.naming import thread_id
+from statelog.adapters.kit.parts import add, cut, join
+from statelog.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from crewai.flow.async_feedback.types import PendingFeedbackContext
+
+    from statelog import Store
+    from statelog.adapters.kit.databases import DatabaseCopy
+    from statelog.store.threads import Threads
+    from statelog.store.transaction import Transaction
+
+_FLOWS = "SELECT flow_uuid FROM flow_states UNION SELECT flow_uuid FROM pending_feedback ORDER BY flow_uuid"
+_STATES = "SELECT method_name, state_json FROM flow_states WHERE flow_uuid = ? ORDER BY id"
+"""CrewAI's class shows the last state alone."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[_Database]:
+    """Yield what a database holds. It is read as it is at this moment; the file is not written to.
+
+    Raises:
+        FormatError: it is no database of CrewAI's flows.
+
+    """
+    with copied(path, "CrewAI's flows", "flow_states", "pending_feedback") as database:
+        yield _Database(database, [id for (id,) in database.rows(_FLOWS)])
+
+
+class _Flow(NamedTuple):
+    """What is compared of a flow."""
+
+    saved: list[tuple[str | None, bytes]]
+    """Of each state the method and a digest: all states of a flow may be more than fits in memory."""
+    last: dict[str, Any] | None
+    pending: tuple[dict[str, Any], PendingFeedbackContext] | None
+
+
+class _Database:
+    unit = "flow"
+
+    def __init__(self, database: DatabaseCopy, names: Sequence[str]) -> None:
+        self._database = database
+        self._names = names
+        self._persistence = SQLiteFlowPersistence(str(database.path))
+
+    def names(self) -> Sequence[str]:
+        """Return the ids of the flows."""
+        return self._names
+
+    def copy(self, name: str, store: Store) -> bool:
+        """Copy a flow in one transaction, and compare. See `statelog.adapters.kit.moving.Source`."""
+        what = f"flow {name!r}"
+        with reading(what):
+            saved = [(method, _digest(state)) for method, state in self._states(name)]
+            wanted = _Flow(saved, self._persistence.load_state(name), self._persistence.load_pending_feedback(name))
+        at = _waiting_at(what, wanted)
+        id = thread_id(PREFIX, name)
+
+        def write(tx: Transaction) -> None:
+            for number, (method, state) in enumerate(self._states(name)):
+                version_id = None
+                if wanted.pending is not None and number == at:
+                    version_id = wait(tx, name, encode_question(wanted.pending[1]))
+                add(tx, id, cut(state), version_id=version_id, metadata={"method": method})
+
+        return copy_once(store, what, wanted, held=lambda within: _held(within, name), write=write)
+
+    def _states(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        for method, text in self._database.rows(_STATES, name):
+            state = json.loads(text)
+            if not isinstance(state, dict):
+                message = f"a state of flow {name!r} is no dict"
+                raise FormatError(message, flow=name)
+            yield method, state
+
+
+def _waiting_at(what: str, flow: _Flow) -> int | None:
+    """Return which of its states a flow waits with, None if it waits on nothing."""
+    if flow.pending is None:
+        return None
+    wanted = _digest(flow.pending[0])
+    found = [number for number, (_method, digest) in enumerate(flow.saved) if digest == wanted]
+    if not found:
+        message = f"{what} waits with a state that is none of its own"
+        raise FormatError(message, source=what)
+    return found[-1]
+
+
+def _held(within: Threads, name: str) -> _Flow | None:
+    thread = within.thread(thread_id(PREFIX, name))
+    head = thread.head
+    if head is None:
+        return None
+    saved = [(made.metadata.get("method"), _digest(join(made.state))) for made in thread.history()]
+    return _Flow(saved[::-1], join(head.state), read_pending(within, name))
+
+
+def _digest(state: dict[str, Any] | None) -> bytes:
+    return blake2b(json.dumps(state).encode()).digest()
