@@ -24,6 +24,7 @@ _KINDS = {
     "openai": ("openai_agents", "agents", "openai-agents"),
     "adk": ("google_adk", "google.adk", "google-adk"),
     "crewai": ("crewai", "crewai", "crewai"),
+    "agent-framework": ("agent_framework", "agent_framework", "agent-framework"),
 }
 """By the name of a kind: the adapter, the framework's module, the extra that installs it."""
 
@@ -41,6 +42,7 @@ def import_sessions(*, source: str, store: Path | None, as_json: bool) -> None:
     KIND says what PATH is. openai: a database of the OpenAI Agents SDK's SQLiteSession or AdvancedSQLiteSession.
     adk: a database of ADK's DatabaseSessionService or SqliteSessionService.
     crewai: a database of CrewAI's SQLiteFlowPersistence.
+    agent-framework: a folder of Microsoft Agent Framework's FileCheckpointStorage.
 
     It goes to STORE, which is made if need be; if it is left out, to the name of PATH with .state, in the current
     directory.
@@ -51,7 +53,8 @@ def import_sessions(*, source: str, store: Path | None, as_json: bool) -> None:
     """
     kind, _colon, place = source.partition(":")
     if kind not in _KINDS or not place:
-        message = f"{source!r} names no database: KIND:PATH with one of {', '.join(_KINDS)}, as openai:conversations.db"
+        kinds = ", ".join(_KINDS)
+        message = f"{source!r} names nothing to import: KIND:PATH with one of {kinds}, as openai:conversations.db"
         raise UsageError(message, argument="KIND:PATH", value=source)
     package, module, extra = _KINDS[kind]
     if not _is_installed(module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from statelog import Store
+    from statelog.store.threads import Threads
     from statelog.store.transaction import Transaction
 
 __all__ = ["StatelogCheckpointStorage"]
 
 _log = logging.getLogger(__name__)
 
+_DIRECTORY = Directory(thread_id("agent-framework", "checkpoints"))
 _WHOLE = frozenset({"pending_request_info_events", "metadata"})
 """Fields whose keys are new ones all the time."""
 
@@ -47,7 +50,6 @@ class StatelogCheckpointStorage:
     def __init__(self, store: Store, allowed_checkpoint_types: Iterable[str] = ()) -> None:
         self.store = store
         self._allowed = frozenset(allowed_checkpoint_types)
-        self._directory = Directory(thread_id("agent-framework", "checkpoints"))
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
         """Keep a copy of a checkpoint, in one commit with its entry in the index; return its id.
@@ -58,14 +60,8 @@ class StatelogCheckpointStorage:
 
         """
         channels = self._encoded(checkpoint)  # in the loop: another task may change the objects meanwhile
-        thread = _thread_of(checkpoint.workflow_name)
-        shown = [checkpoint.workflow_name, checkpoint.timestamp, uuid4().hex]
-
-        def index(transaction: Transaction) -> str:
-            self._directory.put(transaction, {checkpoint.checkpoint_id: shown})
-            return shown[-1]
-
-        await run(put, self.store, thread, channels, index)
+        index = partial(point, checkpoint.checkpoint_id, checkpoint.workflow_name, checkpoint.timestamp)
+        await run(put, self.store, thread_of(checkpoint.workflow_name), channels, index)
         return checkpoint.checkpoint_id
 
     async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
@@ -96,22 +92,20 @@ class StatelogCheckpointStorage:
     # --- on another OS thread -------------------------------------------------------
 
     def _load(self, checkpoint_id: str) -> WorkflowCheckpoint:
-        shown = self._directory.get(self.store, checkpoint_id)
+        shown = _DIRECTORY.get(self.store, checkpoint_id)
         if shown is None:
             raise _not_found(checkpoint_id)
         return self._load_shown(checkpoint_id, shown)
 
     def _load_shown(self, checkpoint_id: str, shown: list[str]) -> WorkflowCheckpoint:
-        workflow_name, _timestamp, id = shown
-        try:
-            encoded = join(self.store.thread(_thread_of(workflow_name)).at(id).state)
-        except NotFoundError as error:  # its thread was deleted, or its version has expired
-            raise _not_found(checkpoint_id) from error
+        encoded = _read_shown(self.store, shown)
+        if encoded is None:
+            raise _not_found(checkpoint_id)
         return WorkflowCheckpoint.from_dict(decode_checkpoint_value(encoded, allowed_types=self._allowed))
 
     def _listed(self, workflow_name: str) -> list[tuple[str, list[str]]]:
         """Return ids and what the index shows of them, by timestamp."""
-        every = self._directory.all(self.store).items()
+        every = _DIRECTORY.all(self.store).items()
         return sorted(((id, shown) for id, shown in every if shown[0] == workflow_name), key=lambda pair: pair[1][1])
 
     def _load_all(self, workflow_name: str) -> list[WorkflowCheckpoint]:
@@ -130,9 +124,9 @@ class StatelogCheckpointStorage:
         return self._load_shown(*max(listed, key=lambda pair: datetime.fromisoformat(pair[1][1])))
 
     def _delete(self, checkpoint_id: str) -> bool:
-        is_there = self._directory.get(self.store, checkpoint_id) is not None
+        is_there = _DIRECTORY.get(self.store, checkpoint_id) is not None
         if is_there:
-            self._directory.remove(self.store, checkpoint_id)
+            _DIRECTORY.remove(self.store, checkpoint_id)
         return is_there
 
     def _encoded(self, checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
@@ -141,11 +135,11 @@ class StatelogCheckpointStorage:
             message = f"A checkpoint has an id and a timestamp, not {id!r} and {checkpoint.timestamp!r}"
             raise WorkflowCheckpointException(message)
         try:
-            _thread_of(checkpoint.workflow_name)
+            thread_of(checkpoint.workflow_name)
             map_key(id)
             encoded = encode_checkpoint_value(checkpoint.to_dict())
             decode_checkpoint_value(encoded, allowed_types=self._allowed)
-            return cut(encoded, whole=_WHOLE)
+            return channels_of(encoded)
         except WorkflowCheckpointException:
             raise
         except Exception as error:  # a type's own pickling may raise anything
@@ -153,8 +147,35 @@ class StatelogCheckpointStorage:
             raise WorkflowCheckpointException(message) from error
 
 
-def _thread_of(workflow_name: str) -> str:
+def thread_of(workflow_name: str) -> str:
+    """Return the id of a workflow's thread."""
     return thread_id("agent-framework", "workflow", workflow_name)
+
+
+def channels_of(encoded: dict[str, Any]) -> dict[str, Any]:
+    """Return the channels of a checkpoint as the framework has encoded it. Raises ValueTypeError: it is no JSON."""
+    return cut(encoded, whole=_WHOLE)
+
+
+def point(checkpoint_id: str, workflow_name: str, timestamp: str, tx: Transaction) -> str:
+    """Put a checkpoint into the index; return the id that its version is to have."""
+    version_id = uuid4().hex
+    _DIRECTORY.put(tx, {checkpoint_id: [workflow_name, timestamp, version_id]})
+    return version_id
+
+
+def read_encoded(within: Threads, checkpoint_id: str) -> dict[str, Any] | None:
+    """Return a checkpoint as it is encoded, None if there is none."""
+    shown = _DIRECTORY.get(within, checkpoint_id)
+    return None if shown is None else _read_shown(within, shown)
+
+
+def _read_shown(within: Threads, shown: list[str]) -> dict[str, Any] | None:
+    workflow_name, _timestamp, version_id = shown
+    try:
+        return join(within.thread(thread_of(workflow_name)).at(version_id).state)
+    except NotFoundError:  # its thread was deleted, or its version has expired
+        return None
 
 
 def _not_found(checkpoint_id: str) -> WorkflowCheckpointException:

@@ -1,0 +1,91 @@
+"""Checkpoints of Agent Framework's FileCheckpointStorage, copied into a store: a checkpoint is a version.
+
+FileCheckpointStorage writes a checkpoint as JSON, with the values that JSON has not pickled inside. They are copied as
+they are: nothing is unpickled, and no module of the application is imported. The storage that loads a checkpoint checks
+its types then, as FileCheckpointStorage does.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from agent_framework import WorkflowCheckpoint
+
+from statelog.adapters.agent_framework.checkpoints import channels_of, point, read_encoded, thread_of
+from statelog.adapters.kit.moving import copy_once, reading
+from statelog.adapters.kit.parts import add
+from statelog.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from statelog import Store
+    from statelog.store.transaction import Transaction
+
+_SUFFIX = ".json"
+_TEXTS = ("checkpoint_id", "workflow_name", "timestamp")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[_Folder]:
+    """Yield what a folder holds.
+
+    Raises:
+        FormatError: it holds no checkpoint that can be read.
+
+    """
+    folder = _Folder(path)
+    if not folder.names():
+        message = f"{path} is no folder with checkpoints of Agent Framework"
+        raise FormatError(message, path=str(path))
+    yield folder
+
+
+class _Folder:
+    unit = "checkpoint"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        order: dict[str, tuple[str, str]] = {}
+        unreadable = []
+        for file in sorted(path.glob(f"*{_SUFFIX}")):
+            id = file.name.removesuffix(_SUFFIX)
+            try:
+                encoded = self._read(id)
+            except FormatError:  # said again where it would be copied
+                unreadable.append(id)
+            else:
+                order[id] = encoded["workflow_name"], encoded["timestamp"]
+        self._names = [*sorted(order, key=order.__getitem__), *unreadable] if order else []
+
+    def names(self) -> Sequence[str]:
+        """Return the ids of the checkpoints: those of a workflow in their order."""
+        return self._names
+
+    def copy(self, name: str, store: Store) -> bool:
+        """Copy a checkpoint in one transaction, and compare. See `statelog.adapters.kit.moving.Source`."""
+        wanted = self._read(name)
+        workflow_name, timestamp = wanted["workflow_name"], wanted["timestamp"]
+
+        def write(tx: Transaction) -> None:
+            version_id = point(name, workflow_name, timestamp, tx)
+            add(tx, thread_of(workflow_name), channels_of(wanted), version_id=version_id)
+
+        return copy_once(
+            store, f"checkpoint {name!r}", wanted, held=lambda within: read_encoded(within, name), write=write
+        )
+
+    def _read(self, id: str) -> dict[str, Any]:
+        """Return a checkpoint as it is encoded."""
+        file = self._path / f"{id}{_SUFFIX}"
+        with reading(str(file)):
+            encoded: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            WorkflowCheckpoint.from_dict(encoded)  # it has the fields of one
+        odd = [name for name in _TEXTS if not isinstance(encoded.get(name), str)]
+        if odd or encoded["checkpoint_id"] != id:
+            message = f"{file} is no checkpoint of that name"
+            raise FormatError(message, source=str(file))
+        return encoded
