@@ -24,6 +24,7 @@ _KINDS = {
     "openai": ("openai_agents", "agents", "openai-agents"),
     "adk": ("google_adk", "google.adk", "google-adk"),
     "crewai": ("crewai", "crewai", "crewai"),
+    "strands": ("strands", "strands", "strands"),
     "agent-framework": ("agent_framework", "agent_framework", "agent-framework"),
 }
 """By the name of a kind: the adapter, the framework's module, the extra that installs it."""
@@ -42,6 +43,7 @@ def import_sessions(*, source: str, store: Path | None, as_json: bool) -> None:
     KIND says what PATH is. openai: a database of the OpenAI Agents SDK's SQLiteSession or AdvancedSQLiteSession.
     adk: a database of ADK's DatabaseSessionService or SqliteSessionService.
     crewai: a database of CrewAI's SQLiteFlowPersistence.
+    strands: a folder of Strands' LocalFileStorage.
     agent-framework: a folder of Microsoft Agent Framework's FileCheckpointStorage.
 
     It goes to STORE, which is made if need be; if it is left out, to the name of PATH with .state, in the current

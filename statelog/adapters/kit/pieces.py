@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from statelog import Store, Thread
     from statelog.store.checkpoint import Checkpoint
+    from statelog.store.threads import Threads
     from statelog.store.transaction import Transaction
 
-__all__ = ["Pieces"]
+__all__ = ["Pieces", "add", "read"]
 
 CHANNEL = "pieces"
 SCHEMA = Schema.of({CHANNEL: reducers.replace})
@@ -51,8 +52,7 @@ class Pieces:
             head = store.thread(id, schema=SCHEMA).head
             version = -1 if head is None else head.version
             old = [] if head is None else self._pieces(id, head)
-            mark = old[0] if old else max(_CUTS, key=data.count)
-            new = [mark, *data.split(mark)]
+            new = _split(data, old)
             made = uuid.uuid4().hex if head is None or old != new else head.id
             try:
                 with store.transaction() as tx:
@@ -72,7 +72,7 @@ class Pieces:
     def _pieces(self, id: str, made: Checkpoint[Any]) -> list[bytes]:
         kept = self._kept.get(id)
         if kept is None or kept[0] != made.lsn:
-            kept = made.lsn, [bytes(piece) for piece in made.state[CHANNEL].to_python()]
+            kept = made.lsn, _pieces(made)
             self._put(id, kept)
         return kept[1]
 
@@ -84,6 +84,33 @@ class Pieces:
         if len(self._kept) >= _KEPT_MAX:
             self._kept.clear()
         self._kept[id] = kept
+
+
+def add(tx: Transaction, id: str, data: bytes) -> str:
+    """Make data the head of a thread within a transaction, as `Pieces.write`; return the version's id."""
+    head = tx.thread(id, schema=SCHEMA).head
+    old = [] if head is None else _pieces(head)
+    new = _split(data, old)
+    if head is not None and old == new:
+        return head.id
+    made = uuid.uuid4().hex
+    lives.write(tx, id, SCHEMA, _committing(old, new, -1 if head is None else head.version, made))
+    return made
+
+
+def read(within: Threads, id: str, version: str) -> bytes:
+    """Return the data of a version by its id. Raises CheckpointNotFoundError, ExpiredError."""
+    mark, *pieces = _pieces(within.thread(id, schema=SCHEMA).at(version))
+    return mark.join(pieces)
+
+
+def _pieces(made: Checkpoint[Any]) -> list[bytes]:
+    return [bytes(piece) for piece in made.state[CHANNEL].to_python()]
+
+
+def _split(data: bytes, old: list[bytes]) -> list[bytes]:
+    mark = old[0] if old else max(_CUTS, key=data.count)
+    return [mark, *data.split(mark)]
 
 
 def _committing(old: list[bytes], new: list[bytes], version: int, made: str) -> Callable[[Thread[Any, Any]], None]:

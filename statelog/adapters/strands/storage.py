@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from statelog import Store, Thread
+    from statelog.store.threads import Threads
     from statelog.store.transaction import Transaction
 
 PREFIX = "strands"
@@ -78,10 +79,7 @@ class StatelogStorage(Storage):
         prefix = _normalize_prefix(query)
 
         def read() -> builtins.list[str]:
-            state = self._state()
-            long = state.get(LONG, {})
-            names = (long.get(key, key) for key in state.get(KEYS, {}))
-            return sorted(name for name in names if name.startswith(prefix))
+            return sorted(name for name in pointers(self.store) if name.startswith(prefix))
 
         found: builtins.list[str] = await self._run(read)
         return found
@@ -94,25 +92,21 @@ class StatelogStorage(Storage):
         except StatelogError as error:
             raise StorageError(error.message) from error
 
-    def _state(self) -> Any:
-        return self.store.thread(INDEX, schema=_INDEX).state
-
     def _write(self, key: str, data: bytes) -> None:
-        found = _SNAPSHOT.match(key)
-        if found is None:
-            _point(self.store, key, data)
+        thread = thread_of(key)
+        if thread is None:
+            point(self.store, key, data)
         else:
-            thread = thread_id(PREFIX, found[1])
-            self._pieces.write(self.store, thread, data, lambda tx, version: _point(tx, key, version))
+            self._pieces.write(self.store, thread, data, lambda tx, version: point(tx, key, version))
 
     def _read(self, key: str) -> bytes | None:
-        kept = self._state().get(KEYS, {}).get(map_key(key))
+        kept = self.store.thread(INDEX, schema=_INDEX).state.get(KEYS, {}).get(map_key(key))
         if not isinstance(kept, str):
             return None if kept is None else bytes(kept)
-        found = _SNAPSHOT.match(key)
-        assert found is not None, "only keys of snapshots point at versions"
+        thread = thread_of(key)
+        assert thread is not None, "only keys of snapshots point at versions"
         with suppress(CheckpointNotFoundError, ExpiredError):  # let go by retention
-            return self._pieces.read(self.store, thread_id(PREFIX, found[1]), kept)
+            return self._pieces.read(self.store, thread, kept)
         return None
 
     def _delete(self, key: str) -> None:
@@ -155,13 +149,25 @@ def _take_out(key: str, state: Any) -> list[Any]:
 
 def _versions_below(tx: Transaction, folder: str) -> set[str]:
     """Return the ids of the versions that keys of a folder still point at."""
-    state = tx.thread(INDEX, schema=_INDEX).state
+    found = pointers(tx).items()
+    return {kept for name, kept in found if isinstance(kept, str) and name.startswith(f"{folder}/")}
+
+
+def thread_of(key: str) -> str | None:
+    """Return the id of the thread that a snapshot is a version of, None of a key of something else."""
+    found = _SNAPSHOT.match(key)
+    return None if found is None else thread_id(PREFIX, found[1])
+
+
+def pointers(within: Threads) -> dict[str, Any]:
+    """Return all keys, each with its bytes or the id of a version."""
+    state = within.thread(INDEX, schema=_INDEX).state
     long = state.get(LONG, {})
-    named = ((long.get(key, key), kept) for key, kept in state.get(KEYS, {}).items())
-    return {kept for name, kept in named if isinstance(kept, str) and name.startswith(f"{folder}/")}
+    return {long.get(key, key): kept for key, kept in state.get(KEYS, {}).items()}
 
 
-def _point(within: Store | Transaction, key: str, value: bytes | str) -> None:
+def point(within: Store | Transaction, key: str, value: bytes | str) -> None:
+    """Put a key into the index, with its bytes or the id of a version."""
     name = map_key(key)
     change: dict[str, Any] = {KEYS: {name: value}}
     if name != key:
