@@ -26,6 +26,7 @@ _KINDS = {
     "crewai": ("crewai", "crewai", "crewai"),
     "strands": ("strands", "strands", "strands"),
     "agent-framework": ("agent_framework", "agent_framework", "agent-framework"),
+    "claude": ("claude_agent_sdk", "claude_agent_sdk", "claude-agent-sdk"),
 }
 """By the name of a kind: the adapter, the framework's module, the extra that installs it."""
 
@@ -45,6 +46,7 @@ def import_sessions(*, source: str, store: Path | None, as_json: bool) -> None:
     crewai: a database of CrewAI's SQLiteFlowPersistence.
     strands: a folder of Strands' LocalFileStorage.
     agent-framework: a folder of Microsoft Agent Framework's FileCheckpointStorage.
+    claude: the folder `projects` of Claude Code, or one folder in it.
 
     It goes to STORE, which is made if need be; if it is left out, to the name of PATH with .state, in the current
     directory.

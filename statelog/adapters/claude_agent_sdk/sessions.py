@@ -14,7 +14,7 @@ import statelog
 from statelog import reducers
 from statelog.adapters.kit import lives
 from statelog.adapters.kit.naming import map_key, thread_id
-from statelog.adapters.kit.ordered import Json, of_all, read_list
+from statelog.adapters.kit.ordered import Json, join_list, of_all, read_list
 from statelog.adapters.kit.running import run
 from statelog.errors import ConflictError
 from statelog.schema import Schema
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
 
     from statelog import Store, Thread
+    from statelog.store.threads import Threads
     from statelog.store.transaction import Transaction
     from statelog.store.views import MapView
 
@@ -72,7 +73,7 @@ class StatelogSessionStore(SessionStore):
         """Return the entries of a transcript, None if there is none."""
 
         def read() -> list[SessionStoreEntry] | None:
-            head = self.store.thread(_thread_of(key), schema=_TRANSCRIPT).head
+            head = self.store.thread(thread_of(key), schema=_TRANSCRIPT).head
             return None if head is None else read_list(head.state, ENTRIES)
 
         return await run(read)
@@ -114,32 +115,7 @@ class StatelogSessionStore(SessionStore):
         return self.store.thread(thread_id(PREFIX, project_key), schema=_PROJECT).state
 
     def _append(self, key: SessionKey, entries: list[SessionStoreEntry], encoded: list[Json]) -> None:
-        new: list[SessionStoreEntry] = []
-        session, subpath = key["session_id"], key.get("subpath")
-        name = map_key(session)
-
-        def show(state: Any) -> None:
-            if not new:
-                return
-            if name != session:
-                state[LONG][name] = session
-            if subpath:
-                if name not in state[SUBPATHS]:
-                    state[SUBPATHS][name] = {}
-                state[SUBPATHS][name][map_key(subpath)] = subpath
-                return
-            mtime = state[MTIMES][name] = max(time.time_ns() // 1_000_000, state[MTIMES].get(name, 0) + 1)
-            before = state[SUMMARIES].get(name)
-            folded = fold_session_summary(None if before is None else before.value, key, new)
-            state[SUMMARIES][name] = Json.of({**folded, "mtime": mtime})
-
-        def append(tx: Transaction) -> None:
-            add = partial(_add, entries, encoded, new)
-            lives.write(tx, _thread_of(key), _TRANSCRIPT, lambda thread: thread.edit(add, lazy=True))
-            project = thread_id(PREFIX, key["project_key"])
-            lives.write(tx, project, _PROJECT, lambda thread: thread.edit(show, lazy=True))
-
-        lives.transact(self.store, append)
+        lives.transact(self.store, partial(add_entries, key, entries, encoded))
 
     def _delete(self, key: SessionKey) -> None:
         project = thread_id(PREFIX, key["project_key"])
@@ -173,12 +149,50 @@ class StatelogSessionStore(SessionStore):
         def delete(tx: Transaction) -> None:
             lives.write(tx, project, _PROJECT, edit)
             for each in keys:
-                lives.gone(tx, _thread_of(each))
+                lives.gone(tx, thread_of(each))
 
         lives.transact(self.store, delete)
 
 
-def _thread_of(key: SessionKey) -> str:
+def add_entries(key: SessionKey, entries: list[SessionStoreEntry], encoded: list[Json], tx: Transaction) -> None:
+    """Add the entries that are not there yet to a transcript, with the summary and what a list shows."""
+    new: list[SessionStoreEntry] = []
+    session, subpath = key["session_id"], key.get("subpath")
+    name = map_key(session)
+
+    def show(state: Any) -> None:
+        if not new:
+            return
+        if name != session:
+            state[LONG][name] = session
+        if subpath:
+            if name not in state[SUBPATHS]:
+                state[SUBPATHS][name] = {}
+            state[SUBPATHS][name][map_key(subpath)] = subpath
+            return
+        mtime = state[MTIMES][name] = max(time.time_ns() // 1_000_000, state[MTIMES].get(name, 0) + 1)
+        before = state[SUMMARIES].get(name)
+        folded = fold_session_summary(None if before is None else before.value, key, new)
+        state[SUMMARIES][name] = Json.of({**folded, "mtime": mtime})
+
+    add = partial(_add, entries, encoded, new)
+    lives.write(tx, thread_of(key), _TRANSCRIPT, lambda thread: thread.edit(add, lazy=True))
+    project = thread_id(PREFIX, key["project_key"])
+    lives.write(tx, project, _PROJECT, lambda thread: thread.edit(show, lazy=True))
+
+
+def read_transcripts(within: Threads, key: SessionKey) -> dict[str, str]:
+    """Return the transcripts of a session, each as a JSON array: "" is its own, the others are by their subpaths."""
+    project = within.thread(thread_id(PREFIX, key["project_key"]), schema=_PROJECT).state
+    subpaths = project.get(SUBPATHS, {}).get(map_key(key["session_id"]), {}).values()
+    heads = {
+        each: within.thread(thread_of({**key, "subpath": each}), schema=_TRANSCRIPT).head for each in ("", *subpaths)
+    }
+    return {each: join_list(head.state, ENTRIES) for each, head in heads.items() if head is not None}
+
+
+def thread_of(key: SessionKey) -> str:
+    """Return the id of a transcript's thread."""
     subpath = key.get("subpath")
     names = (key["project_key"], key["session_id"])
     return thread_id(PREFIX, *names, subpath) if subpath else thread_id(PREFIX, *names)
