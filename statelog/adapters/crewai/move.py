@@ -69,7 +69,7 @@ class _Database:
         """Copy a flow in one transaction, and compare. See `statelog.adapters.kit.moving.Source`."""
         what = f"flow {name!r}"
         with reading(what):
-            saved = [(method, _digest(state)) for method, state in self._states(name)]
+            saved: list[tuple[str | None, bytes]] = [(method, _digest(state)) for method, state in self._states(name)]
             wanted = _Flow(saved, self._persistence.load_state(name), self._persistence.load_pending_feedback(name))
         at = _waiting_at(what, wanted)
         id = thread_id(PREFIX, name)

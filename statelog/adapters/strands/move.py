@@ -20,7 +20,7 @@ from statelog.adapters.strands.storage import point, pointers, thread_of
 from statelog.errors import CheckpointNotFoundError, ExpiredError, FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from statelog import Store
     from statelog.store.threads import Threads
@@ -74,7 +74,7 @@ class _Folder:
         keys = self._keys[name]
         what = f"item {name!r}"
         with reading(what):
-            wanted = {key: _digest(self._checked(key)) for key in keys}
+            wanted: dict[str, bytes | None] = {key: _digest(self._checked(key)) for key in keys}
 
         def write(tx: Transaction) -> None:
             for key in keys:  # sorted: the history of snapshots by time, and the latest one behind it
@@ -97,7 +97,7 @@ class _Folder:
         return data
 
 
-def _held(within: Threads, name: str) -> Mapping[str, bytes | None] | None:
+def _held(within: Threads, name: str) -> dict[str, bytes | None] | None:
     """Return a digest of each key's bytes, None if there is no key."""
     found = {key: kept for key, kept in pointers(within).items() if key == name or key.startswith(f"{name}/")}
     return {key: _digest_kept(within, key, kept) for key, kept in found.items()} or None

@@ -13,8 +13,10 @@ pytest.importorskip("google.adk", exc_type=ImportError)
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 from google.adk.sessions.database_session_service import DatabaseSessionService
+from google.adk.sessions.schemas.v0 import Base
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
+from sqlalchemy import create_engine
 
 import statelog
 from statelog.adapters.google_adk import StatelogSessionService
@@ -23,7 +25,18 @@ from statelog.adapters.kit.moving import move
 from statelog.cli import main
 from statelog.errors import ConflictError, FormatError
 
+
+def make_with_first_schema(path):
+    """What DatabaseSessionService had before it kept events as JSON; it still reads and writes it."""
+    if not path.exists():
+        engine = create_engine(f"sqlite:///{path}")
+        Base.metadata.create_all(engine)
+        engine.dispose()
+    return DatabaseSessionService(f"sqlite+aiosqlite:///{path}")
+
+
 MAKE = {
+    "first schema": make_with_first_schema,
     "sqlite": lambda path: SqliteSessionService(str(path)),
     "database": lambda path: DatabaseSessionService(f"sqlite+aiosqlite:///{path}"),
 }
