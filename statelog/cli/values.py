@@ -239,6 +239,8 @@ def render_pairs(members: Mapping[str, Any], characters_max: int) -> str:
 def _parts(value: object, characters_max: int) -> Iterator[str]:
     if _is_packed(value):
         value = _shown(value)
+    if isinstance(value, Json):
+        value = value.value
     if isinstance(value, str | bytes):
         yield repr(value[: characters_max + 1])
     elif isinstance(value, int) and value.bit_length() > _INT_BITS_SHOWN_MAX:

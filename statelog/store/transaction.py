@@ -230,7 +230,8 @@ class TransactionSession:
         staged = None
         if self._staged is not None and self._staged_over is not None:
             staged = Staging(self._staged, self._staged_over, None)
-        results = self._engine.commit(work, staged=staged)
+        makes_room = any(isinstance(outcome, _Sequel) for _operation, outcome in self._operations)
+        results = self._engine.commit(work, staged=staged, may_use_reserve=makes_room)
         if self._is_durable:
             self._engine.flush()
         for (_operation, outcome), result in zip(self._operations, results or (), strict=results is not None):

@@ -118,10 +118,13 @@ class StatelogCheckpointStorage:
         return found
 
     def _latest(self, workflow_name: str) -> WorkflowCheckpoint | None:
-        listed = self._listed(workflow_name)
-        if not listed:
-            return None
-        return self._load_shown(*max(listed, key=lambda pair: datetime.fromisoformat(pair[1][1])))
+        for _id, shown in sorted(
+            self._listed(workflow_name), key=lambda pair: datetime.fromisoformat(pair[1][1]), reverse=True
+        ):
+            encoded = _read_shown(self.store, shown)
+            if encoded is not None:  # else retention has let it go
+                return WorkflowCheckpoint.from_dict(decode_checkpoint_value(encoded, allowed_types=self._allowed))
+        return None
 
     def _delete(self, checkpoint_id: str) -> bool:
         is_there = _DIRECTORY.get(self.store, checkpoint_id) is not None

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         SessionSummaryEntry,
     )
 
-    from statelog import Store, Thread
+    from statelog import Checkpoint, Store, Thread
     from statelog.store.threads import Threads
     from statelog.store.transaction import Transaction
     from statelog.store.views import MapView
@@ -120,17 +120,15 @@ class StatelogSessionStore(SessionStore):
     def _delete(self, key: SessionKey) -> None:
         project = thread_id(PREFIX, key["project_key"])
         while True:
-            version = self.store.thread(project, schema=_PROJECT).version
-            if version < 0:
-                return
+            head = self.store.thread(project, schema=_PROJECT).head
             with suppress(ConflictError):  # somebody has appended since: there may be another transcript
-                self._delete_at(version, project, key)
+                self._delete_at(head, project, key)
                 return
 
-    def _delete_at(self, version: int, project: str, key: SessionKey) -> None:
-        """Delete transcripts with what a list shows, if the project is what it was in a version."""
+    def _delete_at(self, head: Checkpoint[Any] | None, project: str, key: SessionKey) -> None:
+        """Delete transcripts with what a list shows, if this is the project's head."""
         subpath, name = key.get("subpath"), map_key(key["session_id"])
-        subpaths = self.store.thread(project, schema=_PROJECT).state.get(SUBPATHS, {}).get(name, {}).values()
+        subpaths = [] if head is None else head.state.get(SUBPATHS, {}).get(name, {}).values()
 
         def forget(state: Any) -> None:
             if subpath:
@@ -142,12 +140,13 @@ class StatelogSessionStore(SessionStore):
                     del state[channel][name]
 
         def edit(thread: Thread[Any, Any]) -> None:
-            thread.edit(forget, lazy=True, expected_version=version)
+            thread.edit(forget, lazy=True, expected_version=-1 if head is None else head)
 
         keys: list[SessionKey] = [key] if subpath else [key, *({**key, "subpath": each} for each in subpaths)]
 
         def delete(tx: Transaction) -> None:
-            lives.write(tx, project, _PROJECT, edit)
+            if head is not None:
+                lives.write(tx, project, _PROJECT, edit)
             for each in keys:
                 lives.gone(tx, thread_of(each))
 
@@ -204,7 +203,7 @@ def _add(entries: list[SessionStoreEntry], encoded: list[Json], new: list[Sessio
     uuids, kept = state[UUIDS], []
     for entry, text in zip(entries, encoded, strict=True):
         uuid = entry.get("uuid")
-        if uuid is not None:
+        if isinstance(uuid, str):
             if map_key(uuid) in uuids:
                 continue
             uuids[map_key(uuid)] = True

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from crewai.state.provider import utils
 from crewai.state.provider.sqlite_provider import SqliteProvider
 
 from statelog import reducers
@@ -14,8 +18,11 @@ from statelog.adapters.kit import lives
 from statelog.adapters.kit.directory import Directory
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.running import run
-from statelog.errors import CheckpointNotFoundError, ExpiredError
+from statelog.errors import NotFoundError
 from statelog.schema import Schema
+
+if TYPE_CHECKING:
+    from statelog import Checkpoint, Thread
 
 PREFIX = "crewai-checkpoints"
 PIECES = "pieces"
@@ -56,7 +63,7 @@ class StatelogCheckpointProvider(SqliteProvider):
         gone = ids[: max(len(ids) - max_keep, 0)]
         if gone:
             _DIRECTORY.remove(store, *gone)
-            store.expire([thread.at(id) for id in gone])
+            store.expire(found for id in gone if (found := _find(thread, id)))
         return len(gone)
 
     def from_checkpoint(self, location: str) -> str:
@@ -64,18 +71,38 @@ class StatelogCheckpointProvider(SqliteProvider):
         path, _, id = location.rpartition("#")
         store = store_at(path)
         branch = _DIRECTORY.get(store, id)
-        try:
-            if branch is not None:
-                pieces: list[str] = store.thread(thread_id(PREFIX, branch)).at(id).state[PIECES].to_python()
-                return pieces[0].join(pieces[1:])
-        except (CheckpointNotFoundError, ExpiredError):
-            pass
+        found = None if branch is None else _find(store.thread(thread_id(PREFIX, branch)), id)
+        if found is not None:
+            pieces: list[str] = found.state[PIECES].to_python()
+            return pieces[0].join(pieces[1:])
         message = f"Checkpoint not found: {id}"
         raise ValueError(message)
 
     async def afrom_checkpoint(self, location: str) -> str:
         """Do what `from_checkpoint` does."""
         return await run(self.from_checkpoint, location)
+
+
+def _detect(path: str) -> Any:
+    """Return the provider of a checkpoint's location: CrewAI restores by what it finds there, whatever it was told."""
+    place, is_ours = path.rpartition("#")[0], False
+    with suppress(OSError), Path(place).open("rb") as file:
+        is_ours = file.read(len(_STORE_BEGINS)).endswith(_STORE_BEGINS[-4:])
+    return StatelogCheckpointProvider() if is_ours else _detect_of_crewai(path)
+
+
+_STORE_BEGINS = bytes(16) + (0xBEEFC0DE).to_bytes(4, sys.byteorder)
+"""A page's header, and LMDB's number for its files."""
+
+_detect_of_crewai = utils.detect_provider
+utils.detect_provider = _detect
+
+
+def _find(thread: Thread[Any, Any], id: str) -> Checkpoint[Any] | None:
+    """Return a version, None if it was let go."""
+    with suppress(NotFoundError):
+        return thread.at(id)
+    return None
 
 
 _DIRECTORY = Directory(thread_id(f"{PREFIX}-ids"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from statelog.adapters.kit import lives
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json, read_value
 from statelog.adapters.kit.parts import cut, join, put
-from statelog.errors import CheckpointNotFoundError, ExpiredError
+from statelog.errors import NotFoundError
 from statelog.schema import Schema
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 PREFIX, PENDING_PREFIX = "crewai", "crewai-pending"
 CONTEXT, STATE = "context", "state"
+_TAG = "waiting"
 _PENDING = Schema.of({CONTEXT: reducers.replace, STATE: reducers.replace})
 
 
@@ -46,7 +48,7 @@ class StatelogFlowPersistence(FlowPersistence):
 
     def __init__(self, store: Store | str | os.PathLike[str] | None = None, /, **fields: Any) -> None:
         path = fields.pop("path", None) if store is None else store.path if isinstance(store, Store) else Path(store)
-        super().__init__(path=str(path), **fields)
+        super().__init__(**fields if path is None else {**fields, "path": str(path)})
         self._store = store if isinstance(store, Store) else None
 
     def init_db(self) -> None:
@@ -80,8 +82,12 @@ class StatelogFlowPersistence(FlowPersistence):
     def save_pending_feedback(
         self, flow_uuid: str, context: PendingFeedbackContext, state_data: dict[str, Any] | BaseModel
     ) -> None:
-        """Save a flow's state with the question that it waits on: both are one commit."""
+        """Save a flow's state with the question that it waits on: both are one commit.
+
+        The version is tagged, so that retention keeps it as long as the flow waits.
+        """
         self._save(flow_uuid, context.method_name, state_data, context)
+        keep_waiting(self.store, flow_uuid)
 
     def load_pending_feedback(self, flow_uuid: str) -> tuple[dict[str, Any], PendingFeedbackContext] | None:
         """Return the state and the question that a flow waits on, None if it waits on none."""
@@ -91,6 +97,8 @@ class StatelogFlowPersistence(FlowPersistence):
     def clear_pending_feedback(self, flow_uuid: str) -> None:
         """Forget the question that a flow waited on."""
         lives.gone(self.store, thread_id(PENDING_PREFIX, flow_uuid))
+        with suppress(NotFoundError):
+            self.store.thread(thread_id(PREFIX, flow_uuid)).untag(_TAG)
 
     # ----------------------------------------------------------------------------------
 
@@ -113,6 +121,14 @@ def wait(tx: Transaction, flow_uuid: str, question: Json) -> str:
     return version_id
 
 
+def keep_waiting(store: Store, flow_uuid: str) -> None:
+    """Tag the version that a flow waits with, so that retention keeps it."""
+    version_id = store.thread(thread_id(PENDING_PREFIX, flow_uuid), schema=_PENDING).state.get(STATE)
+    if version_id is not None:  # else another has cleared it meanwhile
+        with suppress(NotFoundError):
+            store.thread(thread_id(PREFIX, flow_uuid)).tag(_TAG, version_id)
+
+
 def read_pending(within: Threads, flow_uuid: str) -> tuple[dict[str, Any], PendingFeedbackContext] | None:
     """Return the state and the question that a flow waits on, None if it waits on none."""
     kept = within.thread(thread_id(PENDING_PREFIX, flow_uuid), schema=_PENDING).state
@@ -123,7 +139,7 @@ def read_pending(within: Threads, flow_uuid: str) -> tuple[dict[str, Any], Pendi
     head = thread.head
     try:
         state = join(thread.at(kept[STATE]).state)
-    except (CheckpointNotFoundError, ExpiredError):  # it was saved already as it is, or retention let it go
+    except NotFoundError:  # somebody has let go of it
         state = None if head is None else join(head.state)
     return None if state is None else (state, PendingFeedbackContext.from_dict(context))
 

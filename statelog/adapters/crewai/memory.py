@@ -55,6 +55,8 @@ class StatelogMemoryStorage:
         if not records:
             return
         lengths = {len(record.embedding) for record in records if record.embedding}
+        if len(lengths) > 1:
+            raise EmbeddingDimensionMismatchError(min(lengths), max(lengths))
         for length in lengths:
             self._check_length(length)
         change = {

@@ -140,10 +140,11 @@ class StatelogArtifactService(BaseArtifactService):
             part = part.model_copy(update={"inline_data": part.inline_data.model_copy(update={"data": None})})
         write = {PART: Json(part.model_dump_json(exclude_none=True)), DATA: data, ABOUT: about}
         while True:
-            version = self.store.thread(place.thread).version  # that of a transaction is known when it has ended
+            head = self.store.thread(place.thread).head  # that of a transaction is known when it has ended
+            expected = -1 if head is None else head
 
-            def commit(thread: Thread[Any, Any], at: int = version) -> None:
-                thread.commit(write, expected_version=at)
+            def commit(thread: Thread[Any, Any], expected: int | Checkpoint[Any] = expected) -> None:
+                thread.commit(write, expected_version=expected)
 
             try:
                 with self.store.transaction() as tx:
@@ -152,7 +153,7 @@ class StatelogArtifactService(BaseArtifactService):
                         place.directory.put(tx, {place.filename: True})
             except (ConflictError, ThreadDeletedError):  # another version has come since, or it was deleted
                 continue
-            return version + 1
+            return 0 if head is None else head.version + 1
 
     def _find(self, place: _Place, version: int | None) -> Checkpoint[Any] | None:
         thread = self.store.thread(place.thread, schema=SCHEMA)

@@ -80,7 +80,11 @@ class StatelogMemoryService(BaseMemoryService):
             await run(self._delete, thread_id(PREFIX, app_name, user_id), memory_id)
 
     def _keep(self, app_name: str, user_id: str, session_id: str, events: Sequence[Event], *, is_whole: bool) -> None:
-        kept = {each.id: each for each in events if each.content and each.content.parts}
+        encoded = {
+            each.id: Json.of({"session": session_id, "event": each.model_dump(mode="json", exclude_none=True)})
+            for each in events
+            if each.content and each.content.parts
+        }
 
         def keep(state: Any) -> None:
             held, deleted = state[EVENTS], state.get(DELETED, {})
@@ -91,15 +95,11 @@ class StatelogMemoryService(BaseMemoryService):
                 found = held[at].value
                 if found["session"] != session_id:
                     continue
-                if is_whole and (found["event"]["id"] not in kept):
+                if is_whole and encoded.get(found["event"]["id"]) != held[at]:
                     del held[at]
                 else:
                     there.add(found["event"]["id"])
-            held.extend(
-                Json.of({"session": session_id, "event": each.model_dump(mode="json", exclude_none=True)})
-                for id, each in kept.items()
-                if id not in there and id not in deleted
-            )
+            held.extend(text for id, text in encoded.items() if id not in there and id not in deleted)
 
         lives.write(
             self.store, thread_id(PREFIX, app_name, user_id), SCHEMA, lambda thread: thread.edit(keep, lazy=True)

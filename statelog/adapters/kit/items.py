@@ -14,6 +14,7 @@ from statelog.errors import UsageError
 from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.log.names import channel_key
+from statelog.log.operations import check_version
 from statelog.log.step import Write
 from statelog.reducers import Prepared, Removal, extend, replace
 from statelog.tree import sequence
@@ -33,6 +34,7 @@ from statelog.tree.value import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from statelog.log.batch import Batch
     from statelog.log.step import StepChange
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.thread import Thread
@@ -117,7 +119,7 @@ def remove(channel: str) -> Write:
 def commit(
     thread: Thread[Any, Any],
     *writes: Write,
-    expected_version: int | None = None,
+    expected_version: int | Checkpoint | None = None,
     metadata: Mapping[str, Any] | None = None,
     id: str | None = None,
 ) -> Checkpoint:
@@ -125,6 +127,16 @@ def commit(
     return thread._commit_writes(  # noqa: SLF001 - the kit's door
         list(writes), metadata, expected_version=expected_version, checkpoint_id=id
     )
+
+
+def expect(thread: Thread[Any, Any], head: Checkpoint) -> None:
+    """Have a transaction fail if a thread has another head by its end. Raises ConflictError."""
+
+    def check(batch: Batch) -> None:
+        held = batch.head(*head.place) if batch.view.is_alive(head.place[0]) else None
+        check_version(thread.id, head.event, -1 if held is None else held.event.version, held)
+
+    thread._session.act(check)  # noqa: SLF001 - as `commit`
 
 
 def pack_list(items: Sequence[bytes]) -> bytes:

@@ -7,14 +7,15 @@ else is one channel of JSON. The channel `shape` says which there are, and in wh
 from __future__ import annotations
 
 from collections.abc import MutableSequence
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import reducers
 from statelog.adapters.kit import items
-from statelog.adapters.kit.lives import write
+from statelog.adapters.kit.lives import transact, write
 from statelog.adapters.kit.ordered import CODEC, Json, read_list, read_value
-from statelog.errors import ConflictError, ThreadDeletedError
+from statelog.errors import ConflictError, ExpiredError, ThreadDeletedError
 from statelog.format import cbor
 from statelog.kernels.objects import join_texts
 
@@ -112,13 +113,14 @@ def put(
 
     """
     for _try in range(_TRIES_MAX):
-        change = _Change.since(store.thread(id).head, channels)
         try:
-            _commit(store, id, change, beside, metadata)
-        except (ConflictError, ThreadDeletedError):  # what differs from the version of another is something else
+            change = _Change.since(store.thread(id).head, channels)
+            with store.transaction() as transaction:
+                _commit(id, change, beside, metadata, transaction)
+        except (ConflictError, ExpiredError, ThreadDeletedError):  # from another's version something else differs
             continue
         return
-    _commit(store, id, _Whole(channels), beside, metadata)
+    transact(store, partial(_commit, id, _Whole(channels), beside, metadata))
 
 
 def add(
@@ -135,15 +137,14 @@ def add(
 
 
 def _commit(
-    store: Store,
     id: str,
     change: _Change | _Whole,
     beside: Callable[[Transaction], str | None] | None,
     metadata: Mapping[str, Any] | None,
+    transaction: Transaction,
 ) -> None:
-    with store.transaction() as transaction:
-        version_id = None if beside is None else beside(transaction)
-        write(transaction, id, None, lambda thread: change.commit(thread, version_id, metadata))
+    version_id = None if beside is None else beside(transaction)
+    write(transaction, id, None, lambda thread: change.commit(thread, version_id, metadata))
 
 
 class _Whole(NamedTuple):
@@ -159,7 +160,7 @@ class _Whole(NamedTuple):
 class _Change(NamedTuple):
     """What makes one version of another."""
 
-    before_version: int
+    before: Checkpoint[Any] | None
     changed: dict[str, Any]
     longer: dict[str, tuple[int, list[Json]]]
     """Of lists: how many items stay, and what comes behind them."""
@@ -168,14 +169,14 @@ class _Change(NamedTuple):
     @classmethod
     def since(cls, head: Checkpoint[Any] | None, channels: Mapping[str, Any]) -> _Change:
         if head is None:
-            return cls(-1, _stored(channels), {}, [])
-        return cls(head.version, *_differences(head.state, channels))
+            return cls(None, _stored(channels), {}, [])
+        return cls(head, *_differences(head.state, channels))
 
     def commit(self, thread: Thread[Any, Any], version_id: str | None, metadata: Mapping[str, Any] | None) -> None:
-        if self.before_version < 0:
+        if self.before is None:
             thread.commit(self.changed, id=version_id, metadata=metadata, expected_version=-1)
         else:
-            thread.edit(self._apply, id=version_id, metadata=metadata, expected_version=self.before_version, lazy=True)
+            thread.edit(self._apply, id=version_id, metadata=metadata, expected_version=self.before, lazy=True)
 
     def _apply(self, state: Any) -> None:
         """Change the state. It may be that of another version: the commit finds that out after this."""
@@ -185,8 +186,8 @@ class _Change(NamedTuple):
         for name, (same, new) in self.longer.items():
             kept = state.get(name)
             if not isinstance(kept, MutableSequence) or len(kept) < same:
-                message = f"channel {name!r} is not what it was in version {self.before_version}"
-                raise ConflictError(message, expected_version=self.before_version)
+                message = f"channel {name!r} is not what it was"
+                raise ConflictError(message)
             if same < len(kept):
                 del kept[same:]
             kept.extend(new)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
 from statelog.adapters.kit import items, lives
-from statelog.errors import ConflictError, ThreadDeletedError
+from statelog.errors import ConflictError, ExpiredError, ThreadDeletedError
 from statelog.format import cbor
 from statelog.schema import Schema
 
@@ -49,17 +49,18 @@ class Pieces:
 
         """
         while True:
-            head = store.thread(id, schema=SCHEMA).head
-            version = -1 if head is None else head.version
-            old = [] if head is None else self._pieces(id, head)
-            new = _split(data, old)
-            made = uuid.uuid4().hex if head is None or old != new else head.id
             try:
+                head = store.thread(id, schema=SCHEMA).head
+                old = [] if head is None else self._pieces(id, head)
+                new = _split(data, old)
+                made = uuid.uuid4().hex if head is None or old != new else head.id
                 with store.transaction() as tx:
-                    if old != new:
-                        lives.write(tx, id, SCHEMA, _committing(old, new, version, made))
+                    if head is None or old != new:
+                        lives.write(tx, id, SCHEMA, _committing(old, new, head, made))
+                    else:
+                        items.expect(tx.thread(id), head)
                     beside(tx, made)
-            except (ConflictError, ThreadDeletedError):  # another version has come since, or it was deleted
+            except (ConflictError, ExpiredError, ThreadDeletedError):  # another version has come, or it was deleted
                 continue
             self._keep(id, store.thread(id, schema=SCHEMA).head, made, new)
             return
@@ -94,7 +95,7 @@ def add(tx: Transaction, id: str, data: bytes) -> str:
     if head is not None and old == new:
         return head.id
     made = uuid.uuid4().hex
-    lives.write(tx, id, SCHEMA, _committing(old, new, -1 if head is None else head.version, made))
+    lives.write(tx, id, SCHEMA, _committing(old, new, head, made))
     return made
 
 
@@ -113,13 +114,15 @@ def _split(data: bytes, old: list[bytes]) -> list[bytes]:
     return [mark, *data.split(mark)]
 
 
-def _committing(old: list[bytes], new: list[bytes], version: int, made: str) -> Callable[[Thread[Any, Any]], None]:
+def _committing(
+    old: list[bytes], new: list[bytes], head: Checkpoint[Any] | None, made: str
+) -> Callable[[Thread[Any, Any]], None]:
     pairs = enumerate(zip(old, new, strict=False))
     same = next((at for at, (mine, theirs) in pairs if mine != theirs), min(len(old), len(new)))
     encoded = [cbor.encode(piece) for piece in new[same:]]
     change = items.edit(CHANNEL, same, len(old), encoded) if old else items.put(CHANNEL, items.pack_list(encoded))
 
     def commit(thread: Thread[Any, Any]) -> None:
-        items.commit(thread, change, expected_version=version, id=made)
+        items.commit(thread, change, expected_version=-1 if head is None else head, id=made)
 
     return commit

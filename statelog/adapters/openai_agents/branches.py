@@ -20,7 +20,7 @@ from statelog.adapters.openai_agents.conversation import (
     USAGE,
     Conversation,
 )
-from statelog.errors import AlreadyExistsError
+from statelog.errors import AlreadyExistsError, CheckpointNotFoundError, ExpiredError
 
 if TYPE_CHECKING:
     from agents import RunResultBase
@@ -92,13 +92,8 @@ class BranchedConversation(Conversation):
 
     async def switch_to_branch(self, branch_id: str) -> None:
         """Make another branch the current one of this object. Raises ValueError: there is none of that name."""
-        await self._run(self._check_branch, branch_id)
+        await self._run(self._head_on, branch_id)
         self._branch = branch_id
-
-    def _check_branch(self, branch_id: str) -> None:
-        if branch_id != MAIN and self._state(branch_id).get(DELETED):
-            message = f"Branch {branch_id!r} does not exist"
-            raise ValueError(message)
 
     async def delete_branch(self, branch_id: str, force: bool = False) -> None:
         """Delete a branch: what it alone had is gone. Its name is not used again in this conversation.
@@ -122,7 +117,7 @@ class BranchedConversation(Conversation):
             self._branch = MAIN
 
     def _delete(self, branch_id: str) -> None:
-        self._check_branch(branch_id)
+        self._head_on(branch_id)
         thread = self.store.thread(self.thread_id, branch=branch_id)
 
         def empty(state: Any) -> None:
@@ -146,7 +141,10 @@ class BranchedConversation(Conversation):
                     state = branch.state
                     if state.get(DELETED):
                         continue
-                    first = branch.at(min(info.base_version + 1, info.head_version))
+                    try:
+                        first = branch.at(min(info.base_version + 1, info.head_version))
+                    except (CheckpointNotFoundError, ExpiredError):  # let go by retention
+                        first = branch.at(info.head_version)
                     found.append(
                         {
                             "branch_id": info.name,

@@ -16,6 +16,7 @@ from statelog.adapters.kit.ordered import Json, KnownList, of_all, read_list
 from statelog.adapters.kit.running import run
 from statelog.errors import BranchNotFoundError, ConflictError, ThreadDeletedError
 from statelog.schema import Schema
+from statelog.store.views import EMPTY_STATE
 
 if TYPE_CHECKING:
     import os
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from agents.items import TResponseInputItem
 
-    from statelog import Store, Thread
+    from statelog import Checkpoint, Store, Thread
 
 ITEMS, TURNS, RUN, USAGE, DELETED = "items", "turns", "run", "usage", "deleted"
 SCHEMA = Schema.of(
@@ -64,6 +65,12 @@ def cut_items(state: Any, count: int) -> None:
     turns = state[TURNS]
     while len(turns) and turns[-1] >= count:
         turns.pop()
+
+
+def _check_not_deleted(branch: str, head: Checkpoint[Any] | None) -> None:
+    if branch != MAIN and head is not None and head.state.get(DELETED):
+        message = f"Branch {branch!r} does not exist"
+        raise ValueError(message)
 
 
 class Conversation(SessionABC):
@@ -162,7 +169,8 @@ class Conversation(SessionABC):
             _thread, version, count = self._head_of(thread)
             write = {ITEMS: encoded, TURNS: [count + at for at in begins]} if begins else {ITEMS: encoded}
             try:
-                made = thread.commit(write, expected_version=version if begins else None)
+                is_expected = bool(begins) or thread.branch != MAIN  # which another may delete
+                made = thread.commit(write, expected_version=version if is_expected else None)
             except ConflictError:  # somebody has written since
                 self._head = None
                 continue
@@ -174,6 +182,7 @@ class Conversation(SessionABC):
         head = self._head
         if head is None or head[0] is not thread:
             found = thread.head
+            _check_not_deleted(thread.branch, found)
             stored = None if found is None else stored_items.get(found.state, ITEMS)
             count = 0 if stored is None else stored_items.count(stored)
             head = self._head = thread, -1 if found is None else found.version, count
@@ -236,7 +245,7 @@ class Conversation(SessionABC):
             try:
                 return work(kept)
             except ThreadDeletedError:
-                del self._threads[branch]
+                self._threads.pop(branch, None)
 
         def remembered(thread: Thread[Any, Any]) -> Any:
             result = work(thread)
@@ -245,8 +254,15 @@ class Conversation(SessionABC):
 
         return lives.write(self.store, self.thread_id, SCHEMA, remembered, branch=branch)
 
+    def _head_on(self, branch: str) -> Checkpoint[Any] | None:
+        """Return the head of a branch, None before anything was said."""
+        head = self.store.thread(self.thread_id, schema=SCHEMA, branch=branch).head
+        _check_not_deleted(branch, head)
+        return head
+
     def _state(self, branch: str) -> Any:
-        return self.store.thread(self.thread_id, schema=SCHEMA, branch=branch).state
+        head = self._head_on(branch)
+        return EMPTY_STATE if head is None else head.state
 
     def _read(self, branch: str, limit: int | None) -> list[Any]:
         return self._items_of(self._state(branch), limit)

@@ -10,13 +10,15 @@ from agents.memory.session import SessionABC, _CompactionSnapshot
 from statelog.adapters.kit.ordered import Json
 from statelog.adapters.openai_agents.branches import BranchedConversation
 from statelog.adapters.openai_agents.conversation import ITEMS, RUN, append_items, cut_items, encode_items
-from statelog.errors import ReadOnlyError
+from statelog.errors import ConflictError, ReadOnlyError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from agents import Agent, RunResult, RunResultStreaming
     from agents.items import TResponseInputItem
+
+    from statelog import Checkpoint
 
 
 class StatelogSession(BranchedConversation):
@@ -43,12 +45,13 @@ class StatelogSession(BranchedConversation):
             options: of `Runner.run`, but for `session`.
 
         Raises:
-            ConflictError: the conversation was changed since the turn began. Nothing of the turn is kept.
+            ConflictError: the conversation was changed since the turn began: nothing of it is kept. Or it does not wait
+                for this answer any more: the turn does not begin.
             ReadOnlyError: the store is one for reading. The turn does not begin.
             What the run raises; nothing of the turn is kept then, either.
 
         """
-        turn = await self._begin()
+        turn = await self._begin(input)
         result = await Runner.run(agent, input, session=turn, **options)
         await turn.commit(result)
         return result
@@ -58,7 +61,7 @@ class StatelogSession(BranchedConversation):
 
         See `run`.
         """
-        turn = await self._begin()
+        turn = await self._begin(input)
         result = Runner.run_streamed(agent, input, session=turn, **options)
         events = result.stream_events
 
@@ -83,19 +86,23 @@ class StatelogSession(BranchedConversation):
 
         """
         kept = await self._run(lambda: self._state(self._branch).get(RUN))
-        return None if kept is None else await RunState.from_json(agent, kept.value)
+        return None if kept is None else _marked(await RunState.from_json(agent, kept.value), kept)
 
-    async def _begin(self) -> _Turn:
+    async def _begin(self, input: Any) -> _Turn:
         branch = self._branch
-        version, items = await self._run(self._read_turn, branch)
+        head, items, waiting = await self._run(self._read_turn, branch)
         if self.store.read_only:  # said before a tool has run
             message = f"{self.store.path} is open for reading only: a turn would not be kept"
             raise ReadOnlyError(message, path=str(self.store.path))
-        return _Turn(self, branch, version, items)
+        asked = getattr(input, _MARK, waiting)
+        if asked != waiting:
+            message = f"session {self.session_id!r} does not wait for this answer any more"
+            raise ConflictError(message, thread=self.thread_id)
+        return _Turn(self, branch, head, items)
 
-    def _read_turn(self, branch: str) -> tuple[int, list[Any]]:
-        head = self.store.thread(self.thread_id, branch=branch).head
-        return (-1, []) if head is None else (head.version, self._items_of(head.state))
+    def _read_turn(self, branch: str) -> tuple[Checkpoint[Any] | None, list[Any], Json | None]:
+        head = self._head_on(branch)
+        return (None, [], None) if head is None else (head, self._items_of(head.state), head.state.get(RUN))
 
     # --- what the SDK's compaction asks for --------------------------------------------
 
@@ -131,6 +138,15 @@ class StatelogSession(BranchedConversation):
         return _CompactionSnapshot(shown, len(items) <= limit, replace_suffix)
 
 
+_MARK = "_statelog_waits_as"
+"""An attribute of a RunState: the text that is kept as long as its turn waits."""
+
+
+def _marked(state: RunState[Any, Any], kept: Json) -> RunState[Any, Any]:
+    setattr(state, _MARK, kept)
+    return state
+
+
 def _prune(state: Any, is_stale: Callable[[Any], bool]) -> None:
     """Take stale items out from the beginning."""
     values = [kept.value for kept in state[ITEMS]]
@@ -143,12 +159,12 @@ def _prune(state: Any, is_stale: Callable[[Any], bool]) -> None:
 class _Turn(SessionABC):
     """What a running turn adds and takes back: it is in the conversation with the turn's commit."""
 
-    def __init__(self, session: StatelogSession, branch: str, version: int, items: list[Any]) -> None:
+    def __init__(self, session: StatelogSession, branch: str, head: Checkpoint[Any] | None, items: list[Any]) -> None:
         self.session_id = session.session_id
         self.session_settings = session.session_settings
         self._session = session
         self._branch = branch
-        self._version = version
+        self._head = head
         self._items = items
         self._kept = len(items)
         """So many of the conversation's items are left as they are."""
@@ -177,8 +193,13 @@ class _Turn(SessionABC):
         if self._is_committed:
             return
         self._is_committed = True
-        waiting = Json.of(result.to_state().to_json()) if result.interruptions else None
+        waiting = None
+        if result.interruptions:
+            to_state = result.to_state
+            waiting = kept = Json.of(to_state().to_json())
+            result.to_state = lambda: _marked(to_state(), kept)  # so that it is answered once, too
         encoded, begins = encode_items(self._items[self._kept :])
+        expected = -1 if self._head is None else self._head
 
         def write(state: Any) -> None:
             if len(state.get(ITEMS, ())) > self._kept:
@@ -188,5 +209,5 @@ class _Turn(SessionABC):
                 state[RUN] = waiting
 
         await self._session._write(  # noqa: SLF001 - of the session that made this turn
-            lambda thread: thread.edit(write, lazy=True, expected_version=self._version), branch=self._branch
+            lambda thread: thread.edit(write, lazy=True, expected_version=expected), branch=self._branch
         )

@@ -16,8 +16,8 @@ from pydantic_ai.exceptions import UserError
 from pydantic_core import PydanticSerializationError
 
 from statelog import reducers
+from statelog.adapters.kit import lives
 from statelog.adapters.kit.directory import Directory
-from statelog.adapters.kit.lives import gone
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json
 from statelog.adapters.kit.running import run
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from statelog import Store, Thread
     from statelog.store.threads import Threads
+    from statelog.store.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -110,15 +111,8 @@ class StatelogConversationStore(ConversationStore):
 
     # --- in a thread of the pool ------------------------------------------------------------------
 
-    def _thread(self, within: Threads, conversation_id: str, shown: Any) -> Thread[Any, Any]:
-        return within.thread(_id_of(conversation_id, 1 if shown is None else shown["life"]), schema=_SCHEMA)
-
     def _record_here(self, conversation_id: str) -> ConversationRecord | None:
-        _id_of(conversation_id, 1)
-        shown = self._directory.get(self._store, conversation_id)
-        if shown is None or shown["record"] is None:
-            return None
-        kept = self._thread(self._store, conversation_id, shown).state.get(_RECORD)
+        kept = self._store.thread(_id_of(conversation_id), schema=_SCHEMA).state.get(_RECORD)
         if kept is None:
             return None
         [record] = _parsed(_records, [kept])
@@ -131,76 +125,52 @@ class StatelogConversationStore(ConversationStore):
         self._homes |= dict.fromkeys(filter(None, heads), home)
 
     def _records_here(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
-        shown = (each["record"] for each in self._directory.all(self._store).values())
-        found = [each for each in shown if each is not None and (scope is None or each["scope"] == scope)]
-        records = _records.validate_python(found)
+        shown = self._directory.all(self._store).values()
+        records = _records.validate_python([each for each in shown if scope is None or each["scope"] == scope])
         return sorted(records, key=lambda record: record.updated_at, reverse=True)[:limit]
 
     def _write_here(
         self, record: ConversationRecord, new: Json, added: list[tuple[str, Json]], expected_revision: str | None
     ) -> None:
         name = record.conversation_id
-        _id_of(name, 1)
+        id = _id_of(name)
+
+        def write(tx: Transaction) -> None:
+            thread = tx.thread(id, schema=_SCHEMA)
+            head = thread.head
+            kept = thread.state.get(_RECORD)
+            before = None if kept is None else kept.value
+            if (None if before is None else before["revision"]) != expected_revision:
+                raise ConversationConflict(name)
+            entries = [text for _entry_id, text in added]
+            if record.head_id not in (None if before is None else before["head_id"], *(each for each, _ in added)):
+                entries = [*_shared(tx, record, thread), *entries]
+            change: dict[str, Any] = {_RECORD: new}
+            if entries:
+                change[_ENTRIES] = entries
+            expected = -1 if head is None else head
+            lives.write(tx, id, _SCHEMA, lambda thread: thread.commit(change, expected_version=expected))
+            self._directory.put(tx, {name: new.value})
+
         try:
-            with self._store.transaction() as tx:
-                held = self._directory.get(tx, name)
-                life = 1 if held is None else held["life"] + (held["record"] is None)
-                thread = tx.thread(_id_of(name, life), schema=_SCHEMA)
-                version, kept = thread.version, thread.state.get(_RECORD)
-                before = None if kept is None else kept.value
-                if (None if before is None else before["revision"]) != expected_revision:
-                    raise ConversationConflict(name)
-                entries = [text for _entry_id, text in added]
-                if record.head_id not in (None if before is None else before["head_id"], *(each for each, _ in added)):
-                    entries = [*self._shared(tx, record, thread), *entries]
-                change: dict[str, Any] = {_RECORD: new}
-                if entries:
-                    change[_ENTRIES] = entries
-                thread.commit(change, expected_version=version)
-                self._directory.put(tx, {name: {"life": life, "record": new.value}})
-        except (ConflictError, ThreadDeletedError) as error:
+            lives.transact(self._store, write)
+        except ConflictError as error:
             raise ConversationConflict(name) from error
         self._note_home(record.head_id, *record.branches, home=name)
 
-    def _shared(self, tx: Threads, record: ConversationRecord, thread: Thread[Any, Any]) -> list[Json]:
-        """Return the entries up to a head that a record shares with what it was forked from. None if it has them."""
-        head_id = record.head_id
-        if head_id is None or any(each.value["id"] == head_id for each in thread.state.get(_ENTRIES, ())):
-            return []
-        if record.forked_from is not None:
-            held = self._directory.get(tx, record.forked_from)
-            source = self._thread(tx, record.forked_from, held).state.get(_ENTRIES, ())
-            try:
-                return _chain({each.value["id"]: each for each in source}, head_id)
-            except KeyError:
-                pass  # it was deleted meanwhile
-        raise ConversationConflict(record.conversation_id)
-
     def _delete_here(self, name: str, expected_revision: str) -> None:
-        _id_of(name, 1)
+        id = _id_of(name)
         try:
             with self._store.transaction() as tx:
-                held = self._directory.get(tx, name)
-                if held is None or held["record"] is None:
+                thread = tx.thread(id, schema=_SCHEMA)
+                head, kept = thread.head, thread.state.get(_RECORD)
+                if head is None or kept is None or kept.value["revision"] != expected_revision:
                     raise ConversationConflict(name)
-                thread = self._thread(tx, name, held)
-                version, kept = thread.version, thread.state.get(_RECORD)
-                if kept is None or kept.value["revision"] != expected_revision:
-                    raise ConversationConflict(name)
-                thread.commit({_RECORD: reducers.DROP, _ENTRIES: reducers.DROP}, expected_version=version)
-                self._directory.put(tx, {name: {"life": held["life"], "record": None, "is_left": True}})
+                thread.commit({_RECORD: reducers.DROP}, expected_version=head)  # so that nobody has written since
+                tx.delete_thread(id)
+                self._directory.remove(tx, name)
         except (ConflictError, ThreadDeletedError) as error:
             raise ConversationConflict(name) from error
-        self._sweep()
-
-    def _sweep(self) -> None:
-        """Delete the threads of deleted conversations; also those that a killed process has left."""
-        for name, shown in self._directory.all(self._store).items():
-            if shown.get("is_left"):
-                gone(self._store, _id_of(name, shown["life"]))
-                with self._store.transaction() as tx:
-                    if self._directory.get(tx, name) == shown:
-                        self._directory.put(tx, {name: {"life": shown["life"], "record": None}})
 
     def _entry_here(self, entry_id: str) -> ConversationEntry:
         for _name, kept in self._all_entries(self._homes.get(entry_id)):
@@ -229,17 +199,29 @@ class StatelogConversationStore(ConversationStore):
 
     def _all_entries(self, home: str | None) -> Iterable[tuple[str, Any]]:
         """Yield the entries of every conversation, first those of one that may have what is looked for."""
-        every = self._directory.all(self._store)
-        for name in sorted(every, key=lambda each: each != home):
-            if every[name]["record"] is not None:
-                kept = self._thread(self._store, name, every[name]).state.get(_ENTRIES)
-                if kept is not None:
-                    yield name, kept
+        for name in sorted(self._directory.all(self._store), key=lambda each: each != home):
+            kept = self._store.thread(_id_of(name), schema=_SCHEMA).state.get(_ENTRIES)
+            if kept is not None:
+                yield name, kept
 
 
-def _id_of(conversation_id: str, life: int) -> str:
+def _shared(tx: Threads, record: ConversationRecord, thread: Thread[Any, Any]) -> list[Json]:
+    """Return the entries up to a head that a record shares with what it was forked from. None if it has them."""
+    head_id = record.head_id
+    if head_id is None or any(each.value["id"] == head_id for each in thread.state.get(_ENTRIES, ())):
+        return []
+    if record.forked_from is not None:
+        source = tx.thread(_id_of(record.forked_from), schema=_SCHEMA).state.get(_ENTRIES, ())
+        try:
+            return _chain({each.value["id"]: each for each in source}, head_id)
+        except KeyError:
+            pass  # it was deleted meanwhile
+    raise ConversationConflict(record.conversation_id)
+
+
+def _id_of(conversation_id: str) -> str:
     try:
-        return thread_id(_PREFIX, conversation_id) if life == 1 else thread_id(_PREFIX, conversation_id, str(life))
+        return thread_id(_PREFIX, conversation_id)
     except UsageError as error:
         raise UserError(str(error)) from error
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from statelog import Store, Thread
+    from statelog import Checkpoint, Store, Thread
     from statelog.store.threads import Threads
     from statelog.store.transaction import Transaction
 
@@ -105,26 +105,26 @@ class StatelogStorage(Storage):
             return None if kept is None else bytes(kept)
         thread = thread_of(key)
         assert thread is not None, "only keys of snapshots point at versions"
-        with suppress(CheckpointNotFoundError, ExpiredError):  # let go by retention
+        with suppress(CheckpointNotFoundError, ExpiredError, ThreadNotFoundError):  # let go by retention, or deleted
             return self._pieces.read(self.store, thread, kept)
         return None
 
     def _delete(self, key: str) -> None:
         while True:
-            version = self.store.thread(INDEX, schema=_INDEX).version
-            if version < 0:
+            head = self.store.thread(INDEX, schema=_INDEX).head
+            if head is None:
                 return
             with suppress(ConflictError, ThreadNotFoundError):  # somebody has written or deleted since
-                self._delete_at(version, key)
+                self._delete_at(head, key)
                 return
 
-    def _delete_at(self, version: int, key: str) -> None:
-        """Delete a key, if the index is what it was in a version; with the last snapshot of a folder its thread."""
+    def _delete_at(self, head: Checkpoint[Any], key: str) -> None:
+        """Delete a key, if this is the index's head; with the last snapshot of a folder its thread."""
         found = _SNAPSHOT.match(key)
         take_out, left = partial(_take_out, key), set[str]()
 
         def edit(thread: Thread[Any, Any]) -> list[Any]:
-            return thread.edit(take_out, lazy=True, expected_version=version)
+            return thread.edit(take_out, lazy=True, expected_version=head)
 
         with self.store.transaction() as tx:
             [kept] = lives.write(tx, INDEX, _INDEX, edit)

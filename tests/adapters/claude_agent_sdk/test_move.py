@@ -27,7 +27,7 @@ from statelog.cli import main
 from statelog.errors import ConflictError, FormatError
 
 A, B, SAME = (str(uuid.UUID(int=number)) for number in (1, 2, 3))
-PROJECT = "-home-ann-shop"
+PROJECT = "-srv-ann-shop"
 SUBPATH = "subagents/agent-x"
 
 
@@ -39,7 +39,7 @@ def entry(session, number, **fields):
         "uuid": f"{session}-{number}",
         "timestamp": f"2026-01-01T00:00:{number:02d}Z",
         "sessionId": session,
-        "cwd": "/home/ann/shop",
+        "cwd": "/srv/ann/shop",
         "message": {"role": role, "content": f"{session} é {number}"},
         **fields,
     }
@@ -113,10 +113,10 @@ def test_the_sdk_reads_from_the_store_what_it_reads_from_the_files(projects, sto
     moved(projects, store)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(projects.parent))
     ours = StatelogSessionStore(store)
-    read = asyncio.run(get_session_messages_from_store(ours, B, directory="/home/ann/shop"))
+    read = asyncio.run(get_session_messages_from_store(ours, B, directory="/srv/ann/shop"))
     assert read == get_session_messages(B)
     assert len(read) == 6
-    listed = asyncio.run(list_sessions_from_store(ours, directory="/home/ann/shop"))
+    listed = asyncio.run(list_sessions_from_store(ours, directory="/srv/ann/shop"))
     assert {each.session_id for each in listed} == {A, B, SAME}
 
 

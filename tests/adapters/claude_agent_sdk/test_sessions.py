@@ -138,6 +138,19 @@ def test_a_deleted_session_may_be_begun_again(store):
     assert asyncio.run(main()) == [entry(0)]
 
 
+def test_what_somebody_has_deleted_by_the_store_is_deleted_and_begun_again(store):
+    async def main():
+        sessions = StatelogSessionStore(store)
+        await sessions.append(KEY, [entry(0), {**entry(1), "uuid": 7}])
+        store.delete_thread(f"claude:{KEY['project_key']}")
+        await sessions.delete(KEY)
+        assert await sessions.load(KEY) is None
+        await sessions.append(KEY, [entry(2)])
+        return await sessions.load(KEY)
+
+    assert asyncio.run(main()) == [entry(2)]
+
+
 def test_ids_of_any_length_and_script(store):
     async def main():
         sessions = StatelogSessionStore(store)

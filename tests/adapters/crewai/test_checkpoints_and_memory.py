@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("crewai", exc_type=ImportError)
 
+from crewai.flow.flow import Flow, listen, start
 from crewai.flow.persistence.factory import default_flow_persistence, set_flow_persistence_factory
 from crewai.memory.storage.backend import EmbeddingDimensionMismatchError, StorageBackend
 from crewai.memory.storage.factory import resolve_memory_storage, set_memory_storage_factory
@@ -69,6 +70,34 @@ def record(id, scope="/", vector=(1.0, 0.0), at=0, **fields):
     made = datetime(2026, 1, 1) + timedelta(days=at)  # noqa: DTZ001 - CrewAI's have no zone
     usual = {"id": id, "content": f"content of {id}", "scope": scope, "embedding": list(vector), "created_at": made}
     return MemoryRecord(**{**usual, **fields})
+
+
+class Counted(Flow):
+    @start()
+    def first(self):
+        self.state["n"] = 1
+
+    @listen(first)
+    def second(self):
+        self.state["n"] += 1
+
+
+def test_a_flow_goes_on_from_a_checkpoint(path):
+    config = CheckpointConfig(location=str(path), provider=StatelogCheckpointProvider(), on_events=["flow_finished"])
+    Counted(checkpoint=config).kickoff()
+    store = store_at(path)
+    [thread] = [each.id for each in store.threads() if each.id.startswith("crewai-checkpoints:")]
+    made = [f"{path}#{each.id}" for each in store.thread(thread).history()][::-1]
+    assert [Counted.from_checkpoint(CheckpointConfig(restore_from=each)).state["n"] for each in made] == [2]
+    store.retain(keep_last=1)
+    assert StatelogCheckpointProvider().prune(str(path), 0) == len(made)
+
+
+def test_vectors_of_two_lengths_are_refused_at_once(store):
+    memory = StatelogMemoryStorage(store)
+    with pytest.raises(EmbeddingDimensionMismatchError):
+        memory.save([MemoryRecord(content="a", embedding=[1.0]), MemoryRecord(content="b", embedding=[1.0, 2.0])])
+    assert memory.count() == 0
 
 
 def test_memory_is_found_by_vector_scope_category_and_metadata(store):

@@ -131,6 +131,20 @@ def test_a_question_is_one_commit_with_its_state(store):
     assert list(context.method_output) == ["z", "a"]
 
 
+def test_a_state_that_waits_outlives_retention_until_it_is_answered(store):
+    persistence = StatelogFlowPersistence(store)
+    persistence.save_pending_feedback("f", question(), {"n": 1})
+    persistence.save_state("f", "later", {"n": 2})
+    store.retain(keep_last=1)
+    assert persistence.load_pending_feedback("f")[0] == {"n": 1}
+    persistence.clear_pending_feedback("f")
+    store.retain(keep_last=1)
+    assert [made.version for made in store.thread("crewai:f").history()] == [1]
+    persistence.save_pending_feedback("f", question(), {"n": 3})
+    store.delete_thread("crewai:f")
+    assert persistence.load_pending_feedback("f") is None
+
+
 @pytest.mark.parametrize("flow", ["", None])
 def test_an_empty_id_is_refused(store, flow):
     with pytest.raises(UsageError, match="name"):

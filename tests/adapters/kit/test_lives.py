@@ -8,6 +8,7 @@ import pytest
 
 import statelog
 from statelog import reducers
+from statelog.adapters.kit import parts, pieces
 from statelog.adapters.kit.directory import Directory
 from statelog.adapters.kit.lives import gone, write
 from statelog.errors import BranchNotFoundError
@@ -32,6 +33,41 @@ def test_a_deleted_id_begins_anew(store):
         assert store.thread("t").state["items"] == [number]
         assert gone(store, "t")
         assert not gone(store, "t")
+
+
+@pytest.mark.parametrize("kind", ["parts", "pieces"])
+def test_a_version_is_not_made_of_one_of_an_earlier_life(store, kind, monkeypatch):
+    def write(name):
+        if kind == "parts":
+            parts.put(store, "t", parts.cut({"by": name, "list": [f"{name}{n}" for n in range(4)]}))
+        else:
+            text = ",".join(f'{{"{name}": {n}}}' for n in range(4))
+            pieces.Pieces().write(store, "t", text.encode(), lambda _tx, _id: None)
+
+    def meanwhile(*arguments):
+        result = before(*arguments)
+        if not done:
+            done.append(1)
+            gone(store, "t")
+            for _ in range(2):
+                write("other")
+        return result
+
+    write("old")
+    write("older")
+    done = []
+    if kind == "parts":
+        before = parts._differences
+        monkeypatch.setattr(parts, "_differences", meanwhile)
+    else:
+        before = pieces._split
+        monkeypatch.setattr(pieces, "_split", meanwhile)
+    write("last")
+    state = store.thread("t").state
+    if kind == "parts":
+        assert parts.join(state) == {"by": "last", "list": [f"last{n}" for n in range(4)]}
+    else:
+        assert b"other" not in b"".join(state[pieces.CHANNEL].to_python())
 
 
 def test_it_begins_anew_in_a_transaction(store):

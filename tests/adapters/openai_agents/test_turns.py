@@ -118,7 +118,7 @@ def test_of_two_turns_at_once_the_later_one_is_told(store):
     async def main():
         session = StatelogSession("s", store)
         await session.run(agent([message("hello")]), "hi")
-        turn = await session._begin()
+        turn = await session._begin(None)
         await session.run(agent([message("first")]), "one")
         await turn.add_items([{"role": "user", "content": "two"}])
         with pytest.raises(ConflictError):
@@ -128,11 +128,94 @@ def test_of_two_turns_at_once_the_later_one_is_told(store):
     assert kinds(asyncio.run(main())) == ["user", "message"] * 2
 
 
+def test_a_turn_does_not_go_into_a_conversation_that_has_begun_anew(store):
+    async def main():
+        session, other = (StatelogSession("s", store) for _ in range(2))
+        await session.add_items([{"role": "user", "content": "old"}])
+        turn = await session._begin(None)
+        await other.clear_session()
+        await other.add_items([{"role": "user", "content": "new"}])
+        await turn.add_items([{"role": "user", "content": "of the old one"}])
+        with pytest.raises(ConflictError):
+            await turn.commit(type("Result", (), {"interruptions": []}))
+        assert [item["content"] for item in await session.get_items()] == ["new"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["pending", "to_state"])
+def test_a_turn_that_waits_is_answered_once(store, how):
+    async def main():
+        RAN.clear()
+        session, other = (StatelogSession("s", store) for _ in range(2))
+        asks = agent([CALL], [message("done")])
+        result = await session.run(asks, "refund order 7")
+        states = [result.to_state() if how == "to_state" else await each.pending(asks) for each in (session, other)]
+        for state in states:
+            state.approve(state.get_interruptions()[0])
+        await session.run(asks, states[0])
+        with pytest.raises(ConflictError, match="does not wait for this answer"):
+            await other.run(asks, states[1])
+        assert RAN == [7]
+        assert kinds(await session.get_items()).count("function_call_output") == 1
+
+    asyncio.run(main())
+
+
+def test_a_deleted_branch_is_written_to_and_read_by_nobody(store):
+    async def main():
+        session, other = (StatelogSession("s", store) for _ in range(2))
+        await session.add_items([{"role": "user", "content": str(n)} for n in range(3)])
+        await other.create_branch_from_turn(2, "b")
+        await other.add_items([{"role": "assistant", "content": "known"}])
+        await session.delete_branch("b")
+        for call in (
+            other.add_items([{"role": "assistant", "content": "lost"}]),
+            other.run(agent([message("lost")]), "hi"),
+            session.get_items(branch_id="b"),
+            session.get_conversation_turns("b"),
+        ):
+            with pytest.raises(ValueError, match="'b' does not exist"):
+                await call
+
+    asyncio.run(main())
+
+
+def test_branches_are_listed_also_when_their_first_versions_were_let_go(store):
+    async def main():
+        session = StatelogSession("s", store)
+        for number in range(5):
+            await session.add_items([{"role": "user", "content": str(number)}])
+        await session.create_branch_from_turn(3, "b")
+        await session.add_items([{"role": "user", "content": "more"}])
+        store.retain(keep_last=1)
+        return [(each["branch_id"], each["message_count"]) for each in await session.list_branches()]
+
+    assert asyncio.run(main()) == [("main", 5), ("b", 3)]
+
+
+def test_tasks_of_one_object_go_on_while_one_of_them_clears(store):
+    async def main():
+        session = StatelogSession("s", store)
+
+        async def talk(number):
+            for _ in range(10):
+                await session.add_items([{"role": "user", "content": str(number)}])
+
+        async def clear():
+            for _ in range(10):
+                await session.clear_session()
+
+        await asyncio.gather(clear(), *map(talk, range(8)))
+
+    asyncio.run(main())
+
+
 def test_a_turn_takes_items_back_as_a_session_does(store):
     async def main():
         session = StatelogSession("s", store)
         await session.add_items([{"role": "user", "content": str(n)} for n in range(3)])
-        turn = await session._begin()
+        turn = await session._begin(None)
         assert (await turn.pop_item())["content"] == "2"
         await turn.add_items([{"role": "user", "content": "x"}])
         assert await turn.get_items(1) == [{"role": "user", "content": "x"}]

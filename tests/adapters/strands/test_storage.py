@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from threading import Thread
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from strands.types.exceptions import StorageError
 
 import statelog
 from statelog.adapters.strands import StatelogStorage
+from statelog.adapters.strands.storage import point, thread_of
 
 FOLDER = "session/s/scopes/agent/a/snapshots"
 LATEST = f"{FOLDER}/snapshot_latest.json"
@@ -106,6 +108,33 @@ def test_what_is_deleted_is_gone(store):
     asyncio.run(main())
 
 
+def test_the_same_snapshot_written_beside_a_deletion_is_there(store):
+    """What is the head already is pointed at only if it still is the head at the end."""
+    storage, other = (StatelogStorage(store) for _ in range(2))
+    asyncio.run(storage.write(LATEST, snapshot(3)))
+    done = []
+
+    def beside(tx, version):
+        point(tx, LATEST, version)
+        if not done:
+            done.append(version)
+            deletion = Thread(target=lambda: asyncio.run(other.delete(LATEST)))
+            deletion.start()
+            deletion.join()
+
+    storage._pieces.write(store, thread_of(LATEST), snapshot(3), beside)
+    assert asyncio.run(storage.read(LATEST)) == snapshot(3)
+
+
+def test_a_key_whose_thread_somebody_has_deleted_has_nothing(store):
+    storage = StatelogStorage(store)
+    asyncio.run(storage.write(LATEST, snapshot(3)))
+    store.delete_thread(f"strands:{FOLDER.replace('/', '%2F')}")
+    assert asyncio.run(storage.read(LATEST)) is None
+    asyncio.run(storage.write(LATEST, snapshot(3)))
+    assert asyncio.run(storage.read(LATEST)) == snapshot(3)
+
+
 def test_fifty_tasks_and_two_objects_write_whole_values(store):
     async def main():
         storages = [StatelogStorage(store), StatelogStorage(store)]
@@ -160,6 +189,7 @@ def test_closed_read_only_and_full_stores_raise_the_framework_s_error(path):
 KILLED = """
 import asyncio, json, sys
 from statelog.adapters.strands import StatelogStorage
+from statelog.adapters.strands.storage import point, thread_of
 async def main():
     storage = StatelogStorage.open(sys.argv[1])
     for n in range(9):
