@@ -72,7 +72,9 @@ class Nursery:
 
         """
         print(json.dumps(calls), file=self._process.stdin, flush=True)
-        return json.loads(self._process.stdout.readline())
+        told = self._process.stdout.readline()
+        assert told, "the process that forks has ended"
+        return json.loads(told)
 
     def call(self, *call):
         """Call one function; return what it told."""
