@@ -117,7 +117,9 @@ class StatelogMemoryStorage:
 
         if not gone:
             return 0
-        return lives.write(self._store, self._thread, _SCHEMA, lambda thread: thread.edit(remove, lazy=True))
+        count = lives.write(self._store, self._thread, _SCHEMA, lambda thread: thread.edit(remove, lazy=True))
+        lives.forget(self._store, self._thread)
+        return count
 
     def reset(self, scope_prefix: str | None = None) -> None:
         """Delete all records, or those of a scope."""

@@ -115,6 +115,7 @@ class StatelogMemoryService(BaseMemoryService):
                 state[DELETED][memory_id] = True
 
         lives.write(self.store, id, SCHEMA, lambda thread: thread.edit(delete, lazy=True))
+        lives.forget(self.store, id)
 
     async def _searched(self, app_name: str, user_id: str) -> InMemoryMemoryService:
         id = thread_id(PREFIX, app_name, user_id)

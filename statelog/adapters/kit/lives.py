@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from statelog.errors import ThreadDeletedError, ThreadNotFoundError, UsageError
+from statelog.errors import NotFoundError, ThreadDeletedError, ThreadNotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from statelog.store.threads import Threads
     from statelog.store.transaction import Transaction
 
-__all__ = ["gone", "transact", "write"]
+__all__ = ["forget", "gone", "transact", "write"]
 
 T = TypeVar("T")
 
@@ -76,3 +76,14 @@ def gone(within: Store | Transaction, id: str) -> bool:
     except ThreadNotFoundError:
         return False
     return True
+
+
+def forget(store: Store, id: str) -> None:
+    """Let go of all that a thread was before its head: what was deleted from its state is gone then.
+
+    A process that is killed before leaves it to the next call, or to retention.
+    """
+    thread = store.thread(id)
+    with suppress(NotFoundError):
+        version = thread.version
+        store.expire([made for made in thread.history() if made.version < version])

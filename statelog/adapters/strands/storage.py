@@ -132,6 +132,8 @@ class StatelogStorage(Storage):
                 left = _versions_below(tx, found[1])
                 if not left:
                     lives.gone(tx, thread_id(PREFIX, found[1]))
+        if found is None:
+            lives.forget(self.store, INDEX)
         if left and isinstance(kept, str) and kept not in left and found is not None:
             with suppress(CheckpointNotFoundError, ExpiredError, ThreadNotFoundError):
                 self.store.expire([self.store.thread(thread_id(PREFIX, found[1])).at(kept)])

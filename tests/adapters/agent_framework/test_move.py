@@ -173,4 +173,4 @@ def test_the_command_tells_what_it_copied(tmp_path, folder, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"agent-framework:{folder}", str(tmp_path / "s")])
     assert ended.value.code == 0
-    assert "8 checkpoints, read back and equal" in capsys.readouterr().out
+    assert "8 checkpoints, read back and equal" in " ".join(capsys.readouterr().out.split())

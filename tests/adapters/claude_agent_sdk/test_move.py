@@ -191,4 +191,4 @@ def test_the_command_tells_what_it_copied(tmp_path, projects, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"claude:{projects}", str(tmp_path / "s")])
     assert ended.value.code == 0
-    assert "4 sessions, read back and equal" in capsys.readouterr().out
+    assert "4 sessions, read back and equal" in " ".join(capsys.readouterr().out.split())

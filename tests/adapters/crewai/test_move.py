@@ -123,4 +123,4 @@ def test_the_command_tells_what_it_copied(tmp_path, database, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"crewai:{database}", str(tmp_path / "s")])
     assert ended.value.code == 0
-    assert "4 flows, read back and equal" in capsys.readouterr().out
+    assert "4 flows, read back and equal" in " ".join(capsys.readouterr().out.split())

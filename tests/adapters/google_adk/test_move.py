@@ -198,4 +198,4 @@ def test_the_command_tells_what_it_copied(tmp_path, database, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"adk:{database}", str(tmp_path / "s")])
     assert ended.value.code == 0
-    assert "5 sessions, read back and equal" in capsys.readouterr().out
+    assert "5 sessions, read back and equal" in " ".join(capsys.readouterr().out.split())

@@ -10,7 +10,7 @@ import statelog
 from statelog import reducers
 from statelog.adapters.kit import parts, pieces
 from statelog.adapters.kit.directory import Directory
-from statelog.adapters.kit.lives import gone, write
+from statelog.adapters.kit.lives import forget, gone, write
 from statelog.errors import BranchNotFoundError
 
 SCHEMA = {"items": reducers.extend}
@@ -33,6 +33,15 @@ def test_a_deleted_id_begins_anew(store):
         assert store.thread("t").state["items"] == [number]
         assert gone(store, "t")
         assert not gone(store, "t")
+
+
+def test_what_a_thread_was_is_forgotten(store):
+    forget(store, "t")
+    for number in range(3):
+        add(store, number)
+    forget(store, "t")
+    assert [made.version for made in store.thread("t").history()] == [2]
+    assert store.thread("t").state["items"] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("kind", ["parts", "pieces"])

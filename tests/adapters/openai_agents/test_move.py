@@ -104,7 +104,7 @@ def test_the_command_tells_what_it_copied(tmp_path, database, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"openai:{database}", str(tmp_path / "s")])
     assert ended.value.code == 0
-    assert "3 sessions, read back and equal" in capsys.readouterr().out
+    assert "3 sessions, read back and equal" in " ".join(capsys.readouterr().out.split())
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"openai:{tmp_path / 'none.db'}", str(tmp_path / "s")])
     assert ended.value.code != 0

@@ -140,4 +140,4 @@ def test_the_command_tells_what_it_copied(tmp_path, folder, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"strands:{folder}", str(tmp_path / "s")])
     assert ended.value.code == 0
-    assert "5 items, read back and equal" in capsys.readouterr().out
+    assert "5 items, read back and equal" in " ".join(capsys.readouterr().out.split())

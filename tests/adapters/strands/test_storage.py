@@ -104,6 +104,12 @@ def test_what_is_deleted_is_gone(store):
         assert store.thread(f"strands:{FOLDER.replace('/', '%2F')}").version == -1
         await storage.write(LATEST, snapshot(2))
         assert await storage.read(LATEST) == snapshot(2)
+        await storage.write("memory/facts.json", b"a secret")
+        await storage.delete("memory/facts.json")
+        assert (
+            b"a secret"
+            not in repr([made.state.to_python() for made in store.thread("strands-keys").history()]).encode()
+        )
 
     asyncio.run(main())
 
