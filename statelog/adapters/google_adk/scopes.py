@@ -114,10 +114,6 @@ class Scopes:
             self.within, self.user_thread, USER, lambda thread: thread.commit(change | merging(thread.state, delta))
         )
 
-    def is_shown(self, session_id: str) -> bool:
-        """Whether a list shows the state of a session."""
-        return map_key(session_id) in self.user().get(STATES, {})
-
     def show(
         self, session_id: str, updated: float, *, whole: dict[str, Json] | None = None, of_user: dict[str, Json]
     ) -> None:
@@ -140,12 +136,15 @@ class Scopes:
                 change[LONG] = {key: session_id}
         self._write_user(change, of_user)
 
-    def show_state(self, session_id: str, delta: dict[str, Json]) -> None:
-        """Merge into the state that a list shows of a session."""
+    def show_change(self, session_id: str, updated: float, delta: dict[str, Json], of_user: dict[str, Json]) -> bool:
+        """Merge into the state that a list shows of a session, and into the user's; False if it shows none of it."""
         key = map_key(session_id)
 
-        def merge(state: Any) -> None:
-            held = state[STATES][key]
+        def merge(state: Any) -> bool:
+            held = state[STATES].get(key)
+            if held is None:
+                return False
+            state[UPDATED][key] = updated
             if new := [name for name in delta if name not in held]:
                 before = state[ORDERS].get(key)
                 order = [*(held if before is None else before.value), *new]
@@ -153,8 +152,13 @@ class Scopes:
                     state[ORDERS][key] = Json.of(order)
             for name, item in delta.items():
                 held[name] = item
+            if of_user:
+                state[ORDER].extend([name for name in of_user if name not in state[STATE]])
+                for name, item in of_user.items():
+                    state[STATE][name] = item
+            return True
 
-        lives.write(self.within, self.user_thread, USER, lambda thread: thread.edit(merge, lazy=True))
+        return lives.write(self.within, self.user_thread, USER, lambda thread: thread.edit(merge, lazy=True))
 
     def forget(self, session_id: str) -> None:
         """Take a session out of what a list shows."""

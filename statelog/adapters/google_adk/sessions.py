@@ -210,11 +210,9 @@ class StatelogSessionService(BaseSessionService):
                 head = _head_that(session, thread.head)
                 write = {EVENTS: [text], UPDATED: event.timestamp, **merging(head.state, delta["session"])}
                 made = thread.commit(write, expected_version=head, metadata={"event": event.id})
-                is_shown = head.kind == "commit" and scopes.is_shown(session.id)
-                if is_shown and delta["session"]:
-                    scopes.show_state(session.id, delta["session"])
-                whole = None if is_shown else _kept_state(made)
-                scopes.show(session.id, event.timestamp, whole=whole, of_user=delta["user"])
+                shown = session.id, event.timestamp, delta["session"], delta["user"]
+                if head.kind == "rollback" or not scopes.show_change(*shown):
+                    scopes.show(session.id, event.timestamp, whole=_kept_state(made), of_user=delta["user"])
                 if delta["app"]:
                     scopes.write_app(delta["app"])
         except ThreadDeletedError as error:

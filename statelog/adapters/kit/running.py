@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from threading import Lock
@@ -34,17 +35,13 @@ async def run(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) ->
         import trio
 
         return await trio.to_thread.run_sync(call)  # waits for the call when it is cancelled
-    future = asyncio.get_running_loop().run_in_executor(_workers.executor(), copy_context().run, call)
+    future = _workers.executor().submit(copy_context().run, call)
     try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:  # which has taken the call out of the queue, if it had not begun
         while not future.done():
-            try:
-                await asyncio.wait([future])
-            except asyncio.CancelledError:  # asked again
-                continue
-        if not future.cancelled():
-            future.exception()  # is looked at: the task is cancelled whatever came of the call
+            with suppress(asyncio.CancelledError):  # asked again
+                await asyncio.wait([asyncio.wrap_future(future)])
         raise
 
 
