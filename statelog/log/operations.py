@@ -5,7 +5,7 @@ Nothing is staged before everything that can be refused has been checked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
 from statelog.errors import (
@@ -56,6 +56,14 @@ if TYPE_CHECKING:
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
+
+
+class Seen(NamedTuple):
+    """A checkpoint that a caller expects to be the head: no other one stands there, also of a later life of its id."""
+
+    thread: int
+    branch: int
+    version: int
 
 
 def deleted_error(thread_id: str) -> ThreadDeletedError:
@@ -134,7 +142,7 @@ def commit(
     *,
     metadata: bytes,
     written: bytes,
-    expected_version: int | CheckpointEvent | None,
+    expected_version: int | Seen | None,
     checkpoint_id: str | None,
     known: Sequence[tuple[bytes, int, int]] = (),
     parts: Sequence[tuple[bytes, int, int]] = (),
@@ -214,12 +222,12 @@ def _merge_writes(
     return sorted(slots.items()) if len(slots) > 1 else list(slots.items())
 
 
-def check_version(thread_id: str, expected: int | CheckpointEvent | None, actual: int, head: Head | None) -> None:
+def check_version(thread_id: str, expected: int | Seen | None, actual: int, head: Head | None) -> None:
     """Refuse a stale expectation, and what is none."""
     if expected is None:
         return
-    if isinstance(expected, CheckpointEvent):
-        if head is not None and _place(head.event) == _place(expected):
+    if isinstance(expected, Seen):
+        if head is not None and seen(head.event) == expected:
             return
         message = f"thread {thread_id!r} is at version {actual}, not at the checkpoint expected ({expected.version})"
         raise ConflictError(message, thread=thread_id, expected_version=expected.version, actual_version=actual)
@@ -231,9 +239,9 @@ def check_version(thread_id: str, expected: int | CheckpointEvent | None, actual
         raise ConflictError(message, thread=thread_id, expected_version=expected, actual_version=actual)
 
 
-def _place(event: CheckpointEvent) -> tuple[int, int, int]:
-    """Return what no other checkpoint has, also of a thread that has begun under the same id since."""
-    return event.thread, event.branch, event.version
+def seen(event: CheckpointEvent) -> Seen:
+    """Return where a checkpoint stands."""
+    return Seen(event.thread, event.branch, event.version)
 
 
 def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str) -> None:
@@ -279,7 +287,7 @@ def rollback(
     target: Head,
     *,
     metadata: bytes,
-    expected_version: int | CheckpointEvent | None = None,
+    expected_version: int | Seen | None = None,
 ) -> Head:
     """Stage a checkpoint that points at the root of `target`: its cost is that of one record."""
     head = batch.head(thread, branch)

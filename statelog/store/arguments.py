@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from statelog.errors import UsageError
+from statelog.log import operations
 from statelog.store.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from statelog.log.events import CheckpointEvent
 
 PRIORITY_MAX = 127
 _SECONDS_MAX = 1e9
@@ -63,9 +62,9 @@ def check_progress(progress: Callable[[int, int], None] | None) -> None:
         raise UsageError(message, argument="progress", value=progress)
 
 
-def seen(expected: int | Checkpoint | None) -> int | CheckpointEvent | None:
+def seen(expected: int | Checkpoint | None) -> int | operations.Seen | None:
     """Return an `expected_version` as a commit compares it with the head."""
-    return expected.event if isinstance(expected, Checkpoint) else expected
+    return operations.seen(expected.event) if isinstance(expected, Checkpoint) else expected
 
 
 def list_checkpoints(argument: str, checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from statelog.log.batch import Batch
-    from statelog.log.events import CheckpointEvent
     from statelog.log.step import Write
     from statelog.log.view import View
     from statelog.store.fences import Fence
@@ -181,7 +180,7 @@ class Thread(Located, Written[S, W]):
         prepared: Sequence[Write] | Callable[[Workspace, Head | None], list[Write]],
         metadata_item: bytes,
         written: bytes,
-        expected_version: int | CheckpointEvent | None,
+        expected_version: int | writer.Seen | None,
         checkpoint_id: str | None,
         batch: Batch,
     ) -> Head:

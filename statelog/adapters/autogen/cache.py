@@ -52,7 +52,7 @@ class StatelogCacheStore(CacheStore[T], Component[StatelogCacheConfig]):
         """Set the value of a key, in one commit.
 
         Raises:
-            ValueTypeError: it is not JSON, nor a model of pydantic. UsageError: the key is empty. Nothing was written.
+            ValueTypeError: it is not JSON, nor a model of pydantic. Nothing was written.
 
         """
         kept = Json.of(value, default=_dumped)

@@ -28,7 +28,7 @@ async def save_team(store: Store, id: str, team: Any) -> int:
     A state that is the same as the last one makes no version: that of the last is returned.
 
     Raises:
-        ValueTypeError: the state is not JSON. UsageError: the id is empty. Nothing was written.
+        ValueTypeError: the state is not JSON. Nothing was written.
 
     """
     thread = _thread_of(id)

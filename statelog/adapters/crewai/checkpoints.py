@@ -23,6 +23,7 @@ from statelog.schema import Schema
 
 if TYPE_CHECKING:
     from statelog import Checkpoint, Thread
+    from statelog.store.transaction import Transaction
 
 PREFIX = "crewai-checkpoints"
 PIECES = "pieces"
@@ -46,9 +47,11 @@ class StatelogCheckpointProvider(SqliteProvider):
         def commit(thread: Any) -> None:
             thread.commit(change, id=id, metadata=metadata)
 
-        with store_at(location).transaction() as tx:
+        def keep(tx: Transaction) -> None:
             lives.write(tx, thread_id(PREFIX, branch), _SCHEMA, commit)
             _DIRECTORY.put(tx, {id: branch})
+
+        lives.transact(store_at(location), keep)
         return f"{location}#{id}"
 
     async def acheckpoint(self, data: str, location: str, *, parent_id: str | None = None, branch: str = "main") -> str:
@@ -62,8 +65,8 @@ class StatelogCheckpointProvider(SqliteProvider):
         ids = [id for id, of_branch in _DIRECTORY.all(store).items() if of_branch == branch]
         gone = ids[: max(len(ids) - max_keep, 0)]
         if gone:
-            _DIRECTORY.remove(store, *gone)
             store.expire(found for id in gone if (found := _find(thread, id)))
+            _DIRECTORY.remove(store, *gone)  # after it: who is killed before finds them again
         return len(gone)
 
     def from_checkpoint(self, location: str) -> str:

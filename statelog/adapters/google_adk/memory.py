@@ -119,23 +119,30 @@ class StatelogMemoryService(BaseMemoryService):
 
     async def _searched(self, app_name: str, user_id: str) -> InMemoryMemoryService:
         id = thread_id(PREFIX, app_name, user_id)
-        version, by_session = await run(self._read, id)
-        known = self._known.get(id)
-        if known is not None and known[0] == version:
-            return known[1]
+        version, found = await run(self._read, id)
+        if isinstance(found, InMemoryMemoryService):
+            return found
         memory = InMemoryMemoryService()
-        for session_id, events in by_session.items():
+        for session_id, events in found.items():
             await memory.add_events_to_memory(app_name=app_name, user_id=user_id, events=events, session_id=session_id)
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
         self._known[id] = version, memory
         return memory
 
-    def _read(self, id: str) -> tuple[int, dict[str, list[Event]]]:
+    def _read(self, id: str) -> tuple[int, InMemoryMemoryService | dict[str, list[Event]]]:
+        """Return the version of a user's memory, and what is searched, or else the events by session."""
         head = self.store.thread(id, schema=SCHEMA).head
-        version = -1 if head is None else head.lsn
+        if head is None:
+            return -1, {}
         known = self._known.get(id)
-        by_session: dict[str, list[Event]] = {}
-        if head is not None and (known is None or known[0] != version):
-            by_session = {session: [] for session in head.state[SESSIONS]}
-            for kept in read_list(head.state, EVENTS):
-                by_session[kept["session"]].append(Event.model_validate(kept["event"]))
-        return version, by_session
+        if known is not None and known[0] == head.lsn:
+            return known
+        by_session: dict[str, list[Event]] = {session: [] for session in head.state[SESSIONS]}
+        for kept in read_list(head.state, EVENTS):
+            by_session[kept["session"]].append(Event.model_validate(kept["event"]))
+        return head.lsn, by_session
+
+
+_KNOWN_MAX = 64
+"""Users whose memory is kept as it is searched."""

@@ -14,7 +14,7 @@ from statelog.errors import UsageError
 from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.log.names import channel_key
-from statelog.log.operations import check_version
+from statelog.log.operations import check_version, seen
 from statelog.log.step import Write
 from statelog.reducers import Prepared, Removal, extend, replace
 from statelog.tree import sequence
@@ -134,7 +134,7 @@ def expect(thread: Thread[Any, Any], head: Checkpoint) -> None:
 
     def check(batch: Batch) -> None:
         held = batch.head(*head.place) if batch.view.is_alive(head.place[0]) else None
-        check_version(thread.id, head.event, -1 if held is None else held.event.version, held)
+        check_version(thread.id, seen(head.event), -1 if held is None else held.event.version, held)
 
     thread._session.act(check)  # noqa: SLF001 - as `commit`
 

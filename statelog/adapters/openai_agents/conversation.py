@@ -15,6 +15,7 @@ from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json, KnownList, of_all, read_list
 from statelog.adapters.kit.running import run
 from statelog.errors import BranchNotFoundError, ConflictError, ThreadDeletedError
+from statelog.log.operations import deleted_error
 from statelog.schema import Schema
 from statelog.store.views import EMPTY_STATE
 
@@ -200,6 +201,8 @@ class Conversation(SessionABC):
         while True:
             head = thread.head
             found = [] if head is None else read_list(head.state, ITEMS, -1)
+            if head is None and self.store.thread(self.thread_id).version >= 0:
+                raise deleted_error(self.thread_id)  # it has begun anew: `_write_to` looks again
             if head is None or not found:
                 return None
             if validate is not None:

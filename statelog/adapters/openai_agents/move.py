@@ -16,16 +16,20 @@ from statelog.adapters.kit.ordered import read_list
 from statelog.adapters.kit.settling import settle
 from statelog.adapters.openai_agents.conversation import ITEMS, MAIN, SCHEMA, TURNS, encode_items
 from statelog.adapters.openai_agents.session import StatelogSession
+from statelog.errors import FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from statelog import Store, Thread
+    from statelog.adapters.kit.databases import DatabaseCopy
     from statelog.store.threads import Threads
     from statelog.store.transaction import Transaction
 
 _STRUCTURE = "message_structure"
+_ITEMS = "SELECT 'main', COUNT(*) FROM agent_messages WHERE session_id = ?"
+_ITEMS_OF_BRANCHES = "SELECT branch_id, COUNT(*) FROM message_structure WHERE session_id = ? GROUP BY branch_id"
 
 
 @contextmanager
@@ -38,14 +42,15 @@ def opened(path: Path) -> Iterator[_Database]:
     """
     with copied(path, "the SDK's sessions", "agent_sessions") as database:
         rows = database.rows("SELECT session_id FROM agent_sessions ORDER BY session_id")
-        yield _Database(database.path, [name for (name,) in rows], has_branches=_STRUCTURE in database.tables())
+        yield _Database(database, [name for (name,) in rows], has_branches=_STRUCTURE in database.tables())
 
 
 class _Database:
     unit = "session"
 
-    def __init__(self, path: Path, names: Sequence[str], *, has_branches: bool) -> None:
-        self._path = path
+    def __init__(self, database: DatabaseCopy, names: Sequence[str], *, has_branches: bool) -> None:
+        self._database = database
+        self._path = database.path
         self._names = names
         self._has_branches = has_branches
 
@@ -58,6 +63,7 @@ class _Database:
         what = f"session {name!r}"
         with reading(what):
             wanted = asyncio.run(self._read(name))
+            self._check_whole(name, wanted)
         id = StatelogSession(name, store).thread_id
 
         def write(tx: Transaction) -> None:
@@ -67,6 +73,14 @@ class _Database:
                     tx.thread(id).fork(branch).edit(_setting(items), lazy=True)
 
         return copy_once(store, what, wanted, held=lambda within: _held(within, id), write=write)
+
+    def _check_whole(self, name: str, wanted: dict[str, list[Any]]) -> None:
+        """Refuse a session with items that are no JSON: the SDK's classes pass over them."""
+        counts = dict(self._database.rows(_ITEMS_OF_BRANCHES if self._has_branches else _ITEMS, name))
+        for each, items in wanted.items():
+            if len(items) != counts.get(each, 0):
+                message = f"{counts.get(each, 0) - len(items)} items of branch {each!r} cannot be read"
+                raise FormatError(message)
 
     async def _read(self, name: str) -> dict[str, list[Any]]:
         """Return the items of a session's branches."""

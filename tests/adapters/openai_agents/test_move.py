@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -109,3 +111,26 @@ def test_the_command_tells_what_it_copied(tmp_path, database, capsys):
         main(["import-sessions", f"openai:{tmp_path / 'none.db'}", str(tmp_path / "s")])
     assert ended.value.code != 0
     assert "nothing at" in capsys.readouterr().err
+
+
+def test_a_session_with_an_item_that_is_no_json_is_left_out(tmp_path, capsys):
+    path = tmp_path / "c.db"
+
+    async def talk():
+        for name in ("good", "bad"):
+            session = SQLiteSession(name, path)
+            await session.add_items([{"role": "user", "content": str(n)} for n in range(3)])
+            session.close()
+
+    asyncio.run(talk())
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE agent_messages SET message_data = '{' WHERE session_id = 'bad' AND id % 3 = 0")
+        database.commit()
+    with pytest.raises(SystemExit) as ended:
+        main(["import-sessions", f"openai:{path}", str(tmp_path / "s")])
+    assert ended.value.code
+    said = "".join(capsys.readouterr())
+    assert "'bad'" in said
+    assert "cannot be read" in said
+    with statelog.open(tmp_path / "s") as store:
+        assert [info.id for info in store.threads()] == ["openai:good"]
