@@ -9,7 +9,7 @@ from counting import counted
 
 import statelog
 from statelog.adapters.claude_agent_sdk import StatelogSessionStore
-from statelog.adapters.claude_agent_sdk.sessions import _thread_of
+from statelog.adapters.claude_agent_sdk.sessions import thread_of
 from statelog.adapters.kit.ordered import read_list
 
 
@@ -23,7 +23,7 @@ class Plugged(StatelogSessionStore):
         return [info.id for info in self.store.threads() if info.id.startswith("claude:") and "/" in info.id]
 
     def get_entries(self, key):
-        return read_list(self.store.thread(_thread_of(key)).state, "entries")
+        return read_list(self.store.thread(thread_of(key)).state, "entries")
 
     @property
     def size(self):
