@@ -164,6 +164,10 @@ class RunEndedError(ConflictError):
     """The run has ended. Facts: run, status."""
 
 
+class FencedError(ConflictError):
+    """Another has taken the store over: nobody commits to this copy any more. Reading goes on. Facts: path."""
+
+
 class LimitError(StatelogError, ValueError):
     """A bound of ``limits.py`` was passed. Facts: limit, actual; of a value, path."""
 

@@ -257,6 +257,7 @@ ELSEWHERE = {
     errors.StoreLockedError: "tests/storage/file/test_locks.py",
     errors.StorageError: "tests/storage/journal/test_checkpointing.py",
     errors.JournalMissingError: "tests/storage/journal/test_checkpointing.py",
+    errors.FencedError: "tests/store/test_fence.py",
     errors.AccessError: "tests/storage/test_environment.py",
     errors.ExecutionError: "raised by subclasses only",
     errors.RunNotFoundError: "tests/durable/test_runs.py",

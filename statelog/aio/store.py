@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from statelog.board.rules import Rules
+    from statelog.errors import FencedError
     from statelog.log.care.compact import CompactionReport
     from statelog.log.care.vacuum import RetentionReport
     from statelog.log.care.verify import VerifyReport
     from statelog.log.reader import LogRecord
     from statelog.portable.frames import Source
     from statelog.portable.frames import Target as Sink
-    from statelog.portable.reports import ExportReport, ImportReport
+    from statelog.portable.reports import ExportReport, ImageReport, ImportReport
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.diff import Change
     from statelog.store.snapshot import Snapshot
@@ -221,9 +222,19 @@ class Store(Threads):
         """See `statelog.Store.export`; the target is written to on a thread of the pool."""
         return await self._runner.run(self._store.export, target, threads=threads, since=since, progress=progress)
 
-    async def import_(self, source: Source, *, progress: Progress | None = None) -> ImportReport:
+    async def import_(
+        self, source: Source, *, upto: int | None = None, progress: Progress | None = None
+    ) -> ImportReport:
         """See `statelog.Store.import_`; the source is read on a thread of the pool."""
-        return await self._runner.run(self._store.import_, source, progress=progress)
+        return await self._runner.run(self._store.import_, source, upto=upto, progress=progress)
+
+    async def image(self, target: str | os.PathLike[str] | Sink) -> ImageReport:
+        """See `statelog.Store.image`; the target is written to on a thread of the pool."""
+        return await self._runner.run(self._store.image, target)
+
+    async def fence(self, error: FencedError) -> None:
+        """See `statelog.Store.fence`."""
+        await self._runner.run(self._store.fence, error)
 
 
 async def diff(a: Checkpoint | None, b: Checkpoint | None) -> tuple[Change, ...]:

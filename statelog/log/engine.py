@@ -15,6 +15,7 @@ from statelog.storage.commit.transaction import Stage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from statelog.errors import FencedError
     from statelog.log.events import Digested
     from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
@@ -187,6 +188,23 @@ class Engine:
 
         self._check_open()
         return self._submit(run, may_use_reserve=may_use_reserve)
+
+    def fence(self, error: FencedError) -> None:
+        """Let nobody commit any more; see `Store.fence`."""
+        self._check_open()
+        if getpid() != self.environment.process_id:
+            raise self.environment.forked_error()
+        self.environment.fence_off(error)
+
+    def append(self, work: Callable[[WriteTransaction], T]) -> T:
+        """Run `work`, which appends records as they are, with what follows from them (L4): committed as by `commit`."""
+
+        def run(transaction: WriteTransaction) -> T:
+            self.last = None
+            return work(transaction)
+
+        self._check_open()
+        return self._submit(run)
 
     def _submit(
         self, run: Callable[[WriteTransaction], T], *, is_flushed: bool = True, may_use_reserve: bool = False

@@ -106,8 +106,22 @@ def _is_open(stream: object, method: str) -> bool:
 
 
 def _target_error(target: object) -> UsageError:
-    message = f"an export is written to a file that is open for writing in binary mode, not to {target!r}"
+    message = f"it is written to a file that is open for writing in binary mode, not to {target!r}"
     return UsageError(message, argument="target", value=target)
+
+
+def check_target(target: object) -> None:
+    """Raise UsageError if this is nothing to write bytes to."""
+    if not _is_open(target, "write"):
+        raise _target_error(target)
+
+
+def write_to(target: Target, data: bytes) -> None:
+    """Write all of some bytes."""
+    written = target.write(data)
+    while isinstance(written, int) and written < len(data):  # a raw file takes what it can
+        data = data[written:]
+        written = target.write(data)
 
 
 def _source_error(source: object) -> UsageError:
@@ -125,8 +139,7 @@ class FrameWriter:
             UsageError: the target is nothing to write bytes to.
 
         """
-        if not _is_open(target, "write"):
-            raise _target_error(target)
+        check_target(target)
         self.size_bytes = 0
         self._target = target
         self._frames = 0
@@ -171,10 +184,7 @@ class FrameWriter:
     def _write(self, data: bytes) -> None:
         self._digest.update(data)
         self.size_bytes += len(data)
-        written = self._target.write(data)
-        while isinstance(written, int) and written < len(data):  # a raw file takes what it can
-            data = data[written:]
-            written = self._target.write(data)
+        write_to(self._target, data)
 
 
 class FrameReader:
@@ -187,8 +197,13 @@ class FrameReader:
 
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, *, offset: int = 0, behind: bytes = b"") -> None:
         """Read magic and header.
+
+        Args:
+            source: what is read.
+            offset: where in it this export begins, behind others.
+            behind: what was read of it already.
 
         Raises:
             FormatError: not an export, or of a newer format. Facts: offset, needed, supported.
@@ -198,9 +213,10 @@ class FrameReader:
         """
         if not _is_open(source, "read"):
             raise _source_error(source)
-        self.offset = 0
+        self.offset = offset
         self.trailer: dict[str, Any] = {}
         self._source = source
+        self._behind = behind
         self._frames = 0
         self._digest = blake2b(digest_size=DIGEST_SIZE_BYTES)
         try:
@@ -208,6 +224,8 @@ class FrameReader:
         except (UnsupportedOperation, NotImplementedError) as error:  # which streams raise that only write
             raise _source_error(source) from error
         if start != MAGIC:
+            if offset:
+                self.refuse(offset, "it goes on behind its end")
             message = "this is no export of a statelog store"
             raise FormatError(message, offset=0, needed=None, supported=EXPORT_FORMAT)
         frame = self._read_frame()
@@ -231,10 +249,23 @@ class FrameReader:
         fields = self.decode_small(frame, {"frames": int, "last": int, "chain": bytes, "digest": bytes})
         if fields["frames"] != self._frames - 1 or fields["digest"] != digest.digest():
             self.refuse(frame.offset, "its end does not fit what stands before")
-        if self._source.read(1):
-            self.refuse(self.offset, "it goes on behind its end")
         self.trailer = fields
         return None
+
+    def following(self) -> FrameReader | None:
+        """Return the reader of the export that stands behind this one, whose end was reached; None if there is none.
+
+        Raises:
+            CorruptionError: what stands there is no export. Facts: offset. Else as for a reader.
+
+        """
+        behind = self._source.read(1)
+        return FrameReader(self._source, offset=self.offset, behind=behind) if behind else None
+
+    def check_end(self) -> None:
+        """Check that nothing stands behind this export. Raises CorruptionError."""
+        if self._source.read(1):
+            self.refuse(self.offset, "it goes on behind its end")
 
     def refuse(self, offset: int, what: str) -> NoReturn:
         """Raise CorruptionError for what is wrong at a byte of the stream."""
@@ -274,7 +305,7 @@ class FrameReader:
         pieces = []
         left = size
         while left:
-            piece = self._source.read(min(left, _PIECE_SIZE_BYTES))
+            piece, self._behind = self._behind or self._source.read(min(left, _PIECE_SIZE_BYTES)), b""
             if not isinstance(piece, bytes | bytearray | memoryview) or len(piece) > left:
                 raise _source_error(self._source)
             if not piece:

@@ -1,7 +1,8 @@
 """Import of a log: records are checked one by one, and become the records of the store, LSN for LSN.
 
 The store is new, or holds the beginning of the very log that comes: then the import goes on where
-the log ends. Which is so when the chain digests agree at that record, since each stands for all before.
+the log ends. Which is so when the chain digests agree at that record, since each stands for all before. Several exports
+in a row are one: each begins where the one before ended, or earlier.
 """
 
 from __future__ import annotations
@@ -54,14 +55,25 @@ class _Taken(NamedTuple):
 class LogImporter:
     """One import of a log into one store."""
 
-    def __init__(self, engine: Engine, reader: FrameReader, progress: Callable[[int, int], None] | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        reader: FrameReader,
+        progress: Callable[[int, int], None] | None,
+        *,
+        upto: int | None = None,
+    ) -> None:
         self._engine = engine
         self._reader = reader
         self._progress = progress
+        self._upto = upto
         with engine.read() as view:
             self._start = self._end = read_log_end(view.transaction)
+        self._known_lsn, self._known_chain = self._start.lsn, self._start.chain
+        """The last record that is known: of the store's, or of those that came."""
+        self._first = self._lsn = reader.header.since
         self._chain = reader.header.chain
-        self._lsn = reader.header.since
+        self._read = 0
         self._batch: list[_Taken] = []
         self._batch_size_bytes = 0
         self._checked = Checked()
@@ -69,7 +81,7 @@ class LogImporter:
         self._added = 0
 
     def run(self) -> ImportReport:
-        """Import to the end.
+        """Import to the end, or to the last end of a transaction that `upto` allows.
 
         Raises:
             ConflictError: the store's log is not the beginning of the one that comes.
@@ -77,42 +89,52 @@ class LogImporter:
                 last record that was imported). What was found right before is in the store.
 
         """
-        self._check_start()
+        following: FrameReader | None = self._reader
+        is_cut = False
         try:
-            while (frame := self._reader.read()) is not None:
-                self._take(frame)
+            while following is not None and not is_cut:
+                self._begin(following)
+                is_cut = self._take_all()
+                if not is_cut:
+                    self._check_trailer()
+                    following = self._reader.following()
         except (CorruptionError, FormatError) as error:
             self._flush(whole_only=True)
             lsn = self._end.lsn
             held = f"the store has what comes before, up to LSN {lsn}" if lsn else "the store is empty"
             message = f"{error.message}; {held}"
             raise type(error)(message, **{**error.facts, "lsn": self._end.lsn}) from error
-        self._check_trailer()
-        self._flush(whole_only=False)
-        read = self._lsn - self._reader.header.since
-        return ImportReport(LOG, read, self._added, (), self._end.lsn, self._reader.offset)
+        self._flush(whole_only=is_cut)
+        return ImportReport(LOG, self._read, self._added, (), self._end.lsn, self._reader.offset)
 
     # --- where it joins -------------------------------------------------------------
 
-    def _check_start(self) -> None:
-        header = self._reader.header
+    def _begin(self, reader: FrameReader) -> None:
+        """Begin with one of the exports in a row."""
+        self._reader, header = reader, reader.header
+        if header.kind != LOG:
+            self._reader.refuse(self._reader.offset, "an export of threads behind one of a log")
         if not header.since and header.chain != NO_DIGEST:
-            self._reader.refuse(0, "there is no chain before its first record")
-        if header.since > self._start.lsn:
+            self._reader.refuse(self._reader.offset, "there is no chain before its first record")
+        known = self._known_lsn
+        if header.since > known:
             message = (
-                f"the export begins behind LSN {header.since}, the store ends at {self._start.lsn}:"
-                f" it takes an export since {self._start.lsn} or before"
+                f"the export begins behind LSN {header.since}, the store ends at {known}:"
+                f" it takes an export since {known} or before"
             )
-            raise ConflictError(message, since=header.since, last_lsn=self._start.lsn)
-        self._check_joint(header.since, header.chain)
+            raise ConflictError(message, since=header.since, last_lsn=known)
+        self._lsn, self._chain = header.since, header.chain
+        self._check_joint(self._lsn, self._chain)
 
     def _check_joint(self, lsn: int, chain: bytes) -> None:
-        """Check that the store's record has this chain digest: then all before are the same, too."""
-        if not 0 < lsn <= self._start.lsn:
+        """Check that the record that is known has this chain digest: then all before are the same, too."""
+        if not 0 < lsn <= self._known_lsn:
             return
-        if lsn == self._start.lsn:
-            held = self._start.chain
+        if lsn == self._known_lsn:
+            held = self._known_chain
         else:
+            if lsn > self._end.lsn:
+                self._flush(whole_only=False)
             with self._engine.read() as view:
                 held = read_with_digest(view, lsn)[1]
         if held != chain:
@@ -126,10 +148,17 @@ class LogImporter:
         trailer = self._reader.trailer
         if trailer["last"] != self._lsn or trailer["chain"] != self._chain:
             self._reader.refuse(self._reader.offset, "its end does not fit its records")
-        if self._lsn < self._start.lsn:
-            self._check_joint(self._lsn, self._chain)
+        self._check_joint(self._lsn, self._chain)
 
     # --- one record -----------------------------------------------------------------
+
+    def _take_all(self) -> bool:
+        """Take the records of an export. True if they are cut off by `upto`."""
+        while (frame := self._reader.read()) is not None:
+            if self._upto is not None and self._lsn >= self._upto:
+                return True
+            self._take(frame)
+        return False
 
     def _take(self, frame: Frame) -> None:
         """Check a record by itself and in the chain, and keep it for the next transaction."""
@@ -146,16 +175,18 @@ class LogImporter:
         if not 0 < record.time_us <= TIME_US_MAX:
             self._reader.refuse(frame.offset, f"the time of record {lsn} cannot be")
         self._lsn, self._chain = lsn, chain
-        if lsn <= self._start.lsn:
-            if lsn == self._start.lsn:
+        self._read += 1
+        if lsn <= self._known_lsn:
+            if lsn == self._known_lsn:
                 self._check_joint(lsn, chain)
         else:
+            self._known_lsn, self._known_chain = lsn, chain
             self._batch.append(_Taken(frame.payload, record, event, rows, chain, frame.offset))
             self._batch_size_bytes += len(frame.payload)
             self._flush_if_full(record)
         if self._progress is not None and lsn % 256 == 0:
-            header = self._reader.header
-            self._progress(lsn - header.since, max(header.last, lsn) - header.since)
+            last = max(self._reader.header.last, lsn)
+            self._progress(lsn - self._first, last - self._first)
 
     # --- one transaction --------------------------------------------------------------
 
@@ -190,7 +221,7 @@ class LogImporter:
             last = batch[-1]
             return LogEnd(last.record.lsn, last.chain, last.record.time_us)
 
-        self._end = self._engine.care(work, may_use_reserve=False)
+        self._end = self._engine.append(work)
         self._added += len(batch)
 
     def _stage(self, overlay: Overlay, checked: _Taken) -> None:

@@ -47,3 +47,17 @@ class ImportReport:
     threads: tuple[str, ...]
     last_lsn: int
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageReport:
+    """What an image is of.
+
+    Attributes:
+        last_lsn: its last LSN.
+        size_bytes: of all of it.
+
+    """
+
+    last_lsn: int
+    size_bytes: int

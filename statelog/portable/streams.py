@@ -50,7 +50,11 @@ def export_store(
 
 
 def import_stream(
-    engine: Engine, source: Source, *, progress: Callable[[int, int], None] | None = None
+    engine: Engine,
+    source: Source,
+    *,
+    upto: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> ImportReport:
     """Take an export into a store; see `Store.import_`."""
     if engine.environment.read_only:
@@ -58,5 +62,8 @@ def import_stream(
         raise ReadOnlyError(message, path=str(engine.environment.path))
     reader = FrameReader(source)
     if reader.header.kind == LOG:
-        return LogImporter(engine, reader, progress).run()
+        return LogImporter(engine, reader, progress, upto=upto).run()
+    if upto is not None:
+        message = "an export of threads has no LSNs: `upto` is for one of a log"
+        raise UsageError(message, argument="upto", value=upto)
     return ThreadImporter(engine, reader, progress).run()

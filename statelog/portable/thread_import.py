@@ -113,6 +113,7 @@ class ThreadImporter:
                     self._take(frame)
             if self._nodes:
                 self._reader.refuse(self._reader.offset, "nodes that belong to no event")
+            self._reader.check_end()
             self._flush()
         ids = tuple(thread.id for thread in self._threads)
         return ImportReport(THREADS, self._events, self._added, ids, self._last_lsn, self._reader.offset)

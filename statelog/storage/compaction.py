@@ -90,7 +90,7 @@ def check_compactable(environment: JournaledFile) -> None:
     """Raise what `compact_file` would raise later.
 
     Raises:
-        ForkedError, ReadOnlyError, ClosedError: as named.
+        ForkedError, ReadOnlyError, ClosedError, FencedError: as named.
         UsageError: called from within a commit, or the file has several names (hard links).
         StorageError: there are no locks here that keep others from opening the file meanwhile; or a flush has failed.
             Facts: path.
@@ -99,6 +99,7 @@ def check_compactable(environment: JournaledFile) -> None:
     if os.getpid() != environment.process_id:
         raise environment.forked_error()
     environment.check_writable()
+    environment.check_fence()
     if environment.is_writing():
         message = "a store cannot be compacted from within a commit"
         raise UsageError(message, path=str(path))
@@ -452,6 +453,7 @@ def _swap(environment: JournaledFile, temporary: Path, descriptor: int) -> None:
     old = environment.locks.descriptor
     environment.check_open()
     environment.locks.file.check()
+    environment.check_fence()
     write_word(old, MOVED)
     try:
         point("compaction.before_rename")

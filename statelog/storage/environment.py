@@ -24,8 +24,10 @@ from statelog.storage.commit.recovery import (
     waits_for_recovery,
 )
 from statelog.storage.commit.transaction import alone, make_steady
+from statelog.storage.file.disk import flush_file
+from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import FileLocks, is_same_file
-from statelog.storage.file.moved import map_word
+from statelog.storage.file.moved import FENCED, map_word, write_word
 from statelog.storage.file.opened import NO_HANDLES
 from statelog.storage.file.statistics import collect_statistics
 from statelog.storage.moving import finish_move
@@ -34,6 +36,7 @@ from statelog.storage.options import Options, check_path
 if TYPE_CHECKING:
     import lmdb
 
+    from statelog.errors import FencedError
     from statelog.storage.commit.recovery import Replay
     from statelog.storage.file.statistics import EnvironmentStatistics
 
@@ -200,6 +203,22 @@ class Environment(JournaledFile):
                 pass
         self.steady.flush()
         self.steady.note_flushed()
+
+    def fence_off(self, error: FencedError) -> None:
+        """Let nobody commit any more, whoever has the file, or opens it; this process raises `error` then.
+
+        Raises:
+            ReadOnlyError, ClosedError, StoreLockedError, StorageError: as for a commit. Facts: path.
+        """
+        self.check_writable()
+        self.refuse_interrupter("a store cannot be fenced")
+        try:
+            with self.write_lock, alone(self):
+                write_word(self.locks.descriptor, FENCED)
+                flush_file(self.locks.descriptor)
+                self.fence = error
+        except OSError as refused:
+            raise translate_os(refused, path=self.path) from refused
 
     def close(self) -> None:
         """Give back one `open`; the last one closes the file.

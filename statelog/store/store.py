@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from statelog.errors import FencedError, UsageError
 from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
 from statelog.log.care import compact as compaction
 from statelog.log.care import rebuild, verify
@@ -13,6 +14,7 @@ from statelog.log.kinds.entries import OWN_IDS
 from statelog.log.reader import LogRecord, read_log
 from statelog.log.times import to_datetime
 from statelog.portable import streams
+from statelog.portable.images import write_image_of
 from statelog.store.arguments import check_lsn, check_progress, check_timeout, list_checkpoints
 from statelog.store.beside import AFTER_IT, refuse_beside
 from statelog.store.board import Board
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from statelog.log.engine import Engine
     from statelog.log.view import ThreadRow, View
     from statelog.portable.frames import Source, Target
-    from statelog.portable.reports import ExportReport, ImportReport
+    from statelog.portable.reports import ExportReport, ImageReport, ImportReport
     from statelog.store.checkpoint import Checkpoint
 
 T = TypeVar("T")
@@ -362,22 +364,61 @@ class Store(Threads):
         check_progress(progress)
         return streams.export_store(self._engine, target, threads=threads, since=since, progress=progress)
 
-    def import_(self, source: Source, *, progress: Callable[[int, int], None] | None = None) -> ImportReport:
+    def import_(
+        self, source: Source, *, upto: int | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> ImportReport:
         """Take an export in. All of it is checked by digest first; what is there already is passed over.
+
+        Several exports of a log in a row are one: each begins where the one before ended, or earlier.
 
         Args:
             source: what is read from: a binary file, a pipe. It is not trusted.
+            upto: an LSN: of a log, take whole transactions up to there, and leave the rest.
             progress: called with (LSNs done, LSNs in all).
 
         Raises:
-            UsageError: the source gives no bytes.
+            UsageError: the source gives no bytes; `upto` is no LSN, or the export is of threads.
             FormatError, CorruptionError: it is no export, or a damaged one; what was verified before is there.
             ConflictError: the store holds something else under the same LSNs or names.
 
         """
         check_progress(progress)
+        if upto is not None:
+            check_lsn(upto)
         refuse_beside(self._engine, AFTER_IT)
-        return streams.import_stream(self._engine, source, progress=progress)
+        return streams.import_stream(self._engine, source, upto=upto, progress=progress)
+
+    def image(self, target: str | os.PathLike[str] | Target) -> ImageReport:
+        """Write a copy of the file as it is at one moment, in use or not: it opens as a store that was closed.
+
+        Each page lies where it lies in the file; those that are free are zeros. `export` writes less, and goes to any
+        machine; an image goes to one of the same byte order.
+
+        Args:
+            target: path of a new file, which is there as a whole or not at all; or what is written to: a binary file,
+                a pipe.
+
+        Raises:
+            UsageError: the target takes no bytes. AlreadyExistsError: there is something at that path.
+            CorruptionError: the file is damaged. StorageError, AccessError: the system refuses.
+
+        """
+        return write_image_of(self._engine, target)
+
+    def fence(self, error: FencedError) -> None:
+        """Let nobody commit any more, in any process that has the file, now or later. Reading goes on.
+
+        Args:
+            error: what commits of this store raise; those of other processes raise a `FencedError` of their own.
+
+        Raises:
+            UsageError: it is no such error. StorageError, StoreLockedError: it cannot be written.
+
+        """
+        if not isinstance(error, FencedError):
+            message = f"a store is fenced with a FencedError, not {error!r}"
+            raise UsageError(message, argument="error", value=error)
+        self._engine.fence(error)
 
     def rebuild_index(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Drop the index and derive it from the log again, in one transaction; return the records read."""

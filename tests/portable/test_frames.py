@@ -119,8 +119,22 @@ def test_frames_that_are_moved_repeated_or_left_out_are_found(split):
 
 
 def test_bytes_behind_the_end_are_found():
+    reader, _frames = read(write([]) + b"x")
     with pytest.raises(CorruptionError, match="goes on behind its end"):
-        read(write([]) + b"x")
+        reader.following()
+    reader, _frames = read(write([]) + b"x")
+    with pytest.raises(CorruptionError, match="goes on behind its end"):
+        reader.check_end()
+
+
+def test_an_export_behind_another_is_read_and_tells_where_it_stands():
+    first = write([b"one"])
+    reader, _frames = read(first + write([b"two"]))
+    following = reader.following()
+    assert following.read().payload == b"two"
+    assert following.read() is None
+    assert following.following() is None
+    assert following.offset == len(first) + len(write([b"two"]))
 
 
 def test_a_trailer_of_another_export_is_found():

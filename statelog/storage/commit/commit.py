@@ -293,6 +293,7 @@ class Committer:
             if armed:
                 point("commit.before_begin")
             transaction.begin()
+            self._environment.check_fence()
             if armed:
                 point("commit.after_begin")
             for request in group:

@@ -17,7 +17,7 @@ import struct
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import CorruptionError, FormatError, NewerFormatError
 from statelog.storage.file.disk import flush_file, write_all
@@ -159,6 +159,42 @@ def read_meta_of(descriptor: int, path: Path, transaction_id: int) -> Meta | Non
         if meta.transaction_id == transaction_id:
             return meta
     return None
+
+
+class FirstPages(NamedTuple):
+    """The meta pages of a file as it was at a commit, and which of the others are free.
+
+    Attributes:
+        data: both pages, filled up with zeros.
+        page_size_bytes: of one page.
+        last_page: number of the last one.
+        free: numbers of the free ones.
+
+    """
+
+    data: bytes
+    page_size_bytes: int
+    last_page: int
+    free: set[int]
+
+
+def read_first_pages(descriptor: int, path: Path, transaction_id: int) -> FirstPages | None:
+    """Return the first pages as they were at a commit that a reader holds; None if its meta page was written over.
+
+    Raises:
+        CorruptionError: the free list is damaged. Facts: path.
+
+    """
+    meta = read_meta_of(descriptor, path, transaction_id)
+    if meta is None:
+        return None
+    size = meta.page_size_bytes
+    data = os.pread(descriptor, _META_SIZE_BYTES, meta.slot * size)
+    if _transaction_id(data) != transaction_id:
+        return None
+    pages = [(_PAGE_NUMBER.pack(slot) + data[_PAGE_NUMBER.size :]).ljust(size, b"\0") for slot in (0, 1)]
+    free = _read_free_list(descriptor, path, meta, os.fstat(descriptor).st_size // size)
+    return FirstPages(b"".join(pages), size, meta.last_page, free)
 
 
 def _check_file_once(descriptor: int, path: Path) -> Meta:

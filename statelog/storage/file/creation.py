@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from statelog.errors import StorageError, StoreNotFoundError
+from statelog.errors import AlreadyExistsError, StorageError, StoreNotFoundError
 from statelog.format.header import HEADER_KEY, STORE_ID_SIZE_BYTES, encode_header
 from statelog.limits import MAX_SIZE_BYTES_MIN
 from statelog.storage import faults
 from statelog.storage.file.descriptors import keep_standard_streams, open_file
+from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import translate_lmdb, translate_os
 from statelog.storage.file.neighbours import check_before_creation
 
@@ -150,30 +151,59 @@ def _fill(temporary: Path) -> None:
         environment.close()
 
 
-def _publish(temporary: Path, path: Path) -> None:
-    """Give the finished file its name, durably, unless the name is taken."""
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[int]:
+    """Lend the descriptor of an empty file. At the end it is flushed, and gets its name, unless there was an error.
+
+    Raises:
+        AlreadyExistsError: there is something of that name. Facts: path.
+        StoreNotFoundError, AccessError, StoreFullError, StorageError: the system refuses. Facts: path.
+    """
+    try:
+        remove_leftovers(path)
+        with _temporary(path) as temporary:
+            descriptor = open_file(temporary, os.O_WRONLY)
+            try:
+                yield descriptor
+                flush_file(descriptor)
+            finally:
+                os.close(descriptor)
+            is_published = _publish(temporary, path)
+    except OSError as error:
+        raise _refusal(error, path) from error
+    if not is_published:
+        message = f"there is something at {path} already"
+        raise AlreadyExistsError(message, path=str(path))
+
+
+def _publish(temporary: Path, path: Path) -> bool:
+    """Give the finished file its name, durably, unless the name is taken: False."""
     faults.point("creation.before_link")
     try:
         os.link(temporary, path)
     except FileExistsError:
-        return
+        return False
     except OSError as error:
         if error.errno not in _NO_LINK_ERRNOS:
             raise
-        _rename_unless_taken(temporary, path)
+        if not _rename_unless_taken(temporary, path):
+            return False
     faults.point("creation.after_link")
     sync_directory(path.parent)
     faults.point("creation.after_directory_sync")
+    return True
 
 
-def _rename_unless_taken(temporary: Path, path: Path) -> None:
+def _rename_unless_taken(temporary: Path, path: Path) -> bool:
     """Publish on a file system without hard links: one creator at a time, by a lock of the directory."""
     descriptor = open_file(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if not os.path.lexists(path):
+        is_free = not os.path.lexists(path)
+        if is_free:
             temporary.rename(path)
+        return is_free
     finally:
         os.close(descriptor)
 

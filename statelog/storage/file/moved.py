@@ -1,9 +1,10 @@
-"""The word in a data file that tells of a compaction: this file has a successor, or is one.
+"""The word in a data file that every process looks at: this file has a successor, or is one, or is fenced.
 
 It stands in the first page, before the mark of a store in use, where LMDB never writes. Every process that has the
 store open maps it. `MOVED` is written under the writer lock, just before the new file takes the name: who finds it, and
 that the path leads elsewhere, goes on in the new file. `SUCCESSOR` stands in the new file until what belongs to
 the old one was removed from beside it. Neither is flushed: after a loss of power no process is left that it could help.
+`FENCED` is written under the writer lock and flushed: nobody commits to this file any more.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ _AT = 4096 - 64 - 8
 
 MOVED = int.from_bytes(b"stlgmove", "little")
 SUCCESSOR = int.from_bytes(b"stlgnext", "little")
+
+FENCED = int.from_bytes(b"stlgfenc", "little")
 
 NOT_MOVED = memoryview(bytes(8)).cast("Q")
 """Of a file that is not open any more."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import lmdb
 
-from statelog.errors import ForkedError
+from statelog.errors import FencedError, ForkedError
 from statelog.storage.file.failures import translate_lmdb
 from statelog.storage.file.locks import FileLocks
-from statelog.storage.file.moved import MOVED, NOT_MOVED, map_word
+from statelog.storage.file.moved import FENCED, MOVED, NOT_MOVED, map_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,6 +86,8 @@ class OpenFile(ABC):
         self.write_lock = threading.RLock()
         self.store_id = b""
         self.moved = map_word(descriptor)
+        self.fence: FencedError | None = None
+        """What commits of this process raise, if it has fenced the file itself."""
 
     def translate(self, error: lmdb.Error) -> StatelogError:
         """Return statelog's exception for LMDB's."""
@@ -95,6 +97,14 @@ class OpenFile(ABC):
         """Return the error of a child that uses its parent's store."""
         message = f"{self.path} was opened before this process was forked: open it again in the child"
         return ForkedError(message, path=str(self.path))
+
+    def check_fence(self) -> None:
+        """Raise FencedError if the file was fenced, by whichever process."""
+        if self.moved[0] != FENCED:
+            return
+        message = f"{self.path} was fenced: another has taken this store over"
+        error = FencedError(message, path=str(self.path)) if self.fence is None else self.fence
+        raise type(error)(error.message, **error.facts)
 
     @property
     def has_moved(self) -> bool:

@@ -1,0 +1,34 @@
+"""An image of a store, written to a path or to what takes bytes: what `Store.image` calls."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statelog.portable.frames import check_target, write_to
+from statelog.portable.reports import ImageReport
+from statelog.storage.file.creation import new_file
+from statelog.storage.file.disk import write_all
+from statelog.storage.imaging import write_image
+
+if TYPE_CHECKING:
+    from statelog.log.engine import Engine
+    from statelog.portable.frames import Target
+
+
+def write_image_of(engine: Engine, target: str | os.PathLike[str] | Target) -> ImageReport:
+    """Write an image; see `Store.image`."""
+    if not isinstance(target, str | os.PathLike):
+        check_target(target)
+        return ImageReport(*write_image(engine.environment, partial(write_to, target)))
+    with new_file(Path(target)) as descriptor:
+        at = 0
+
+        def write(data: bytes) -> None:
+            nonlocal at
+            write_all(descriptor, data, at)
+            at += len(data)
+
+        return ImageReport(*write_image(engine.environment, write))

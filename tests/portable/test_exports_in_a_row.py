@@ -1,0 +1,129 @@
+"""Several exports of one log are one import; and an import that ends before the end."""
+
+import io
+
+import pytest
+
+from statelog.errors import ConflictError, CorruptionError, UsageError
+
+
+def grow(store, turns=3):
+    """Return exports in a row, one for each turn, and the LSNs they end at."""
+    exports, ends = [], [0]
+    for turn in range(turns):
+        store.thread("a").commit({"n": turn})
+        with store.transaction() as transaction:
+            transaction.thread("a").commit({"n": -turn})
+            transaction.thread("b").commit({"n": turn})
+        target = io.BytesIO()
+        store.export(target, since=ends[-1])
+        exports.append(target.getvalue())
+        ends.append(store.last_lsn)
+    return exports, ends
+
+
+@pytest.fixture
+def source(open_store):
+    return open_store("source.state")
+
+
+def take(store, *exports, **options):
+    return store.import_(io.BytesIO(b"".join(exports)), **options)
+
+
+def test_exports_in_a_row_are_one_import(source, open_store):
+    exports, ends = grow(source)
+    new = open_store()
+    report = take(new, *exports)
+    assert list(new.log()) == list(source.log())
+    assert (report.records_read, report.records_added, report.last_lsn) == (ends[-1], ends[-1], ends[-1])
+    assert report.size_bytes == sum(map(len, exports))
+
+
+def test_exports_may_overlap_and_be_there_already(source, open_store):
+    exports, ends = grow(source)
+    whole = io.BytesIO()
+    source.export(whole)
+    new = open_store()
+    take(new, exports[0])
+    report = take(new, exports[0], whole.getvalue(), exports[1], exports[2])
+    assert list(new.log()) == list(source.log())
+    assert report.records_added == ends[-1] - ends[1]
+
+
+def test_a_gap_a_foreign_export_and_bytes_behind_are_found(source, open_store):
+    exports, ends = grow(source)
+    foreign, _ends = grow(open_store("foreign.state"))
+    new = open_store()
+    with pytest.raises(ConflictError, match=f"begins behind LSN {ends[2]}"):
+        take(new, exports[0], exports[2])
+    with pytest.raises(ConflictError, match="no earlier state"):
+        take(open_store("b.state"), exports[0], foreign[1])
+    with pytest.raises(CorruptionError, match="goes on behind its end") as caught:
+        take(open_store("c.state"), *exports, b"x")
+    assert caught.value.facts["lsn"] == ends[-1]
+    with pytest.raises(CorruptionError) as caught:
+        take(open_store("d.state"), exports[0], exports[1][: len(exports[1]) // 2])
+    assert ends[1] <= caught.value.facts["lsn"] < ends[2]
+    threads = io.BytesIO()
+    source.export(threads, threads=["a"])
+    with pytest.raises(CorruptionError, match="an export of threads behind one of a log"):
+        take(open_store("e.state"), exports[0], threads.getvalue())
+
+
+def test_upto_ends_with_the_last_whole_transaction(source, open_store):
+    exports, ends = grow(source)
+    ending = [0]
+    with source.snapshot():
+        for lsn in range(1, ends[-1] + 1):
+            one = open_store(f"{lsn}.state")
+            report = take(one, *exports, upto=lsn)
+            assert report.last_lsn == one.last_lsn <= lsn
+            assert list(one.log()) == list(source.log())[: one.last_lsn]
+            ending.append(one.last_lsn)
+            assert take(one, *exports).last_lsn == ends[-1]
+    assert any(end < lsn for lsn, end in enumerate(ending)), "a transaction of several records was met"
+    assert any(end == lsn for lsn, end in enumerate(ending) if lsn)
+
+
+def test_small_imports_go_by_the_journal_and_not_by_an_advance_each(source, open_store):
+    exports, _ends = grow(source, turns=20)
+    new = open_store()
+    take(new, exports[0])
+    epoch = new._engine.environment.steady.control.epoch
+    for export in exports[1:]:
+        take(new, export)
+    assert new._engine.environment.steady.control.epoch <= epoch + 2
+
+
+def test_what_was_imported_is_there_after_a_kill(source, open_store, tmp_path):
+    """The journal alone has it: it is put back with all that follows from it."""
+    import subprocess
+    import sys
+
+    exports, _ends = grow(source)
+    for number, export in enumerate(exports):
+        (tmp_path / f"{number}.export").write_bytes(export)
+    program = (
+        "import os, statelog\n"
+        "store = statelog.open('killed.state')\n"
+        "for number in range(3):\n"
+        "    store.import_(open(f'{number}.export', 'rb'))\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
+    killed = open_store("killed.state")
+    assert list(killed.log()) == list(source.log())
+
+
+def test_upto_is_an_lsn_and_of_a_log(source, open_store):
+    grow(source)
+    target = io.BytesIO()
+    source.export(target, threads=["a"])
+    new = open_store()
+    for bad in (-1, True, "7"):
+        with pytest.raises(UsageError):
+            new.import_(io.BytesIO(), upto=bad)
+    with pytest.raises(UsageError, match="threads"):
+        take(new, target.getvalue(), upto=3)
+    assert new.last_lsn == 0
