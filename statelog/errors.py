@@ -213,6 +213,18 @@ class CommitOutcomeUnknownError(StorageError):
     """A commit failed in a way that leaves open whether it happened: reopen and look."""
 
 
+class RemoteError(StorageError):
+    """The storage of a fleet is away, or refuses for the moment: what was committed here is here."""
+
+
+class RemoteLagError(RemoteError):
+    """Too much was committed that the storage of a fleet does not have yet. Facts: lag_s, lag_bytes."""
+
+
+class UnsafeStorageError(StorageError):
+    """A storage ignores the conditions of requests: two writers would both own a store. Facts: probe."""
+
+
 class StoreReplacedError(StorageError):
     """Somebody removed or replaced the file of a store in use: close it everywhere, and open it. Facts: path.
 

@@ -232,9 +232,40 @@ class Store(Threads):
         """See `statelog.Store.image`; the target is written to on a thread of the pool."""
         return await self._runner.run(self._store.image, target)
 
+    @property
+    def fenced(self) -> bool:
+        """See `statelog.Store.fenced`."""
+        return self._store.fenced
+
+    @property
+    def remote(self) -> Remote:
+        """See `statelog.Store.remote`."""
+        return Remote(self._runner, self._store.remote)
+
     async def fence(self, error: FencedError) -> None:
         """See `statelog.Store.fence`."""
         await self._runner.run(self._store.fence, error)
+
+
+class Remote:
+    """What ships a store; see `statelog.fleet.owning.Owner`."""
+
+    def __init__(self, runner: Runner, owner: Any) -> None:
+        self._runner = runner
+        self._owner = owner
+
+    async def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
+        """See `statelog.fleet.owning.Owner.wait`."""
+        found: bool = await self._runner.wait(self._owner.wait, lsn, timeout_s)
+        return found
+
+    async def status(self) -> Any:
+        """See `statelog.fleet.owning.Owner.status`."""
+        return await self._runner.run(self._owner.status)
+
+    async def base(self) -> None:
+        """See `statelog.fleet.owning.Owner.base`."""
+        await self._runner.run(self._owner.base)
 
 
 async def diff(a: Checkpoint | None, b: Checkpoint | None) -> tuple[Change, ...]:
@@ -242,12 +273,18 @@ async def diff(a: Checkpoint | None, b: Checkpoint | None) -> tuple[Change, ...]
     return await asyncio.to_thread(lambda: statelog.diff(a, b).changes)
 
 
-class _Opening:
-    """A store about to be open: `await` it, or use it in `async with`."""
+class Opening:
+    """A store about to be open: `await` it, or use it in `async with`.
 
-    def __init__(self, path: str | os.PathLike[str], options: dict[str, Any]) -> None:
-        self._path = path
-        self._options = options
+    Args:
+        name: what is shown of it until then.
+        make: opens it, on a thread of the pool.
+
+    """
+
+    def __init__(self, name: str, make: Callable[[], statelog.Store]) -> None:
+        self._name = name
+        self._make = make
         self._store: Store | None = None
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -255,8 +292,8 @@ class _Opening:
         raise AttributeError(message, name=name, obj=self)
 
     async def _open(self) -> Store:
-        runner = Runner(str(self._path))
-        opening = runner.submit(statelog.open, self._path, **self._options)
+        runner = Runner(self._name)
+        opening = runner.submit(self._make)
         try:
             opened = await asyncio.wrap_future(opening)
             runner.path = str(opened.path)
@@ -280,9 +317,9 @@ class _Opening:
         await self._store.close()
 
 
-def open(path: str | os.PathLike[str], **options: Any) -> _Opening:
+def open(path: str | os.PathLike[str], **options: Any) -> Opening:
     """Open a store: `async with aio.open(path) as store`, or `store = await aio.open(path)`.
 
     Args and errors are those of `statelog.open`.
     """
-    return _Opening(path, options)
+    return Opening(str(path), partial(statelog.open, path, **options))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from statelog.aio.running import Runner, stream
 from statelog.aio.state import State, StateOf
@@ -99,7 +99,7 @@ class Thread(Written[S, W]):
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | Checkpoint | None = None,
         id: str | None = None,
-        durable: bool | None = None,
+        durable: bool | Literal["remote"] | None = None,
         fence: Fence | None = None,
     ) -> Checkpoint[S]:
         """See `statelog.Thread.commit`. Cancelling the task does not take back a commit on its way."""

@@ -32,6 +32,22 @@ class Sweep(Protocol):
         """Clean up, unless `at_once` only if it is worth it; return whether anything was committed."""
 
 
+class Remote(Protocol):
+    """What ships a store to another place, as commits see it."""
+
+    def admit(self) -> None:
+        """Let a commit begin. Raises RemoteLagError, FencedError."""
+
+    def committed(self) -> None:
+        """Hear of a commit; wait until it is outside, if that is what all commits are to do. Raises as `wait`."""
+
+    def wait(self) -> object:
+        """Return when all that is committed by now is outside. Raises FencedError, RemoteError."""
+
+    def close(self) -> None:
+        """Ship what is left, and stop. The store is closed after it, whatever it raises."""
+
+
 class _Last:
     """The last write transaction of this process, and what is remembered of it.
 
@@ -90,6 +106,7 @@ class Engine:
         """What retention remembers of threads; `care.retention` makes it."""
         self.sweepers: dict[str, Sweep] = {}
         """By the names of adapters."""
+        self.remote: Remote | None = None
 
     @contextmanager
     def read(self) -> Iterator[View]:
@@ -157,7 +174,13 @@ class Engine:
 
         if self.is_closed:
             self._check_open()
-        return self._submit(run, is_flushed=is_flushed, may_use_reserve=may_use_reserve)
+        remote = self.remote
+        if remote is None:
+            return self._submit(run, is_flushed=is_flushed, may_use_reserve=may_use_reserve)
+        remote.admit()
+        result = self._submit(run, is_flushed=is_flushed, may_use_reserve=may_use_reserve)
+        remote.committed()
+        return result
 
     def memory_of(self, snapshot_id: int | None) -> Memory | None:
         """Return a copy of what is remembered of a commit of the store; None if it is not this process's last one."""
@@ -188,6 +211,11 @@ class Engine:
 
         self._check_open()
         return self._submit(run, may_use_reserve=may_use_reserve)
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether nobody may commit any more."""
+        return self.environment.is_fenced
 
     def fence(self, error: FencedError) -> None:
         """Let nobody commit any more; see `Store.fence`."""

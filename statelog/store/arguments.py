@@ -62,6 +62,16 @@ def check_progress(progress: Callable[[int, int], None] | None) -> None:
         raise UsageError(message, argument="progress", value=progress)
 
 
+def check_durable(durable: object, remote: object | None) -> None:
+    """Refuse a `durable` that is none, and "remote" where nothing is shipped."""
+    if durable == "remote" and remote is None:
+        message = "this store is not one of a fleet, which would ship it: statelog.fleet.connect(...).open(...)"
+        raise UsageError(message, argument="durable", value=durable)
+    if durable not in (None, True, False, "remote") or (isinstance(durable, int) and type(durable) is not bool):
+        message = f"durable is True, False, None or 'remote', not {durable!r}"
+        raise UsageError(message, argument="durable", value=durable)
+
+
 def seen(expected: int | Checkpoint | None) -> int | operations.Seen | None:
     """Return an `expected_version` as a commit compares it with the head."""
     return operations.seen(expected.event) if isinstance(expected, Checkpoint) else expected

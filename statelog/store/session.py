@@ -51,6 +51,9 @@ class Session(Protocol):
     def flush(self) -> None:
         """Make what was written durable, where it is not yet."""
 
+    def make_durable(self, *, is_remote: bool) -> None:
+        """Make what was written durable, where it is not yet; also outside of this machine."""
+
     def after_commit(self, head: Head) -> None:
         """Apply the thread's retention policy, if it has one. Called every `POLICY_STEP_VERSIONS`."""
 
@@ -106,6 +109,10 @@ class StoreSession:
         """Make durable what was committed and is not yet."""
         self.engine.flush()
 
+    def make_durable(self, *, is_remote: bool) -> None:
+        """Make durable what was committed and is not yet."""
+        make_durable(self.engine, is_remote=is_remote)
+
     def after_commit(self, head: Head) -> None:
         """Apply the thread's retention policy."""
         apply_policy(self.engine, head.event.thread, head.event.version)
@@ -123,6 +130,14 @@ class StoreSession:
     def withdraw(self) -> None:
         """Close the store, and remove its file if there is nothing in it and nobody else has it open."""
         withdraw(self.engine.environment)
+
+
+def make_durable(engine: Engine, *, is_remote: bool) -> None:
+    """Make durable what was committed and is not yet; also outside of this machine."""
+    if not engine.environment.is_flushed_at_commit:
+        engine.flush()
+    if is_remote and engine.remote is not None:
+        engine.remote.wait()
 
 
 class Provisional:

@@ -76,6 +76,9 @@ class SnapshotSession:
     def flush(self) -> None:
         """Nothing is committed here."""
 
+    def make_durable(self, *, is_remote: bool) -> None:
+        """Nothing is committed here."""
+
     def after_commit(self, head: Head) -> None:
         """Nothing is committed here."""
 

@@ -106,6 +106,19 @@ class Store(Threads):
         """`commit` or `interval`."""
         return self._engine.environment.options.durability
 
+    @property
+    def fenced(self) -> bool:
+        """Whether `fence` was called, by whichever process: nobody commits any more."""
+        return self._engine.is_fenced
+
+    @property
+    def remote(self) -> Any:
+        """What ships this store, if a fleet has opened it: `statelog.fleet.owning.Owner`. Raises UsageError."""
+        if self._engine.remote is None:
+            message = "this store is not one of a fleet, which would ship it: statelog.fleet.connect(...).open(...)"
+            raise UsageError(message, path=str(self.path))
+        return self._engine.remote
+
     def close(self) -> None:
         """Close the file. What was made of the store raises ClosedError from then on.
 
@@ -115,7 +128,12 @@ class Store(Threads):
                 store again later, as after either error and an interrupt: until then the file stays open.
 
         """
-        self._engine.close()
+        remote = self._engine.remote
+        try:
+            if remote is not None and not self._engine.is_closed:
+                remote.close()
+        finally:
+            self._engine.close()
 
     # --- threads -----------------------------------------------------------------
 
@@ -389,14 +407,10 @@ class Store(Threads):
         return streams.import_stream(self._engine, source, upto=upto, progress=progress)
 
     def image(self, target: str | os.PathLike[str] | Target) -> ImageReport:
-        """Write a copy of the file as it is at one moment, in use or not: it opens as a store that was closed.
-
-        Each page lies where it lies in the file; those that are free are zeros. `export` writes less, and goes to any
-        machine; an image goes to one of the same byte order.
+        """Write a copy of the file at one moment, page by page; free ones are zeros. It opens as a closed store.
 
         Args:
-            target: path of a new file, which is there as a whole or not at all; or what is written to: a binary file,
-                a pipe.
+            target: path of a new file, which is there as a whole or not at all; or a binary file, a pipe.
 
         Raises:
             UsageError: the target takes no bytes. AlreadyExistsError: there is something at that path.
@@ -409,7 +423,7 @@ class Store(Threads):
         """Let nobody commit any more, in any process that has the file, now or later. Reading goes on.
 
         Args:
-            error: what commits of this store raise; those of other processes raise a `FencedError` of their own.
+            error: what commits of this store raise; others raise a `FencedError` of their own.
 
         Raises:
             UsageError: it is no such error. StorageError, StoreLockedError: it cannot be written.

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from statelog.display.lines import thread_line
 from statelog.display.notebook import thread_html
 from statelog.display.terminal import thread_table
-from statelog.errors import CheckpointNotFoundError, StatelogError, UsageError
+from statelog.errors import CheckpointNotFoundError, StatelogError
 from statelog.format import keys
 from statelog.log import operations as writer
 from statelog.log.batch import Head, settled_view
 from statelog.log.care.retention import POLICY_STEP_VERSIONS
 from statelog.log.names import check_name
 from statelog.schema.typed import D, Fields, S, Untyped, W, Written
-from statelog.store.arguments import seen
+from statelog.store.arguments import check_durable, seen
 from statelog.store.branches import BranchInfo, leaves_beside, list_branches
 from statelog.store.checkpoint import Checkpoint
 from statelog.store.fences import fenced
@@ -114,7 +114,7 @@ class Thread(Located, Written[S, W]):
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | Checkpoint | None = None,
         id: str | None = None,
-        durable: bool | None = None,
+        durable: bool | Literal["remote"] | None = None,
         fence: Fence | None = None,
     ) -> Checkpoint[S]:
         """Merge writes into the head's channels and make that the new head.
@@ -127,7 +127,8 @@ class Thread(Located, Written[S, W]):
                 it from one of the same version, of a thread that was deleted and has begun anew.
             id: the checkpoint's id; one of the store's making if left out.
             durable: True: return when it is on the disk. False: leave its flush to the next commit, or to time, as
-                with `interval`. Left out: as `durability=` of the store says.
+                with `interval`. Left out: as `durability=` of the store says. "remote": return when it survives this
+                machine; of a store of a fleet.
             fence: a lease or a claim of the board: if it has ended, nothing is written.
 
         Raises:
@@ -144,9 +145,7 @@ class Thread(Located, Written[S, W]):
             StorageError: `durable`, and the flush failed: it is committed, and may be lost when power fails.
 
         """
-        if durable is not None and type(durable) is not bool:
-            message = f"durable is True, False or None, not {durable!r}"
-            raise UsageError(message, argument="durable", value=durable)
+        check_durable(durable, self._session.owner.remote)
         made = self._commit_writes(
             prepare_writes(self._schema, writes),
             metadata,
@@ -155,8 +154,8 @@ class Thread(Located, Written[S, W]):
             is_flushed=durable is not False,
             fence=fence,
         )
-        if durable and not self._session.is_flushed_at_commit:
-            self._session.flush()
+        if durable:
+            self._session.make_durable(is_remote=durable == "remote")
         return made
 
     def _commit_writes(

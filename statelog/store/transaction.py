@@ -22,7 +22,7 @@ from statelog.store.beside import AFTER_IT, opened_here, refuse_beside
 from statelog.store.board import Board
 from statelog.store.copies import copy_thread
 from statelog.store.retain import erase_deleted, stage_deletion
-from statelog.store.session import Provisional, abandoned_error
+from statelog.store.session import Provisional, abandoned_error, make_durable
 from statelog.store.thread import Thread
 from statelog.store.threads import Threads
 from statelog.store.writes import check_thread_id
@@ -125,7 +125,7 @@ class TransactionSession:
         """The store's commit that it goes on from; None once it can be a rehearsal alone."""
         self._former: Batch | None = None
         """What was staged before others committed: objects that were handed out then read their nodes in it."""
-        self._is_durable = False
+        self._is_durable = self._is_remote = False
 
     def check_open(self) -> None:
         """Refuse what comes after the end."""
@@ -175,6 +175,11 @@ class TransactionSession:
     def flush(self) -> None:
         """Flush at the end."""
         self._is_durable = True
+
+    def make_durable(self, *, is_remote: bool) -> None:
+        """Flush at the end; wait there until it is outside, too."""
+        self._is_durable = True
+        self._is_remote = self._is_remote or is_remote
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Stage it, for the end."""
@@ -233,7 +238,7 @@ class TransactionSession:
         makes_room = any(isinstance(outcome, _Sequel) for _operation, outcome in self._operations)
         results = self._engine.commit(work, staged=staged, may_use_reserve=makes_room)
         if self._is_durable:
-            self._engine.flush()
+            make_durable(self._engine, is_remote=self._is_remote)
         for (_operation, outcome), result in zip(self._operations, results or (), strict=results is not None):
             if outcome is not None:
                 outcome.settle(result)

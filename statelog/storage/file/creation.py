@@ -47,8 +47,8 @@ _ATTEMPTS = 10
 _NO_LINK_ERRNOS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
-def create_store(path: Path) -> None:
-    """Create an empty store at `path`, durably, unless there is a file already.
+def create_store(path: Path, store_id: bytes | None = None) -> None:
+    """Create an empty store at `path`, durably, unless there is a file already; with an id of its own, or this one.
 
     Raises:
         StoreNotFoundError: there is no such directory. Facts: path.
@@ -64,7 +64,7 @@ def create_store(path: Path) -> None:
             # A temporary file vanishes only by another's remove_leftovers, in the
             # instant between its creation and its lock.
             with contextlib.suppress(FileNotFoundError), _temporary(path) as temporary:
-                _fill(temporary)
+                _fill(temporary, store_id or secrets.token_bytes(STORE_ID_SIZE_BYTES))
                 _publish(temporary, path)
             if path.exists():
                 return
@@ -125,10 +125,10 @@ def _temporary(path: Path) -> Iterator[Path]:
         faults.point("creation.after_unlink")
 
 
-def _fill(temporary: Path) -> None:
+def _fill(temporary: Path, store_id: bytes) -> None:
     """Write an empty store into `temporary`, flushed."""
     created_us = max(time.time_ns() // 1000, 1)  # as a clock before 1970 does not say
-    header = encode_header(store_id=secrets.token_bytes(STORE_ID_SIZE_BYTES), created_us=created_us)
+    header = encode_header(store_id=store_id, created_us=created_us)
     keep_standard_streams()
     environment = lmdb.open(
         os.fsencode(temporary),

@@ -98,9 +98,14 @@ class OpenFile(ABC):
         message = f"{self.path} was opened before this process was forked: open it again in the child"
         return ForkedError(message, path=str(self.path))
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the file was fenced, by whichever process."""
+        return self.moved[0] == FENCED
+
     def check_fence(self) -> None:
-        """Raise FencedError if the file was fenced, by whichever process."""
-        if self.moved[0] != FENCED:
+        """Raise FencedError if the file was fenced."""
+        if not self.is_fenced:
             return
         message = f"{self.path} was fenced: another has taken this store over"
         error = FencedError(message, path=str(self.path)) if self.fence is None else self.fence
