@@ -26,7 +26,7 @@ FLOORS = [
     {"schema"},
     {"portable"},
     {"store"},
-    {"durable"},
+    {"durable", "fleet"},
     {"aio"},
     {"testing"},
     {"adapters"},

@@ -1,0 +1,95 @@
+"""A fleet for asyncio: `statelog.fleet` with the same names. No call blocks the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from statelog import fleet as fleets
+from statelog.aio.store import Opening
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncIterator
+    from datetime import datetime
+    from types import TracebackType
+
+    from statelog.aio.store import Store
+
+__all__ = ["Fleet", "connect"]
+
+
+class Fleet:
+    """See `statelog.fleet.Fleet`. Get one by `connect`."""
+
+    def __init__(self, fleet: fleets.Fleet) -> None:
+        self._fleet = fleet
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """See `statelog.fleet.Fleet.close`."""
+        await asyncio.to_thread(self._fleet.close)
+
+    def open(self, name: str, **options: Any) -> Opening:
+        """See `statelog.fleet.Fleet.open`; `async with` it, or `await` it."""
+        return Opening(name, partial(self._fleet.open, name, **options))
+
+    def path(self, name: str) -> os.PathLike[str]:
+        """See `statelog.fleet.Fleet.path`."""
+        return self._fleet.path(name)
+
+    async def restore(self, name: str, path: str | os.PathLike[str], *, at: int | datetime | None = None) -> None:
+        """See `statelog.fleet.Fleet.restore`."""
+        await asyncio.to_thread(self._fleet.restore, name, path, at=at)
+
+    @asynccontextmanager
+    async def follow(self, name: str, *, poll_s: float = 1) -> AsyncIterator[Store]:
+        """See `statelog.fleet.Fleet.follow`."""
+        following = self._fleet.follow(name, poll_s=poll_s)
+        try:
+            async with Opening(name, following.__enter__) as store:
+                yield store
+        finally:
+            await asyncio.to_thread(following.__exit__, None, None, None)
+
+    async def stores(self) -> list[fleets.StoreStatus]:
+        """See `statelog.fleet.Fleet.stores`."""
+        return await asyncio.to_thread(self._fleet.stores)
+
+    async def status(self, name: str) -> fleets.StoreStatus:
+        """See `statelog.fleet.Fleet.status`."""
+        return await asyncio.to_thread(self._fleet.status, name)
+
+    async def check(self, name: str | None = None) -> list[fleets.Problem]:
+        """See `statelog.fleet.Fleet.check`."""
+        return await asyncio.to_thread(self._fleet.check, name)
+
+    async def stranded(self) -> list[fleets.Stranded]:
+        """See `statelog.fleet.Fleet.stranded`."""
+        return await asyncio.to_thread(self._fleet.stranded)
+
+    async def gc(self, name: str, **how: Any) -> int:
+        """See `statelog.fleet.Fleet.gc`."""
+        return await asyncio.to_thread(self._fleet.gc, name, **how)
+
+    async def purge(self, name: str, **how: Any) -> None:
+        """See `statelog.fleet.Fleet.purge`."""
+        await asyncio.to_thread(self._fleet.purge, name, **how)
+
+    async def delete(self, name: str, **how: Any) -> None:
+        """See `statelog.fleet.Fleet.delete`."""
+        await asyncio.to_thread(self._fleet.delete, name, **how)
+
+
+async def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
+    """See `statelog.fleet.connect`."""
+    return Fleet(await asyncio.to_thread(fleets.connect, url, cache, **options))

@@ -1,0 +1,14 @@
+"""Stores that outlive their machine: shipped to a bucket, a folder or Postgres, and taken over by any other.
+
+```python
+fleet = statelog.fleet.connect("s3://bucket/agents", cache="/var/cache/agents")
+with fleet.open("ticket-42") as store:
+    store.thread("chat").commit({...}, durable="remote")
+```
+"""
+
+from statelog.fleet.connecting import connect
+from statelog.fleet.fleet import Fleet, Problem, StoreStatus, Stranded
+from statelog.fleet.owning import RemoteStatus
+
+__all__ = ["Fleet", "Problem", "RemoteStatus", "StoreStatus", "Stranded", "connect"]

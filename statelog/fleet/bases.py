@@ -1,0 +1,134 @@
+"""Bases: images of a store, cut in pieces. Pieces that an earlier base has are named, and not sent again."""
+
+from __future__ import annotations
+
+import io
+import os
+from hashlib import blake2b
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import zstandard
+
+import statelog
+from statelog.errors import CorruptionError
+from statelog.fleet import names
+from statelog.fleet.head import Base
+from statelog.fleet.segments import inflate
+from statelog.format import cbor
+from statelog.portable.frames import FrameReader
+from statelog.storage.file.disk import write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from statelog import Store
+
+PIECE_SIZE_BYTES = 1024 * 1024
+_DIGEST_SIZE_BYTES = 20
+_LIST = "list"
+_LEVEL = 3
+_SIDE_BY_SIDE = 16
+
+
+class Piece(NamedTuple):
+    """Of an image: its digest, and the object that holds it."""
+
+    digest: bytes
+    name: str
+
+
+class Listed(NamedTuple):
+    """What a base's list says.
+
+    Attributes:
+        size_bytes: of the image.
+        pieces: in their order.
+        before: the encoded head that the base has taken the place of: its base and its tail lead to earlier states.
+        time_us: when the base was made.
+
+    """
+
+    size_bytes: int
+    pieces: tuple[Piece, ...]
+    before: bytes
+    time_us: int
+
+
+def list_name(base: Base) -> str:
+    """Return the name of the object that lists a base's pieces."""
+    return names.base(base.lsn, base.epoch) + _LIST
+
+
+def image(store: Store, path: Path, epoch: int) -> Base:
+    """Write an image to a new file, and return what it is of."""
+    store.image(path)
+    with statelog.open(path, read_only=True) as opened:
+        lsn = opened.last_lsn
+        target = io.BytesIO()
+        opened.export(target, since=lsn)
+    return Base(lsn, epoch, FrameReader(io.BytesIO(target.getvalue())).header.chain)
+
+
+def cut(path: Path, base: Base, known: dict[bytes, str]) -> Iterator[tuple[Piece, bytes | None]]:
+    """Yield the pieces of an image, with what has to be put of each; None for one that is there."""
+    known = dict(known)
+    compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+    with path.open("rb") as file:
+        for number, data in enumerate(iter(lambda: file.read(PIECE_SIZE_BYTES), b"")):
+            digest = blake2b(data, digest_size=_DIGEST_SIZE_BYTES).digest()
+            if digest in known:
+                yield Piece(digest, known[digest]), None
+            else:
+                known[digest] = f"{names.base(base.lsn, base.epoch)}{number:08}"
+                yield Piece(digest, known[digest]), compressor.compress(data)
+
+
+def encode(listed: Listed) -> bytes:
+    """Return the bytes of a list."""
+    fields = {
+        "format": 1,
+        "size_bytes": listed.size_bytes,
+        "pieces": [list(piece) for piece in listed.pieces],
+        "before": listed.before,
+        "time_us": listed.time_us,
+    }
+    return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(cbor.encode(fields))
+
+
+def decode(name: str, data: bytes) -> Listed:
+    """Return what a list says. Raises CorruptionError: it is damaged. Facts: object."""
+    try:
+        fields: Any = cbor.decode(inflate(name, data))
+        pieces = tuple(Piece(digest, object_name) for digest, object_name in fields["pieces"])
+        found = Listed(fields["size_bytes"], pieces, fields["before"], fields["time_us"])
+        is_sound = len(pieces) == -(-found.size_bytes // PIECE_SIZE_BYTES) and all(
+            len(piece.digest) == _DIGEST_SIZE_BYTES and piece.name.startswith("base/") for piece in pieces
+        )
+    except (CorruptionError, KeyError, TypeError, ValueError, AttributeError):
+        is_sound = False
+    if not is_sound:
+        message = f"{name} is damaged, or no list of a base"
+        raise CorruptionError(message, object=name)
+    return found
+
+
+def join(listed: Listed, descriptor: int, read_all: Callable[[list[str]], list[bytes]]) -> None:
+    """Write an image into an empty file.
+
+    Raises:
+        CorruptionError: a piece is missing, or not what its digest says. Facts: object.
+
+    """
+    pieces = iter(enumerate(listed.pieces))
+    while some := list(islice(pieces, _SIDE_BY_SIDE)):
+        for (number, piece), compressed in zip(some, read_all([piece.name for _number, piece in some]), strict=True):
+            data = inflate(piece.name, compressed)
+            at = number * PIECE_SIZE_BYTES
+            is_whole = len(data) == min(PIECE_SIZE_BYTES, listed.size_bytes - at)
+            if not is_whole or blake2b(data, digest_size=_DIGEST_SIZE_BYTES).digest() != piece.digest:
+                message = f"{piece.name} is damaged: it is not what its digest says"
+                raise CorruptionError(message, object=piece.name)
+            write_all(descriptor, data, at)
+    os.ftruncate(descriptor, listed.size_bytes)

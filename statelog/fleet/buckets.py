@@ -1,0 +1,251 @@
+"""Buckets of S3, Google Cloud and Azure, and what speaks like them, as a storage: by obstore.
+
+Conditions are those of HTTP: put if there is none, put if the ETag is this one. So two objects of equal bytes may have
+one token, on S3 an MD5; a head never has the bytes of an earlier one.
+
+obstore tries again by itself what a server did not take: errors of the server, lost connections, and for reads also
+timeouts. Its own try may have arrived before: then it says "exists already", and who asked compares (DESIGN.md F6).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import obstore
+from obstore import exceptions
+from obstore.store import from_url
+
+from statelog.errors import (
+    AccessError,
+    ClosedError,
+    ForkedError,
+    NotFoundError,
+    RemoteError,
+    StatelogError,
+    UnsafeStorageError,
+    UsageError,
+)
+from statelog.fleet.archive import Archive, Found, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+
+_CLIENT_OPTIONS = {
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "root_certificate", "timeout",
+}  # fmt: skip
+"""Options of connections; all others are the storage's own."""
+
+_RETRIES: RetryConfig = {
+    "max_retries": 4,
+    "retry_timeout": timedelta(seconds=20),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
+}
+
+_ENVIRONMENT = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
+_READERS_MAX = 16
+_REMOVED_AT_ONCE_MAX = 1000
+_CLOCK = "%clock/"
+"""Objects that are put to learn what time it is there. No store's folder is named so: `%cl` quotes nothing."""
+
+_NO_BUCKET = re.compile(
+    r"NoSuchBucket|ContainerNotFound|specified (?:bucket|container) does not exist|notFound.{0,40}bucket", re.IGNORECASE
+)
+_NO_ACCESS = re.compile(
+    r"\b40[13] (?:Unauthorized|Forbidden)|AccessDenied|ExpiredToken|InvalidToken"
+    r"|InvalidAccessKeyId|SignatureDoesNotMatch"
+)
+_NO_CREDENTIALS = re.compile(r"169\.254\.169\.254|metadata\.google\.internal|MissingAccount|Account must be specified")
+_NO_CONDITIONS = re.compile(r"\b501 Not Implemented|<Code>NotImplemented")
+_QUERY = re.compile(r"\?[^\s\"]*")
+_MESSAGE_MAX = 300
+
+
+class BucketArchive(Archive):
+    """Objects in a bucket, or under a prefix of it.
+
+    Args:
+        url: `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`.
+        options: what obstore knows: `endpoint`, `region`, `access_key_id` and so on; beside what it reads from the
+            environment (`AWS_...`, `GOOGLE_...`, `AZURE_...`).
+
+    Raises:
+        UsageError: the URL is none, or an option is not known. Facts: argument, value.
+
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        self._url = url
+        self._is_gcs = url.startswith("gs:")
+        self._process_id = os.getpid()
+        self._opened: ObjectStore | None = _open(url, options or {})
+
+    def read(self, name: str) -> Found | None:
+        """Return an object, None if there is none."""
+        store = self._store
+        with self._translating(), suppress(FileNotFoundError), self._seeing_the_bucket():
+            got = obstore.get(store, name)
+            return Found(bytes(got.bytes()), self._token(got.meta))
+        return None
+
+    def look(self, name: str) -> str | None:
+        """Return the token of an object, None if there is none."""
+        store = self._store
+        with self._translating(), suppress(FileNotFoundError):
+            return self._token(obstore.head(store, name))
+        found = self.read(name)  # an answer without a body does not say whether there is a bucket
+        return None if found is None else found.token
+
+    def create(self, name: str, data: bytes) -> str | Outcome:
+        """Put an object where there is none; return its token."""
+        return self._put(name, data, "create")
+
+    def swap(self, name: str, data: bytes, token: str) -> str | Outcome:
+        """Replace an object that still has this token; return the new one."""
+        return self._put(name, data, {"version" if self._is_gcs else "e_tag": token})
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names that begin with a prefix, sorted."""
+        return sorted(str(each["path"]) for each in self._listed(prefix))
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove objects; those that are not there are passed over."""
+        store = self._store
+        pending = [*names]
+        with self._translating():
+            for at in range(0, len(pending), _REMOVED_AT_ONCE_MAX):
+                some = pending[at : at + _REMOVED_AT_ONCE_MAX]
+                try:
+                    with self._seeing_the_bucket():
+                        obstore.delete(store, some)
+                except FileNotFoundError:  # some storages mind
+                    for name in some:
+                        with suppress(FileNotFoundError):
+                            obstore.delete(store, name)
+
+    def ages(self, prefix: str) -> dict[str, float]:
+        """Return how many seconds ago each object with a prefix was put, by the storage's clock."""
+        store = self._store
+        put_at = {str(each["path"]): each["last_modified"] for each in self._listed(prefix)}
+        clock = f"{_CLOCK}{secrets.token_hex(16)}"
+        with self._translating():
+            try:
+                obstore.put(store, clock, b"", use_multipart=False)
+                now = obstore.head(store, clock)["last_modified"]
+            finally:
+                self.remove([clock])
+        return {name: max((now - at).total_seconds(), 0.0) for name, at in put_at.items()}
+
+    def read_all(self, names: Sequence[str]) -> list[Found | None]:
+        """Return several objects, fetched side by side."""
+        if len(names) < 2:
+            return [self.read(name) for name in names]
+        with ThreadPoolExecutor(min(len(names), _READERS_MAX), "statelog-fleet-read") as readers:
+            return [*readers.map(self.read, names)]
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._opened = None
+
+    @property
+    def _store(self) -> ObjectStore:
+        if os.getpid() != self._process_id:
+            message = f"{self._url} was opened before this process was forked: open it again in the child"
+            raise ForkedError(message, url=self._url)
+        if self._opened is None:
+            raise ClosedError(f"{self._url} was closed", url=self._url)
+        return self._opened
+
+    def _put(self, name: str, data: bytes, mode: Any) -> str | Outcome:
+        store = self._store
+        try:
+            with self._translating(), self._seeing_the_bucket():
+                return self._token(obstore.put(store, name, data, mode=mode, use_multipart=False))
+        except RemoteError as error:
+            is_refused = isinstance(error.__cause__, exceptions.AlreadyExistsError | exceptions.PreconditionError)
+            return Outcome.REFUSED if is_refused else Outcome.UNKNOWN
+        except FileNotFoundError:  # to be swapped, and not there
+            return Outcome.REFUSED
+
+    def _listed(self, prefix: str) -> list[Any]:
+        """Return what is listed; obstore's own prefixes end with a folder."""
+        folder = prefix.rpartition("/")[0]
+        with self._translating():
+            listed = obstore.list(self._store, folder or None, chunk_size=1000).collect()
+        return [each for each in listed if each["path"].startswith(prefix)]
+
+    def _token(self, meta: Any) -> str:
+        token = meta["version" if self._is_gcs else "e_tag"]
+        if not token:
+            message = f"{self._url} gives objects no {'generation' if self._is_gcs else 'ETag'}: nothing can be swapped"
+            raise RemoteError(message)
+        return str(token)
+
+    @contextmanager
+    def _seeing_the_bucket(self) -> Iterator[None]:
+        """Tell a bucket that is not there from an object that is not there."""
+        try:
+            yield
+        except (FileNotFoundError, exceptions.PreconditionError) as error:
+            if _NO_BUCKET.search(str(error)):
+                raise self._no_bucket() from error
+            raise
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        """Raise obstore's errors as ours."""
+        try:
+            yield
+        except exceptions.BaseError as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: exceptions.BaseError) -> StatelogError:
+        text = str(error)
+        told = _told(text)
+        if isinstance(error, exceptions.InvalidPathError):
+            return UsageError(f"an object of a storage cannot be named so: {told}", argument="name", value=told)
+        if _NO_CREDENTIALS.search(text):
+            return AccessError(f"{self._url}: there are no credentials for it: {told}", url=self._url)
+        is_refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
+        if is_refused or _NO_ACCESS.search(text):
+            return AccessError(f"{self._url}: its credentials are refused: {told}", url=self._url)
+        if _NO_BUCKET.search(text):
+            return self._no_bucket()
+        if isinstance(error, exceptions.NotSupportedError) or _NO_CONDITIONS.search(text):
+            message = f"{self._url} knows no conditions, so two writers would own one store: {told}"
+            return UnsafeStorageError(message, probe="conditions", url=self._url)
+        return RemoteError(f"{self._url}: {told}", url=self._url)
+
+    def _no_bucket(self) -> NotFoundError:
+        return NotFoundError(f"{self._url}: there is no such bucket", url=self._url)
+
+
+def _open(url: str, options: Mapping[str, Any]) -> ObjectStore:
+    settings: Any = {name: value for name, value in options.items() if name not in _CLIENT_OPTIONS}
+    client: Any = {name: value for name, value in options.items() if name in _CLIENT_OPTIONS}
+    if client or str(options.get("endpoint", "")).startswith("http:"):
+        # What is given replaces all that obstore takes from the environment.
+        told = os.environ.get(f"{_ENVIRONMENT[url.partition(':')[0]]}_ALLOW_HTTP", "").lower() in {"1", "true"}
+        client.setdefault("allow_http", told or str(options.get("endpoint", "")).startswith("http:"))
+    given: ClientConfig | None = client or None
+    try:
+        return from_url(url, config=settings or None, client_options=given, retry_config=_RETRIES)
+    except exceptions.UnknownConfigurationKeyError as error:
+        raise UsageError(_told(str(error)), argument="options", value=sorted(options)) from error
+    except (exceptions.BaseError, ValueError, TypeError) as error:
+        if _NO_CREDENTIALS.search(str(error)):
+            raise AccessError(f"{url}: there are no credentials for it: {_told(str(error))}", url=url) from error
+        message = f"{url} cannot be opened: {_told(str(error))}"
+        raise UsageError(message, argument="url", value=url) from error
+
+
+def _told(text: str) -> str:
+    """Return what a person needs of obstore's message: no dump of structures, and no query, where signatures stand."""
+    return _QUERY.sub("", " ".join(text.partition("\n\nDebug source")[0].split()))[:_MESSAGE_MAX]

@@ -1,0 +1,59 @@
+"""What of a store's objects may go: what no head names, now or in the time that is kept (F4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog.errors import CorruptionError
+from statelog.fleet import bases, names
+from statelog.fleet.head import decode
+from statelog.fleet.restoring import now_us, segments_of
+
+if TYPE_CHECKING:
+    from statelog.fleet.head import Head
+    from statelog.fleet.performing import Performer
+
+KEEP_S = 7 * 86_400.0
+GRACE_S = 86_400.0
+BATCH = 1000
+"""Objects removed at once."""
+
+
+def named_by(performer: Performer, head: Head, *, keep_s: float) -> set[str]:
+    """Return the names that a head leads to, and those before it that lead to what was there within a time."""
+    found = {names.HEAD, *segments_of(performer, head)}
+    while head.base is not None:
+        list_name = bases.list_name(head.base)
+        try:
+            [data] = performer.read_all([list_name])
+        except CorruptionError:  # of a head before, which is not kept any more
+            break
+        listed = bases.decode(list_name, data)
+        found |= {list_name, *(piece.name for piece in listed.pieces)}
+        if now_us() - listed.time_us > keep_s * 1_000_000:
+            break
+        head = decode(names.HEAD, listed.before)
+        found.update(segments_of(performer, head))
+    return found
+
+
+def collect(performer: Performer, head: Head, *, keep_s: float = KEEP_S, grace_s: float = GRACE_S) -> list[str]:
+    """Remove what no head names and is older than a grace; return the names, without the store's folder."""
+    named = named_by(performer, head, keep_s=keep_s)
+    ages = performer.ages()
+    gone = [
+        name for name, age_s in ages.items() if name not in named and age_s >= grace_s and not _is_to_come(name, head)
+    ]
+    for start in range(0, len(gone), BATCH):
+        performer.remove(gone[start : start + BATCH])
+    return gone
+
+
+def _is_to_come(name: str, head: Head) -> bool:
+    """Whether the present owner may have put an object that its next head names."""
+    if head.state == "free":
+        return False
+    if name.startswith(names.segments(head.epoch)):
+        first = head.tail[-1].first if head.tail and head.tail[-1].epoch == head.epoch else 0
+        return names.number_of(name) >= first
+    return name > names.base(head.base.lsn if head.base else 0, head.epoch) and name.startswith("base/")

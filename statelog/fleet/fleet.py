@@ -1,0 +1,420 @@
+"""Stores that outlive their machine: what users hold."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import socket
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import statelog
+from statelog.errors import (
+    CorruptionError,
+    NotFoundError,
+    StatelogError,
+    StoreLockedError,
+    StoreNotFoundError,
+    UsageError,
+)
+from statelog.fleet import collecting, names, protocol, segments
+from statelog.fleet.following import Follower
+from statelog.fleet.head import Cut, Head, decode
+from statelog.fleet.owning import Options, Owner
+from statelog.fleet.performing import Performer
+from statelog.fleet.protocol import Held, Owned
+from statelog.fleet.restoring import bring_here, catch_up, restore, store_id
+from statelog.format.record import NO_DIGEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+    from types import TracebackType
+
+    from statelog import Store
+    from statelog.fleet.archive import Archive
+
+Takeover = Literal["wait", "now"]
+_SUFFIX = ".state"
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """A store of a fleet, as its head tells.
+
+    Attributes:
+        name: by which it is opened.
+        state: "open", "opening" or "free".
+        owner: who owns it, or did last.
+        epoch: how many owners there were.
+        lsn: up to where its log is written down; None as long as the owner goes on.
+
+    """
+
+    name: str
+    state: str
+    owner: str
+    epoch: int
+    lsn: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a store of a fleet."""
+
+    name: str
+    error: StatelogError
+
+
+@dataclass(frozen=True, slots=True)
+class Stranded:
+    """What an owner had not shipped when another took its store over: a local file, which opens as a store.
+
+    Attributes:
+        name: of the store.
+        path: of the file.
+
+    """
+
+    name: str
+    path: Path
+
+
+class Fleet:
+    """Stores in a storage, and copies of those that this machine has used. Use `statelog.fleet.connect`."""
+
+    def __init__(self, archive: Archive, cache: Path) -> None:
+        self._archive = archive
+        self._cache = cache
+        self._open: dict[str, Store] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the storage. Stores that are open have to be closed before."""
+        self._archive.close()
+
+    # --- one store -------------------------------------------------------------------------
+
+    def open(
+        self,
+        name: str,
+        *,
+        takeover: Takeover = "wait",
+        timeout_s: float | None = None,
+        ship_ms: float = 100,
+        acknowledge: Literal["local", "remote"] = "local",
+        ttl_s: float = 10,
+        park_after_s: float | None = 300,
+        lag_max_s: float = 60,
+        lag_max_bytes: int = 64 * 1024 * 1024,
+        **options: Any,
+    ) -> Store:
+        """Own a store, and open it here: restored if it is not here, caught up if it is. It is made if need be.
+
+        It is an ordinary `Store`. What it commits is outside within `ship_ms`; with `durable="remote"` when `commit`
+        returns. `close` ships the rest and gives the store up.
+
+        Args:
+            name: any text of up to 255 bytes.
+            takeover: "wait": until its owner gives it up, or has given no sign for `ttl_s`. "now": at once. Who is
+                wrong about the owner's death stops that owner; what was acknowledged is not lost.
+            timeout_s: how long to wait for the owner; for ever if left out.
+            ship_ms: so long after a commit at most it begins to be shipped.
+            acknowledge: "remote": every commit returns when it is outside.
+            ttl_s: see `takeover`. The owner gives a sign each third of it.
+            park_after_s: after so long without a commit the store is given up until the next one, and costs no request.
+            lag_max_s: commits wait, and then raise RemoteLagError, while what is older than this is not outside...
+            lag_max_bytes: ...or more than this.
+            options: of `statelog.open`.
+
+        Raises:
+            StoreLockedError: it has an owner all the time allowed, or another process of this machine.
+            CorruptionError: what is outside is damaged or not whole. Facts: object.
+            RemoteError: the storage is away. UsageError: bad arguments, or it is open in this process already.
+
+        """
+        if takeover not in ("wait", "now"):
+            message = f"takeover is 'wait' or 'now', not {takeover!r}"
+            raise UsageError(message, argument="takeover", value=takeover)
+        if acknowledge not in ("local", "remote"):
+            message = f"acknowledge is 'local' or 'remote', not {acknowledge!r}"
+            raise UsageError(message, argument="acknowledge", value=acknowledge)
+        performer = self._performer(name)
+        known = self._open.get(name)
+        if known is not None and not known.closed:
+            message = f"store {name!r} is open in this process already"
+            raise UsageError(message, argument="name", value=name)
+        path = self.path(name)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        lock = _lock(path, deadline, takeover)
+        try:
+            how = Options(ship_ms, acknowledge, ttl_s, park_after_s, lag_max_s, lag_max_bytes)
+            store = self._own(performer, path, takeover, deadline, how, options, lock)
+        except BaseException:
+            os.close(lock)
+            raise
+        self._open[name] = store
+        return store
+
+    def _own(
+        self,
+        performer: Performer,
+        path: Path,
+        takeover: Takeover,
+        deadline: float | None,
+        how: Options,
+        options: dict[str, Any],
+        lock: int,
+    ) -> Store:
+        owner = (f"{socket.gethostname()}:{path}", secrets.token_bytes(16))
+        owned = _take(performer, owner, path, takeover, deadline, how.ttl_s)
+        try:
+            before = replace(owned.head, epoch=owned.head.epoch - 1, state="free", tail=owned.head.tail[:-1])
+            bring_here(performer, before, path)
+            store = statelog.open(path, **options)
+        except BaseException:
+            with suppress(StatelogError):
+                performer.perform(protocol.free(owned, 0, None))
+            raise
+        shipped = before.cut or Cut(0, NO_DIGEST)
+        store._engine.remote = _Locked(store, performer, owned, how, shipped, lock)  # noqa: SLF001 - the fleet's door
+        return store
+
+    def path(self, name: str) -> Path:
+        """Return where a store lies on this machine, once it was opened here: other processes may open it there."""
+        return self._cache / f"{names.folder(name).rstrip('/')}{_SUFFIX}"
+
+    def restore(self, name: str, path: str | os.PathLike[str], *, at: int | datetime | None = None) -> None:
+        """Make a file of what is outside of a store, as an ordinary store that nothing ships.
+
+        Args:
+            name: of the store.
+            path: where there is no file.
+            at: an LSN, or a time, of the last days (`keep_s`): whole transactions up to there.
+
+        Raises:
+            StoreNotFoundError: no such store. AlreadyExistsError: there is a file.
+            ExpiredError: `at` is before what is kept. Facts: oldest. CorruptionError: see `open`.
+
+        """
+        performer = self._performer(name)
+        restore(performer, _head_of(performer, name), Path(path), at=at)
+
+    @contextmanager
+    def follow(self, name: str, *, poll_s: float = 1) -> Iterator[Store]:
+        """Yield a copy for reading, which takes in what the owner ships, `poll_s` after it at most. Any number may.
+
+        Its commits raise ReadOnlyError. `store.remote.wait(lsn)` waits until it has an LSN.
+
+        Raises:
+            StoreNotFoundError: no such store. CorruptionError, RemoteError: see `open`.
+
+        """
+        performer = self._performer(name)
+        head = _head_of(performer, name)
+        with tempfile.TemporaryDirectory(dir=self._cache, prefix=".follow-") as folder:
+            path = Path(folder) / "copy.state"
+            restore(performer, head, path)
+            with statelog.open(path, durability="interval") as store:
+                catch_up(performer, head, store)
+                store._engine.remote = Follower(store, performer, poll_s)  # noqa: SLF001 - the fleet's door
+                yield store
+
+    # --- all of them -----------------------------------------------------------------------
+
+    def stores(self) -> list[StoreStatus]:
+        """Return the stores of the fleet, by name."""
+        ending = f"/{names.HEAD}"
+        found = [name.removesuffix(ending) for name in self._archive.names("") if name.endswith(ending)]
+        listed = (self._status(names.store_of(quoted)) for quoted in found)
+        return sorted((each for each in listed if each is not None), key=lambda each: each.name)
+
+    def status(self, name: str) -> StoreStatus:
+        """Return what a store's head tells. Raises StoreNotFoundError."""
+        found = self._status(name)
+        if found is None:
+            raise _no_store(name)
+        return found
+
+    def _status(self, name: str) -> StoreStatus | None:
+        try:
+            head = _head_of(self._performer(name), name)
+        except NotFoundError:
+            return None
+        cut = head.cut
+        return StoreStatus(name, head.state, head.owner[0], head.epoch, None if cut is None else cut.lsn)
+
+    def check(self, name: str | None = None) -> list[Problem]:
+        """Restore every store, or one, into a temporary file, verify it, and return what is wrong."""
+        problems = []
+        for each in [self.status(name)] if name is not None else self.stores():
+            with tempfile.TemporaryDirectory(dir=self._cache, prefix=".check-") as folder:
+                path = Path(folder) / "copy.state"
+                try:
+                    self.restore(each.name, path)
+                    with statelog.open(path, read_only=True) as store:
+                        found = store.verify().problems
+                    if found:
+                        problems.append(Problem(each.name, CorruptionError(found[0].message)))
+                except StatelogError as error:
+                    problems.append(Problem(each.name, error))
+        return problems
+
+    def stranded(self) -> list[Stranded]:
+        """Return the files here that have what was never shipped. They open as stores; fenced, for reading."""
+        marked = f"{_SUFFIX}-stranded-"
+        found = [path for path in sorted(self._cache.glob(f"*{marked}*")) if path.name.rpartition("-")[2].isdigit()]
+        return [Stranded(names.store_of(path.name.partition(marked)[0]), path) for path in found]
+
+    def gc(self, name: str, *, keep_s: float = collecting.KEEP_S, grace_s: float = collecting.GRACE_S) -> int:
+        """Remove what nothing leads to any more; return how many objects. Anybody may, also beside the owner."""
+        performer = self._performer(name)
+        head = _head_of(performer, name, may_be_deleted=True)
+        return len(collecting.collect(performer, head, keep_s=keep_s, grace_s=grace_s))
+
+    def purge(self, name: str, **how: Any) -> None:
+        """Have what was deleted from a store gone from the storage, too: its history is what it is now.
+
+        The store is compacted, a base made that shares no piece, and all before it removed.
+
+        Args:
+            name: of the store.
+            how: of `open`.
+
+        """
+        _head_of(self._performer(name), name)
+        with self.open(name, **how) as store:
+            store.compact()
+            store.remote.base(is_fresh=True)
+        self.gc(name, keep_s=0, grace_s=0)
+
+    def delete(self, name: str, **how: Any) -> None:
+        """Delete a store, here and in the storage. Its name may be used again.
+
+        What stays is the head, which says that it is empty: so no name of an object is used twice.
+
+        Args:
+            name: of the store.
+            how: of `open`.
+
+        """
+        performer = self._performer(name)
+        _head_of(performer, name)
+        with self.open(name, **how) as store:
+            store.remote.forget()
+        self.gc(name, keep_s=0, grace_s=0)
+        for path in self._cache.glob(f"{self.path(name).name}*"):
+            path.unlink(missing_ok=True)
+
+    def _performer(self, name: str) -> Performer:
+        return Performer(self._archive, names.folder(name))
+
+
+class _Locked(Owner):
+    """An owner that lets go of the file's lock at its end."""
+
+    def __init__(self, store: Store, performer: Performer, owned: Owned, how: Options, shipped: Cut, lock: int) -> None:
+        self._lock = lock
+        super().__init__(store, performer, owned, how, shipped)
+
+    def close(self) -> None:
+        """See `Owner.close`."""
+        try:
+            super().close()
+        finally:
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
+
+
+def _head_of(performer: Performer, name: str, *, may_be_deleted: bool = False) -> Head:
+    found = performer.archive.read(performer.folder + names.HEAD)
+    if found is None:
+        raise _no_store(name)
+    head = decode(performer.folder + names.HEAD, found.data)
+    is_deleted = head.state == "free" and not head.tail and head.base is None
+    if is_deleted and not may_be_deleted:
+        raise _no_store(name)
+    return head
+
+
+def _no_store(name: str) -> StoreNotFoundError:
+    return StoreNotFoundError(f"there is no store {name!r} in this fleet", name=name)
+
+
+def _lock(path: Path, deadline: float | None, takeover: Takeover) -> int:
+    """Hold a store's file for this process. Raises StoreLockedError: another process of this machine has it."""
+    descriptor = os.open(f"{path}-owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if takeover == "now" or (deadline is not None and time.monotonic() >= deadline):
+                    message = f"another process of this machine owns the store at {path}: end it first"
+                    raise StoreLockedError(message, path=str(path)) from None
+                time.sleep(_POLL_S)
+            else:
+                return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _take(
+    performer: Performer, owner: tuple[str, bytes], path: Path, takeover: Takeover, deadline: float | None, ttl_s: float
+) -> Owned:
+    """Own a store, once that is allowed."""
+    watched = _Watched(owner[0], takeover, ttl_s)
+    while True:
+        taken = performer.perform(protocol.take(owner, segments.cut_of, may_take=watched.may_take))
+        if isinstance(taken, Owned):
+            return taken
+        if taken is None:
+            begun = performer.perform(protocol.begin(owner, _store_id(path)))
+            if begun is not None:
+                return begun
+            continue
+        if deadline is not None and time.monotonic() >= deadline:
+            message = f"{taken.head.owner[0]} owns the store {performer.folder.rstrip('/')!r}"
+            raise StoreLockedError(message, owner=taken.head.owner[0], epoch=taken.head.epoch)
+        time.sleep(min(_POLL_S, ttl_s / 10))
+
+
+def _store_id(path: Path) -> bytes:
+    """Return the id of the store that is here, or else a new one."""
+    if not path.exists():
+        return secrets.token_bytes(16)
+    with statelog.open(path) as store:
+        return store_id(store)
+
+
+class _Watched:
+    """Tells when an owner has given no sign for a time, by this machine's clock."""
+
+    def __init__(self, here: str, takeover: Takeover, ttl_s: float) -> None:
+        self._here = here
+        self._takeover = takeover
+        self._ttl_s = ttl_s
+        self._seen: tuple[str, float] = ("", 0.0)
+
+    def may_take(self, held: Held) -> bool:
+        """Whether the store may be taken. One who owned it on this file has let go of the file: it has ended."""
+        now_s = time.monotonic()
+        if self._seen[0] != held.token:
+            self._seen = held.token, now_s
+        is_former = held.head.owner[0] == self._here
+        return self._takeover == "now" or is_former or now_s - self._seen[1] >= self._ttl_s

@@ -1,0 +1,235 @@
+"""A folder of one host as a storage: each object a file, each change under a lock.
+
+An object is raw bytes under its own name. A file is written and flushed beside the objects, and renamed into its place:
+a kill leaves the old object or the new one. Who changes a name holds the lock of that name, so conditions hold between
+threads and processes. A token is the digest of the bytes and the file's time, which each swap moves on: bytes that come
+back have another token.
+
+The folder has to be there: a disk that is not mounted is an error, not a new folder. It is for one host, as locks of
+other hosts may not count. Where a file system takes `A` for `a`, so does the folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import time
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statelog.errors import AccessError, NotFoundError, RemoteError, UsageError
+from statelog.fleet.archive import Archive, Found, Outcome
+from statelog.storage.file.creation import sync_directory
+from statelog.storage.file.disk import flush_file, write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_NEW, _LOCKS = "@new", "@locks"
+"""Folders of ours: no name of an object has an `@`."""
+
+_LOCK_COUNT = 64
+"""Lock files, each of many names: so that they stay few."""
+
+_NEW_S_MAX = 3600
+"""What was not renamed by then has lost its process."""
+
+_TRIES_MAX = 100
+"""To create in a folder that others, who find it empty, remove."""
+
+_NAME = re.compile(r"[A-Za-z0-9\-_.~%/]*")
+_NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+class FolderArchive(Archive):
+    """Objects in a folder.
+
+    Args:
+        path: of the folder, which exists.
+
+    Raises:
+        NotFoundError: there is no such folder. Facts: path.
+        AccessError: it may not be written to. Facts: path.
+
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._root = Path(path)
+        with self._translating():
+            for name in (_NEW, _LOCKS):
+                (self._root / name).mkdir(exist_ok=True)
+            self._clean()
+
+    def read(self, name: str) -> Found | None:
+        """Return an object, None if there is none."""
+        path = self._path(name)
+        with self._translating(), suppress(*_NOT_THERE), path.open("rb") as file:
+            data = file.read()
+            return Found(data, _token(file.fileno(), data))
+        self._check_there()
+        return None
+
+    def look(self, name: str) -> str | None:
+        """Return the token of an object, None if there is none."""
+        found = self.read(name)
+        return None if found is None else found.token
+
+    def create(self, name: str, data: bytes) -> str | Outcome:
+        """Put an object where there is none; return its token."""
+        return self._put(name, data, None)
+
+    def swap(self, name: str, data: bytes, token: str) -> str | Outcome:
+        """Replace an object that still has this token; return the new one."""
+        return self._put(name, data, token)
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names that begin with a prefix, sorted."""
+        return sorted(name for name, _path in self._files(prefix))
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove objects, and folders that are empty then."""
+        with self._translating():
+            for name in names:
+                path = self._path(name)
+                with suppress(*_NOT_THERE), self._locked(name):
+                    path.unlink()
+                with suppress(OSError):  # one is not empty, or not ours to remove
+                    for folder in self._folders(path)[:-1]:
+                        folder.rmdir()
+
+    def ages(self, prefix: str) -> dict[str, float]:
+        """Return how many seconds ago each object with a prefix was put."""
+        found = {}
+        for name, path in self._files(prefix):
+            with self._translating(), suppress(*_NOT_THERE):
+                found[name] = max(time.time() - path.stat().st_mtime, 0.0)
+        return found
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+    def _put(self, name: str, data: bytes, token: str | None) -> str | Outcome:
+        path = self._path(name)
+        new = self._root / _NEW / secrets.token_hex(16)
+        with self._translating():
+            descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+            try:
+                write_all(descriptor, data, 0)
+                flush_file(descriptor)
+                with self._locked(name):
+                    is_done = self._put_in_place(name, new, path, token)
+                # What another has put is acted on, too: it lasts before we say that it is there.
+                for folder in self._folders(path):
+                    with suppress(FileNotFoundError):
+                        sync_directory(folder)
+                return _token(descriptor, data) if is_done else Outcome.REFUSED
+            finally:
+                os.close(descriptor)
+                new.unlink(missing_ok=True)
+
+    def _put_in_place(self, name: str, new: Path, path: Path, token: str | None) -> bool:
+        if token is None and path.exists():
+            return False
+        if token is not None:
+            if self.look(name) != token:
+                return False
+            moved_on = max(time.time_ns(), path.stat().st_mtime_ns + 1)
+            os.utime(new, ns=(moved_on, moved_on))
+        for _try in range(_TRIES_MAX):
+            for folder in reversed(self._folders(path)[:-1]):
+                with suppress(FileExistsError, FileNotFoundError):
+                    folder.mkdir()
+            with suppress(FileNotFoundError):
+                new.rename(path)
+                return True
+        message = f"{path} cannot be put: its folder is not there"
+        raise RemoteError(message)
+
+    def _path(self, name: str) -> Path:
+        if not name or name[0] == "/" or name[-1] == "/":
+            raise _no_name(name)
+        _check(name)
+        return self._root / name
+
+    def _folders(self, path: Path) -> list[Path]:
+        """Return the folders around an object, the root last."""
+        around = path.relative_to(self._root).parents
+        return [self._root / each for each in around]
+
+    def _files(self, prefix: str) -> list[tuple[str, Path]]:
+        """Return the files whose names begin with a prefix."""
+        _check(prefix)
+        folder = prefix.rpartition("/")[0]
+        found: list[tuple[str, Path]] = []
+        with self._translating():
+            pending = [folder]
+            while pending:
+                at = pending.pop()
+                with suppress(*_NOT_THERE), os.scandir(self._root / at) as entries:
+                    for entry in entries:
+                        name = f"{at}/{entry.name}" if at else entry.name
+                        is_ours = name not in (_NEW, _LOCKS)
+                        if entry.is_dir() and is_ours and (name.startswith(prefix) or f"{name}/".startswith(prefix)):
+                            pending.append(name)
+                        elif not entry.is_dir() and name.startswith(prefix):
+                            found.append((name, Path(entry.path)))
+        self._check_there()
+        return found
+
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        slot = blake2b(name.encode(), digest_size=2).digest()
+        lock = self._root / _LOCKS / f"{int.from_bytes(slot) % _LOCK_COUNT:02}"
+        descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing does not: a child forked meanwhile has it open
+            os.close(descriptor)
+
+    def _clean(self) -> None:
+        """Remove what processes that were killed had begun to write."""
+        for path in (self._root / _NEW).iterdir():
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > _NEW_S_MAX:
+                    path.unlink()
+
+    def _check_there(self, cause: OSError | None = None) -> None:
+        """Tell an empty folder from one that went away, also from where its disk was mounted."""
+        if not (self._root / _NEW).is_dir():
+            raise NotFoundError(f"there is no folder {self._root}: make it first", path=str(self._root)) from cause
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        """Raise what the operating system refuses as an error of ours."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _REFUSED:
+                message = f"no permission for {error.filename or self._root}: {error.strerror}"
+                raise AccessError(message, path=str(self._root)) from error
+            self._check_there(error)
+            raise RemoteError(f"{error.filename or self._root}: {error.strerror}") from error
+
+
+def _check(name: str) -> None:
+    """Refuse what leaves the folder, or is not written as names are."""
+    inner = name.strip("/").split("/") if name else []
+    if _NAME.fullmatch(name) is None or name.startswith("/") or any(part in {"", ".", ".."} for part in inner):
+        raise _no_name(name)
+
+
+def _no_name(name: str) -> UsageError:
+    return UsageError(f"an object of a storage cannot be named {name!r}", argument="name", value=name)
+
+
+def _token(descriptor: int, data: bytes) -> str:
+    digest = blake2b(data, digest_size=16).hexdigest()
+    return f"{os.fstat(descriptor).st_mtime_ns:x}-{digest}"

@@ -1,0 +1,72 @@
+"""A copy of a store that another owns, kept up to date: for reading."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from statelog.errors import NotFoundError, ReadOnlyError, RemoteError, StatelogError
+from statelog.fleet import names
+from statelog.fleet.head import decode
+from statelog.fleet.restoring import catch_up
+
+if TYPE_CHECKING:
+    from statelog import Store
+    from statelog.fleet.performing import Performer
+
+
+class Follower:
+    """What `store.remote` is of a copy that follows: it takes in what the owner has shipped."""
+
+    def __init__(self, store: Store, performer: Performer, poll_s: float) -> None:
+        self._store = store
+        self._performer = performer
+        self._poll_s = poll_s
+        self._error: StatelogError | None = None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="statelog-fleet-follow", daemon=True)
+        self._thread.start()
+
+    def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
+        """Return when the copy has all up to an LSN: what is shipped by now, if none is named. False: time is up."""
+        if lsn is None:
+            self._take_in()
+            return True
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while self._store.last_lsn < lsn:
+            if self._error is not None:
+                raise type(self._error)(self._error.message, **self._error.facts)
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            self._store.wait(lsn - 1, min(self._poll_s, 0.1))
+        return True
+
+    def admit(self) -> None:
+        """See `log.engine.Remote`."""
+        message = f"{self._store.path} follows a store that another owns: it is for reading"
+        raise ReadOnlyError(message, path=str(self._store.path))
+
+    def committed(self) -> None:
+        """See `log.engine.Remote`."""
+
+    def close(self) -> None:
+        """Follow no more."""
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.wait(self._poll_s) and self._error is None:
+            try:
+                self._take_in()
+            except RemoteError:  # away: it is asked again
+                continue
+            except StatelogError as error:
+                self._error = error
+
+    def _take_in(self) -> None:
+        found = self._performer.archive.read(self._performer.folder + names.HEAD)
+        if found is None:
+            message = f"there is no store {self._performer.folder.rstrip('/')!r} in the fleet any more"
+            raise NotFoundError(message)
+        catch_up(self._performer, decode(names.HEAD, found.data), self._store)

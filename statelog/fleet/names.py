@@ -1,0 +1,60 @@
+"""Names of a store's objects. FLEET.md lists them."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+from statelog.errors import UsageError
+
+HEAD = "head"
+_DIGITS = 12
+"""Of a number, so that names sort as numbers do."""
+
+_NAME_BYTES_MAX = 255
+
+
+def folder(store: str) -> str:
+    """Return the prefix of a store's objects, with `/` at its end.
+
+    Raises:
+        UsageError: the name is empty, too long, or no text. Facts: argument, value.
+
+    """
+    if not isinstance(store, str) or not store or store in {".", ".."}:
+        message = f"a store of a fleet has a name, not {store!r}"
+        raise UsageError(message, argument="name", value=store)
+    try:
+        quoted = quote(store, safe="-_.~")
+    except UnicodeEncodeError as error:
+        message = f"a store's name is text that can be encoded, not {store!r}"
+        raise UsageError(message, argument="name", value=store) from error
+    if ".." in store.split("/") or len(quoted) > _NAME_BYTES_MAX:
+        what = "has '..' in it" if len(quoted) <= _NAME_BYTES_MAX else f"takes more than {_NAME_BYTES_MAX} bytes"
+        message = f"the name {store!r} of a store {what}"
+        raise UsageError(message, argument="name", value=store)
+    return f"{quoted}/"
+
+
+def store_of(quoted: str) -> str:
+    """Return the name of a store by the first part of its objects' names: inverse of `folder`."""
+    return unquote(quoted)
+
+
+def segments(epoch: int) -> str:
+    """Return the prefix of an epoch's segments, within a store's folder."""
+    return f"log/{epoch:0{_DIGITS}}/"
+
+
+def segment(epoch: int, number: int) -> str:
+    """Return the name of a segment, within a store's folder."""
+    return f"{segments(epoch)}{number:0{_DIGITS}}"
+
+
+def base(lsn: int, epoch: int) -> str:
+    """Return the prefix of a base's objects, within a store's folder."""
+    return f"base/{lsn:0{_DIGITS}}-{epoch:0{_DIGITS}}/"
+
+
+def number_of(name: str) -> int:
+    """Return the number of a segment by its name."""
+    return int(name.rpartition("/")[2])

@@ -1,0 +1,355 @@
+"""A store that this process owns: a thread ships its log, moves the beat, and stops when it is fenced."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from statelog.errors import FencedError, RemoteError, RemoteLagError, StatelogError
+from statelog.fleet import bases, names, protocol, segments
+from statelog.fleet.bases import Listed
+from statelog.fleet.head import Cut
+from statelog.fleet.restoring import now_us
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from statelog import Store
+    from statelog.fleet.performing import Performer
+    from statelog.fleet.protocol import Owned
+
+_SEGMENTS_MAX = 64
+_TAIL_BYTES_MIN = 8 * 1024 * 1024
+_BACKOFF_S_MAX = 5.0
+_SLICE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a store is shipped; see `Fleet.open`."""
+
+    ship_ms: float = 100
+    acknowledge: str = "local"
+    ttl_s: float = 10
+    park_after_s: float | None = 300
+    lag_max_s: float = 60
+    lag_max_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStatus:
+    """What is outside of a store.
+
+    Attributes:
+        shipped_lsn: up to here all is outside.
+        last_lsn: the last LSN here.
+        lag_s: since when something is not outside; 0 if nothing is.
+        lag_bytes: about so much is not outside.
+        epoch: of this owner.
+        parked: whether the store was given up meanwhile, as nobody wrote.
+        requests: made of the storage so far.
+
+    """
+
+    shipped_lsn: int
+    last_lsn: int
+    lag_s: float
+    lag_bytes: int
+    epoch: int
+    parked: bool
+    requests: int
+
+
+class Owner:
+    """What `store.remote` is: ships the store's log, and tells how far it is."""
+
+    def __init__(self, store: Store, performer: Performer, owned: Owned, options: Options, shipped: Cut) -> None:
+        self._store = store
+        self._performer = performer
+        self._owned = owned
+        self._options = options
+        self._shipped = shipped
+        self._next = 1
+        self._tail_bytes = 0
+        self._base_bytes = 0
+        self._known: dict[bytes, str] = {}
+        self._pending: tuple[segments.About, bytes] | None = None
+        self._is_parked = False
+        self._error: StatelogError | None = None
+        self._trouble: RemoteError | None = None
+        self._lag_since_s: float | None = None
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self._is_closing = False
+        self._is_ended = self._is_forgotten = False
+        self._asked_base = False
+        self._beaten_s = self._busy_s = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="statelog-fleet", daemon=True)
+        self._thread.start()
+
+    # --- what users hold -------------------------------------------------------------------
+
+    def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
+        """Return when all up to an LSN survives this machine: all that is committed now, if none is named.
+
+        Returns:
+            False if the time is up.
+
+        Raises:
+            FencedError: another has taken the store over. RemoteError: this owner was closed.
+
+        """
+        wanted = self._store.last_lsn if lsn is None else lsn
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._changed:
+            self._waiting += 1
+            self._changed.notify_all()
+            try:
+                while self._shipped.lsn < wanted:
+                    self._check()
+                    left_s = None if deadline is None else deadline - time.monotonic()
+                    if left_s is not None and left_s <= 0:
+                        return False
+                    self._changed.wait(_SLICE_S if left_s is None else min(left_s, _SLICE_S))
+            finally:
+                self._waiting -= 1
+        return True
+
+    def status(self) -> RemoteStatus:
+        """Return how far the storage is."""
+        last = self._store.last_lsn
+        with self._changed:
+            return RemoteStatus(
+                self._shipped.lsn,
+                last,
+                self._lag_s(),
+                len(self._pending[1]) if self._pending else 0,
+                self._owned.head.epoch,
+                self._is_parked,
+                self._performer.requests,
+            )
+
+    def base(self, *, is_fresh: bool = False) -> None:
+        """Have the next base made now, and return when it is there; one that shares no piece. Raises as `wait`."""
+        with self._changed:
+            if is_fresh:
+                self._known = {}
+            self._asked_base = True
+            self._changed.notify_all()
+            while self._asked_base:
+                self._check()
+                self._changed.wait(_SLICE_S)
+
+    def forget(self) -> None:
+        """Have the head lead to nothing from `close` on: the store is deleted."""
+        self._is_forgotten = True
+
+    # --- what commits call -------------------------------------------------------------------
+
+    def admit(self) -> None:
+        """See `log.engine.Remote`."""
+        if self._error is not None:
+            raise _again(self._error)
+        if self._lag_s() <= self._options.lag_max_s and self._lag_bytes() <= self._options.lag_max_bytes:
+            return
+        if not self.wait(self._shipped.lsn + 1, self._options.ttl_s):
+            message = f"the storage lacks what was committed in the last {self._lag_s():.0f} s"
+            raise RemoteLagError(message, lag_s=self._lag_s(), lag_bytes=self._lag_bytes()) from self._trouble
+
+    def committed(self) -> None:
+        """See `log.engine.Remote`."""
+        if self._lag_since_s is None:
+            self._lag_since_s = time.monotonic()
+        if self._options.acknowledge == "remote":
+            self.wait()
+
+    def close(self) -> None:
+        """Ship what is left, and give the store up.
+
+        Raises:
+            FencedError: another has taken it over. RemoteError: the storage is away; what is left lies here.
+
+        """
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        self._thread.join()
+        if self._error is not None:
+            raise _again(self._error)
+        if self._trouble is not None:
+            raise _again(self._trouble)
+
+    # --- the thread --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        backoff_s = 0.1
+        while self._error is None and not self._is_ended:
+            try:
+                self._turn()
+                backoff_s, self._trouble = 0.1, None
+            except RemoteError as error:
+                self._trouble = error
+                self._is_ended = self._is_closing
+                with self._changed:
+                    self._changed.wait(backoff_s)
+                backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
+            except StatelogError as error:
+                self._stop(error)
+
+    def _turn(self) -> None:
+        """Wait for what is to be done, and do it."""
+        beat_at_s = self._beaten_s + self._options.ttl_s / 3
+        if self._has_more(self._next_look_s(beat_at_s)) or self._is_closing:
+            self._ship()
+            self._busy_s = time.monotonic()
+        if self._is_closing:
+            self._free()
+            self._is_ended = True
+            return
+        if self._asked_base or self._is_base_due():
+            self._make_base()
+        now_s = time.monotonic()
+        if self._options.park_after_s is not None and now_s - self._busy_s >= self._options.park_after_s:
+            self._free()
+        elif now_s >= beat_at_s and not self._is_parked:
+            self._owned = self._performer.perform(protocol.beat(self._owned))
+            self._beaten_s = now_s
+
+    def _next_look_s(self, beat_at_s: float) -> float:
+        if self._is_closing or self._asked_base:
+            return 0.0
+        return max(0.0, min(_SLICE_S, beat_at_s - time.monotonic()))
+
+    def _has_more(self, timeout_s: float) -> bool:
+        """Wait for a record, and then for more of them, unless somebody waits for these."""
+        if not self._store.wait(self._shipped.lsn, timeout_s):
+            return False
+        if self._lag_since_s is None:
+            self._lag_since_s = time.monotonic()
+        until_s = time.monotonic() + self._options.ship_ms / 1000
+        with self._changed:
+            while not (self._waiting or self._is_closing or self._options.acknowledge == "remote"):
+                left_s = until_s - time.monotonic()
+                if left_s <= 0:
+                    break
+                self._changed.wait(left_s)
+        return True
+
+    def _ship(self) -> None:
+        """Ship all that is there; the same bytes again, where it is not known what became of them."""
+        while True:
+            if self._pending is None:
+                self._pending = segments.make(self._store, self._shipped.lsn)
+            if self._pending is None:
+                break
+            if self._is_parked:
+                self._take_up()
+            about, data = self._pending
+            started_s = time.monotonic()
+            name = names.segment(self._owned.head.epoch, self._next)
+            if not self._performer.append_fenced(self._owned.token, name, data):
+                self._performer.perform(protocol.append(self._owned, self._next, data))
+            with self._changed:
+                self._next += 1
+                self._tail_bytes += len(data)
+                self._pending = None
+                self._shipped = Cut(about.last, about.chain)
+                self._lag_since_s = started_s if self._store.last_lsn > about.last else None
+                self._changed.notify_all()
+
+    def _take_up(self) -> None:
+        """Own the store again that was given up, if nobody has owned it since."""
+        owner = self._owned.head.owner
+        token = self._owned.token
+        found = self._performer.perform(protocol.look())
+        if found != token:
+            raise protocol.fenced()
+        taken = self._performer.perform(protocol.take(owner, segments.cut_of, may_take=lambda _held: False))
+        if not isinstance(taken, protocol.Owned) or taken.head.epoch != self._owned.head.epoch + 1:
+            raise protocol.fenced()
+        self._owned, self._next, self._is_parked = taken, 1, False
+
+    def _free(self) -> None:
+        if self._is_parked:
+            return
+        if self._is_forgotten:
+            self._owned = self._performer.perform(protocol.forget(self._owned, secrets.token_bytes(16)))
+        else:
+            cut = self._shipped if self._next > 1 else None
+            self._owned = self._performer.perform(protocol.free(self._owned, self._next - 1, cut))
+        self._is_parked = True
+
+    # --- bases -------------------------------------------------------------------------------
+
+    def _is_base_due(self) -> bool:
+        if self._is_parked:
+            return False
+        count = sum((stretch.last or 0) - stretch.first + 1 for stretch in self._owned.head.tail[:-1]) + self._next - 1
+        return count >= _SEGMENTS_MAX or self._tail_bytes > max(_TAIL_BYTES_MIN, self._base_bytes // 2)
+
+    def _make_base(self) -> None:
+        if self._is_parked:
+            self._take_up()
+        path = self._store.path.with_name(f".{self._store.path.name}.base")
+        path.unlink(missing_ok=True)
+        try:
+            self._put_base(path)
+        finally:
+            path.unlink(missing_ok=True)
+        with self._changed:
+            self._asked_base = False
+            self._changed.notify_all()
+
+    def _put_base(self, path: Path) -> None:
+        head = self._owned.head
+        base = bases.image(self._store, path, head.epoch)
+        if head.base is not None and base[:2] == head.base[:2]:  # no name is used twice (F4)
+            return
+        pieces = []
+        for piece, data in bases.cut(path, base, self._known):
+            if data is not None:
+                self._performer.perform(protocol.put(piece.name, data))
+            pieces.append(piece)
+        listed = Listed(
+            path.stat().st_size, tuple(pieces), head.cut_at(self._next - 1, self._shipped).encode(), now_us()
+        )
+        self._performer.perform(protocol.put(bases.list_name(base), bases.encode(listed)))
+        self._owned = self._performer.perform(protocol.rebase(self._owned, base, self._next))
+        self._known = {piece.digest: piece.name for piece in pieces}
+        self._tail_bytes, self._base_bytes = 0, listed.size_bytes
+
+    # ------------------------------------------------------------------------------------------
+
+    def _stop(self, error: StatelogError) -> None:
+        """Stop for good: nobody commits to this copy any more."""
+        with contextlib.suppress(StatelogError):
+            if isinstance(error, FencedError):
+                self._store.fence(error)
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise _again(self._error)
+        if not self._thread.is_alive():
+            raise self._trouble or RemoteError("the store is not shipped any more: it was closed")
+
+    def _lag_s(self) -> float:
+        since_s = self._lag_since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
+
+    def _lag_bytes(self) -> int:
+        pending = self._pending
+        return 0 if pending is None else len(pending[1])
+
+
+def _again(error: StatelogError) -> StatelogError:
+    """Return an error that each thread may raise."""
+    made = type(error)(error.message, **error.facts)
+    made.__cause__ = error.__cause__
+    return made

@@ -1,0 +1,106 @@
+"""Carries out what the protocol asks, against a storage."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from statelog.errors import CorruptionError, RemoteError
+from statelog.fleet.archive import Outcome
+from statelog.fleet.names import HEAD
+from statelog.fleet.protocol import Create, List, Look, Read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statelog.fleet.archive import Archive
+    from statelog.fleet.protocol import Asking, Request
+
+T = TypeVar("T")
+
+_UNKNOWN_MAX = 5
+"""In a row: then the storage is away. What was asked is asked again by whoever asks next, with the same bytes."""
+
+_PAUSE_S = 0.05
+
+
+class Performer:
+    """One store's part of a storage.
+
+    Attributes:
+        requests: how many were made.
+
+    """
+
+    def __init__(self, archive: Archive, folder: str) -> None:
+        self.archive = archive
+        self.folder = folder
+        self.requests = 0
+
+    def perform(self, asking: Asking[T]) -> T:
+        """Carry out what is asked, and return what comes of it.
+
+        Raises:
+            RemoteError: the storage is away. What the storage raises for good; what the protocol raises.
+
+        """
+        unknown = 0
+        answer: Any = None
+        while True:
+            try:
+                request = asking.send(answer)
+            except StopIteration as ended:
+                result: T = ended.value
+                return result
+            answer = self._carry_out(request)
+            unknown = unknown + 1 if answer is Outcome.UNKNOWN else 0
+            if unknown >= _UNKNOWN_MAX:
+                asking.close()
+                message = f"the storage has left {unknown} requests unanswered"
+                raise RemoteError(message, folder=self.folder)
+            if unknown:
+                time.sleep(_PAUSE_S * 2**unknown)
+
+    def _carry_out(self, request: Request) -> Any:
+        if isinstance(request, List):
+            return self.names(request.prefix)
+        self.requests += 1
+        if isinstance(request, Read):
+            return self.archive.read(self.folder + request.name)
+        if isinstance(request, Look):
+            return self.archive.look(self.folder + request.name)
+        if isinstance(request, Create):
+            return self.archive.create(self.folder + request.name, request.data)
+        return self.archive.swap(self.folder + request.name, request.data, request.token)
+
+    def append_fenced(self, token: str, name: str, data: bytes) -> bool:
+        """Append a segment in one request, if the storage can, and does: it counts then (F2)."""
+        answer = self.archive.append_fenced(self.folder + HEAD, token, self.folder + name, data)
+        self.requests += answer is not None
+        return isinstance(answer, str)
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names that begin so, without the store's folder."""
+        self.requests += 1
+        return [name.removeprefix(self.folder) for name in self.archive.names(self.folder + prefix)]
+
+    def read_all(self, names: Sequence[str]) -> list[bytes]:
+        """Return several objects. Raises CorruptionError: one is missing. Facts: object."""
+        self.requests += len(names)
+        found = self.archive.read_all([self.folder + name for name in names])
+        for name, each in zip(names, found, strict=True):
+            if each is None:
+                message = f"{self.folder}{name} is missing from the storage"
+                raise CorruptionError(message, object=self.folder + name)
+        return [each.data for each in found if each is not None]
+
+    def ages(self) -> dict[str, float]:
+        """Return how old the store's objects are, in seconds, by name."""
+        self.requests += 1
+        found = self.archive.ages(self.folder)
+        return {name.removeprefix(self.folder): age_s for name, age_s in found.items()}
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove objects."""
+        self.requests += 1
+        self.archive.remove([self.folder + name for name in names])

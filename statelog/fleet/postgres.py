@@ -1,0 +1,296 @@
+"""Postgres as a storage: heads in one table, all other objects in another, by psycopg 3.
+
+Each request is one statement, which Postgres carries out whole. Connections are kept for the next request. One that the
+server closed meanwhile is seen by its socket before a request goes there, so that it costs a new connection and nothing
+else. One that is lost with a request on its way leaves open whether the request was done: what reads asks again, what
+writes says `UNKNOWN`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg import errors, sql
+
+from statelog.errors import AccessError, ClosedError, ForkedError, NotFoundError, RemoteError, StatelogError, UsageError
+from statelog.fleet import names as object_names
+from statelog.fleet.archive import Archive, Found, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+HEADS, OBJECTS = sql.Identifier("statelog_fleet_heads"), sql.Identifier("statelog_fleet_objects")
+
+_IDLE_MAX = 16
+"""Connections that are kept."""
+
+_TRIES_MAX = 4
+_PAUSE_S = 0.1
+"""Before the second try; twice as long before each further one."""
+
+_REMOVED_AT_ONCE_MAX = 1000
+_LAST = "\x7f"
+"""Sorts behind every character of a name."""
+
+_CONNECTING = {
+    "connect_timeout": 5,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "application_name": "statelog",
+}
+"""A network that went away is noticed after 20 to 30 s, not after hours. What the URL says goes before."""
+
+_NO_ACCESS = ("password authentication failed", "no pg_hba.conf entry", "authentication failed", "no password supplied")
+
+_READ = sql.SQL("SELECT data, version::text FROM {} WHERE name = %s")
+_READ_ALL = sql.SQL("SELECT name, data, version::text FROM {} WHERE name = ANY(%s)")
+_LOOK = sql.SQL("SELECT version::text FROM {} WHERE name = %s")
+_NAMES = sql.SQL("SELECT name FROM {} WHERE name >= %s AND name < %s")
+_AGES = sql.SQL(
+    "SELECT name, greatest(extract(epoch FROM clock_timestamp() - put_at), 0)::float8 FROM {}"
+    " WHERE name >= %s AND name < %s"
+)
+_REMOVE = sql.SQL("DELETE FROM {} WHERE name = ANY(%s) RETURNING 1")
+_CREATE = sql.SQL("INSERT INTO {} (name, data) VALUES (%s, %s) ON CONFLICT DO NOTHING RETURNING version::text")
+_SWAP = sql.SQL(
+    "UPDATE {} SET data = %s, version = gen_random_uuid(), put_at = clock_timestamp()"
+    " WHERE name = %s AND version::text = %s RETURNING version::text"
+)
+_APPEND = sql.SQL(
+    "INSERT INTO {} (name, data) SELECT %s, %s FROM"
+    " (SELECT 1 FROM {} WHERE name = %s AND version::text = %s FOR SHARE) AS fence"
+    " ON CONFLICT DO NOTHING RETURNING version::text"
+)
+_MAKE = sql.SQL("""CREATE TABLE IF NOT EXISTS {} (
+    name text COLLATE "C" PRIMARY KEY,
+    data bytea NOT NULL,
+    version uuid NOT NULL DEFAULT gen_random_uuid(),
+    put_at timestamptz NOT NULL DEFAULT clock_timestamp()
+)""")
+_KEEP_AS_IS = sql.SQL("ALTER TABLE {} ALTER data SET STORAGE EXTERNAL")
+"""What is put is compressed already."""
+
+
+class PostgresArchive(Archive):
+    """Objects in two tables, which `setup` makes.
+
+    Args:
+        url: `postgresql://user@host/database`, as libpq reads it.
+
+    Raises:
+        UsageError: the URL is none. Facts: argument, value.
+
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._shown = _without_password(url)
+        self._parameters = _parameters(url, self._shown)
+        self._process_id = os.getpid()
+        self._lock = Lock()
+        self._idle: list[psycopg.Connection[Any]] = []
+        self._is_closed = False
+
+    def read(self, name: str) -> Found | None:
+        """Return an object, None if there is none."""
+        rows = self._asked(_READ.format(_table(name)), (name,))
+        return Found(*rows[0]) if rows else None
+
+    def look(self, name: str) -> str | None:
+        """Return the token of an object, None if there is none."""
+        rows = self._asked(_LOOK.format(_table(name)), (name,))
+        return rows[0][0] if rows else None
+
+    def create(self, name: str, data: bytes) -> str | Outcome:
+        """Put an object where there is none; return its token."""
+        return self._written(_CREATE.format(_table(name)), (name, data))
+
+    def swap(self, name: str, data: bytes, token: str) -> str | Outcome:
+        """Replace an object that still has this token; return the new one."""
+        return self._written(_SWAP.format(_table(name)), (data, name, token))
+
+    def append_fenced(self, head_name: str, head_token: str, name: str, data: bytes) -> str | Outcome:
+        """Put an object where there is none, if a head still has its token: an append and its fence in one statement.
+
+        The head's row is locked meanwhile, so the object is there before whoever changes the head goes on.
+
+        Args:
+            head_name: of the head.
+            head_token: that the head is to have.
+            name: of the object.
+            data: its bytes.
+
+        Returns:
+            The object's token. `REFUSED` if there is one of that name, or the head was changed: look which.
+
+        """
+        return self._written(_APPEND.format(OBJECTS, HEADS), (name, data, head_name, head_token))
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names that begin with a prefix, sorted."""
+        return sorted(row[0] for row in self._listed(_NAMES, prefix))
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove objects; those that are not there are passed over."""
+        pending = [*names]
+        for table in (HEADS, OBJECTS):
+            here = [name for name in pending if _table(name) == table]
+            for at in range(0, len(here), _REMOVED_AT_ONCE_MAX):
+                some = here[at : at + _REMOVED_AT_ONCE_MAX]
+                self._asked(_REMOVE.format(table), (some,))
+
+    def ages(self, prefix: str) -> dict[str, float]:
+        """Return how many seconds ago each object with a prefix was put, by the storage's clock."""
+        return dict(self._listed(_AGES, prefix))
+
+    def read_all(self, names: Sequence[str]) -> list[Found | None]:
+        """Return several objects, by one request a table."""
+        found: dict[str, Found] = {}
+        for table in (HEADS, OBJECTS):
+            here = [name for name in names if _table(name) == table]
+            if here:
+                rows = self._asked(_READ_ALL.format(table), (here,))
+                found.update((name, Found(data, version)) for name, data, version in rows)
+        return [found.get(name) for name in names]
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._check_process()
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _listed(self, statement: sql.SQL, prefix: str) -> list[Any]:
+        within = (prefix, prefix + _LAST)
+        return [row for table in (HEADS, OBJECTS) for row in self._asked(statement.format(table), within)]
+
+    def _asked(self, statement: sql.Composed, values: tuple[Any, ...]) -> list[Any]:
+        """Carry out what may be done twice."""
+        for number in range(1, _TRIES_MAX):
+            try:
+                return self._carried_out(statement, values)
+            except RemoteError:
+                time.sleep(_PAUSE_S * 2 ** (number - 1))
+        return self._carried_out(statement, values)
+
+    def _written(self, statement: sql.Composed, values: tuple[Any, ...]) -> str | Outcome:
+        """Carry out what is done once at most; a statement that returns no row has not found its condition."""
+        try:
+            rows = self._carried_out(statement, values)
+        except RemoteError:
+            return Outcome.UNKNOWN
+        return rows[0][0] if rows else Outcome.REFUSED
+
+    def _carried_out(self, statement: sql.Composed, values: tuple[Any, ...]) -> list[Any]:
+        self._check_process()
+        try:
+            connection = self._taken()
+            try:
+                with connection.cursor(binary=True) as cursor:
+                    return cursor.execute(statement, values).fetchall()
+            finally:
+                self._give_back(connection)
+        except psycopg.Error as error:
+            raise _translated(error, self._shown) from error
+
+    def _taken(self) -> psycopg.Connection[Any]:
+        while True:
+            with self._lock:
+                if self._is_closed:
+                    raise ClosedError(f"{self._shown} was closed", url=self._shown)
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                # Nothing is prepared: behind a pooler the next request may go by another connection.
+                return psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **self._parameters)
+            if _is_quiet(connection):
+                return connection
+            connection.close()
+
+    def _give_back(self, connection: psycopg.Connection[Any]) -> None:
+        with self._lock:
+            is_done = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+            if is_done and not self._is_closed and len(self._idle) < _IDLE_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process_id:
+            message = f"{self._shown} was opened before this process was forked: open it again in the child"
+            raise ForkedError(message, url=self._shown)
+
+
+def setup(url: str) -> None:
+    """Make the tables of a fleet, where they are not there yet.
+
+    Args:
+        url: of the database.
+
+    Raises:
+        AccessError: the user may not. RemoteError: it does not answer. UsageError: the URL is none.
+
+    """
+    shown = _without_password(url)
+    try:
+        with psycopg.connect(url, autocommit=True, **_parameters(url, shown)) as connection:
+            # Two at once: the second may still fail, within Postgres, on the name of a type.
+            for table in (HEADS, OBJECTS):
+                with suppress(errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject):
+                    connection.execute(_MAKE.format(table))
+            connection.execute(_KEEP_AS_IS.format(OBJECTS))
+    except psycopg.Error as error:
+        raise _translated(error, shown) from error
+
+
+def _parameters(url: str, shown: str) -> dict[str, Any]:
+    """Return what the URL leaves open of a connection."""
+    try:
+        given = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        message = f"{shown} is no address of a Postgres database"
+        raise UsageError(message, argument="url", value=shown) from error
+    return {name: value for name, value in _CONNECTING.items() if name not in given}
+
+
+def _table(name: str) -> sql.Identifier:
+    return HEADS if name.rpartition("/")[2] == object_names.HEAD else OBJECTS
+
+
+def _is_quiet(connection: psycopg.Connection[Any]) -> bool:
+    """Tell whether an idle connection is usable: what comes on its own says that the server has ended it."""
+    try:
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLIN)
+        return not poll.poll(0)
+    except (OSError, psycopg.Error):
+        return False
+
+
+def _translated(error: psycopg.Error, shown: str) -> StatelogError:
+    told = " ".join(str(error).split())[:300]
+    if isinstance(error, errors.UndefinedTable | errors.UndefinedColumn):
+        return NotFoundError(f"{shown} has no tables of a fleet: run `statelog fleet setup {shown}`", url=shown)
+    is_refused = isinstance(error, errors.InsufficientPrivilege | errors.InvalidAuthorizationSpecification)
+    if is_refused or any(words in told for words in _NO_ACCESS) or ("role " in told and "does not exist" in told):
+        return AccessError(f"{shown}: access is refused: {told}", url=shown)
+    if "database " in told and "does not exist" in told:
+        return NotFoundError(f"{shown}: there is no such database", url=shown)
+    return RemoteError(f"{shown}: {told}", url=shown)
+
+
+def _without_password(url: str) -> str:
+    """Return an address for messages: no password, and no options, where one may stand, too."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query="", fragment="").geturl()

@@ -1,0 +1,239 @@
+"""A local file made of a base and a tail; or one that is there, caught up."""
+
+from __future__ import annotations
+
+import io
+import time
+from typing import TYPE_CHECKING
+
+import statelog
+from statelog.errors import ConflictError, CorruptionError, ExpiredError, UsageError
+from statelog.fleet import bases, names, segments
+from statelog.fleet.head import Cut, Head, decode
+from statelog.portable.frames import FrameReader
+from statelog.storage.file.creation import create_store, new_file
+from statelog.store.session import session_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from statelog import Store
+    from statelog.fleet.performing import Performer
+
+
+def segments_of(performer: Performer, head: Head) -> list[str]:
+    """Return the names of the segments of a head's tail; of the last stretch, which may go on, what is there by now."""
+    found = []
+    for stretch in head.tail:
+        last = stretch.last
+        if last is None:
+            there = {names.number_of(name) for name in performer.names(names.segments(stretch.epoch))}
+            last = stretch.first - 1
+            while last + 1 in there:
+                last += 1
+        found += [names.segment(stretch.epoch, number) for number in range(stretch.first, last + 1)]
+    return found
+
+
+def cut_here(store: Store) -> Cut:
+    """Return where a store's log ends."""
+    lsn = store.last_lsn
+    return Cut(lsn, _chain_at(store, lsn) or b"")
+
+
+def _chain_at(store: Store, lsn: int) -> bytes | None:
+    """Return the chain digest at an LSN, None if the log does not reach to it."""
+    target = io.BytesIO()
+    try:
+        store.export(target, since=lsn)
+    except UsageError:
+        return None
+    return FrameReader(io.BytesIO(target.getvalue())).header.chain
+
+
+def catch_up(performer: Performer, head: Head, store: Store, *, upto: int | None = None) -> None:
+    """Take into a store what the tail of a head has behind its end.
+
+    Raises:
+        ConflictError: the store is no earlier state of the one that was shipped.
+        CorruptionError: a segment is missing or damaged. Facts: object.
+
+    """
+    if head.cut is not None and head.cut == cut_here(store) and upto is None:
+        return
+    tail = _Known(performer, segments_of(performer, head))
+    wanted = tail.behind(store.last_lsn)
+    if wanted:
+        store.import_(segments.Tail(wanted, performer.read_all), upto=upto)
+
+
+class _Known:
+    """The names of a tail's segments, of which the last ones are asked first: a copy most often lacks only these."""
+
+    def __init__(self, performer: Performer, all_names: list[str]) -> None:
+        self._performer = performer
+        self._names = all_names
+
+    def behind(self, lsn: int) -> list[str]:
+        """Return the names of the segments that hold what is behind an LSN, and of the one that joins it."""
+        first = len(self._names)
+        while first > 0:
+            name = self._names[first - 1]
+            [data] = self._performer.read_all([name])
+            first -= 1
+            if segments.about(name, data).since <= lsn:
+                break
+        return self._names[first:]
+
+
+def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime | None = None) -> None:
+    """Make a new file of what a head leads to.
+
+    Args:
+        performer: of the store.
+        head: read just now.
+        path: where there is no file.
+        at: an LSN, or a time, at which it is to end; the end of the tail if left out.
+
+    Raises:
+        ExpiredError: `at` is before what is kept. Facts: oldest.
+        CorruptionError: a piece or a segment is missing or damaged. Facts: object.
+        AlreadyExistsError: there is a file at that path.
+
+    """
+    if at is not None:
+        head = _head_at(performer, head, at)
+    _make(performer, head, path)
+    try:
+        with statelog.open(path, durability="interval") as store:
+            upto = None if at is None else _lsn_at(performer, head, at)
+            all_names = segments_of(performer, head)
+            if all_names and (upto is None or upto > store.last_lsn):
+                store.import_(segments.Tail(all_names, performer.read_all), upto=upto)
+            store.flush()
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _make(performer: Performer, head: Head, path: Path) -> None:
+    """Make the file of a head's base."""
+    if head.base is None:
+        create_store(path, head.store_id)
+        return
+    name = bases.list_name(head.base)
+    [data] = performer.read_all([name])
+    with new_file(path) as descriptor:
+        bases.join(bases.decode(name, data), descriptor, performer.read_all)
+
+
+def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
+    """Return the head, this one or one before, whose base is not behind a moment."""
+    while head.base is not None:
+        name = bases.list_name(head.base)
+        [data] = performer.read_all([name])
+        listed = bases.decode(name, data)
+        if (head.base.lsn <= at) if isinstance(at, int) else (listed.time_us <= _to_us(at)):
+            return head
+        before = decode(names.HEAD, listed.before)
+        try:
+            performer.read_all(segments_of(performer, before)[:1])
+        except CorruptionError as error:  # it is not kept any more
+            message = f"what was at {at} is not kept any more: the oldest that is kept is LSN {head.base.lsn}"
+            raise ExpiredError(message, at=at, oldest=head.base.lsn) from error
+        head = before
+    return head
+
+
+def _lsn_at(performer: Performer, head: Head, at: int | datetime) -> int:
+    if isinstance(at, int):
+        return at
+    last = 0 if head.base is None else head.base.lsn
+    for name in segments_of(performer, head):
+        [data] = performer.read_all([name])
+        about = segments.about(name, data)
+        if about.first_us > _to_us(at):
+            break
+        last = segments.last_lsn_at(name, data, _to_us(at))
+        if last < about.last:
+            break
+    return last
+
+
+def _to_us(at: datetime) -> int:
+    return int(at.timestamp() * 1_000_000)
+
+
+def set_aside(path: Path, epoch: int) -> Path:
+    """Move a local file aside that has what was never shipped; return where it lies."""
+    target = path.with_name(f"{path.name}-stranded-{epoch}")
+    number = 1
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{path.name}-stranded-{epoch}-{number}")
+    path.rename(target)
+    return target
+
+
+def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
+    """Have a file at a path that has all that a head leads to.
+
+    What it has behind that stays: it was not shipped yet. If another has shipped something else since, the file is set
+    aside; returns where it lies then.
+
+    Raises:
+        As `restore`.
+
+    """
+    if not path.exists():
+        restore(performer, head, path)
+        return None
+    _take_fence_off(path)
+    with statelog.open(path) as store:
+        found = store_id(store)
+    if found in head.gone:  # deleted, by another machine
+        stranded = set_aside(path, head.epoch)
+        restore(performer, head, path)
+        return stranded
+    with statelog.open(path) as store:
+        if found != head.store_id:
+            message = f"{path} is another store than {performer.folder.rstrip('/')!r} of this fleet: move it away"
+            raise ConflictError(message, path=str(path), object=performer.folder)
+        here = cut_here(store)
+        try:
+            catch_up(performer, head, store)
+            if head.cut is None or _chain_at(store, head.cut.lsn) == head.cut.chain:
+                return None
+        except (ConflictError, CorruptionError) as error:  # a base lies between, or they differ
+            if "object" in error.facts:  # of the storage, not of the file here
+                raise
+    fresh = path.with_name(f".{path.name}.restored")
+    fresh.unlink(missing_ok=True)
+    restore(performer, head, fresh)
+    with statelog.open(fresh, read_only=True) as store:
+        is_earlier = _chain_at(store, here.lsn) == here.chain
+    aside = None if is_earlier else set_aside(path, head.epoch)
+    fresh.replace(path)
+    return aside
+
+
+def store_id(store: Store) -> bytes:
+    """Return the id of an open store."""
+    return session_of(store).owner.environment.store_id
+
+
+def _take_fence_off(path: Path) -> None:
+    """Put an image in the place of a file that was fenced, and that nobody has open."""
+    with statelog.open(path) as store:
+        if not store.fenced:
+            return
+        temporary = path.with_name(f".{path.name}.unfenced")
+        temporary.unlink(missing_ok=True)
+        store.image(temporary)
+    temporary.replace(path)
+
+
+def now_us() -> int:
+    """Return the time, in microseconds since 1970."""
+    return time.time_ns() // 1000

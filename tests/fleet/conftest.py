@@ -1,0 +1,78 @@
+"""The storages of a fleet, each served once for all tests of a worker."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+from memory import MemoryArchive
+from storages import has_postgres, serving_buckets, serving_postgres
+
+from statelog.fleet.fleet import Fleet
+from statelog.fleet.opening import open_archive
+
+
+@pytest.fixture(scope="session")
+def buckets():
+    """Options of `open_archive` for buckets on loopback: `bucket_server.py` says which there are."""
+    pytest.importorskip("moto")
+    pytest.importorskip("obstore")
+    with serving_buckets() as options:
+        yield options
+
+
+@pytest.fixture(scope="session")
+def postgres_url():
+    """The URL of a database that has a fleet's tables."""
+    pytest.importorskip("psycopg")
+    if not has_postgres():
+        pytest.skip("there is no Postgres")
+    from statelog.fleet.postgres import setup
+
+    with serving_postgres() as url:
+        setup(url)
+        yield url
+
+
+@pytest.fixture(params=["folder", "bucket", "postgres"])
+def storage(request, tmp_path):
+    """A storage that has no objects yet: its URL and options."""
+    if request.param == "folder":
+        folder = tmp_path / "archive"
+        folder.mkdir()
+        return f"file://{folder}", {}
+    if request.param == "bucket":
+        return f"s3://tests/{secrets.token_hex(8)}", request.getfixturevalue("buckets")
+    import psycopg
+
+    url = request.getfixturevalue("postgres_url")
+    with psycopg.connect(url) as connection:
+        connection.execute("TRUNCATE statelog_fleet_heads, statelog_fleet_objects")
+    return url, {}
+
+
+@pytest.fixture
+def archive(storage):
+    """A storage that has no objects yet, opened."""
+    url, options = storage
+    opened = open_archive(url, **options)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def memory():
+    """A storage in memory."""
+    return MemoryArchive()
+
+
+@pytest.fixture
+def machine(tmp_path, memory):
+    """Make machines of one fleet, each with a disk of its own."""
+
+    def make(name, archive=memory):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        return Fleet(archive, folder)
+
+    return make

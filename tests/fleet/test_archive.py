@@ -1,0 +1,233 @@
+"""What every storage of a fleet does: the contract of `Archive`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from statelog.errors import ForkedError
+from statelog.fleet import names
+from statelog.fleet.archive import Found, Outcome
+from statelog.fleet.opening import open_archive, probe
+
+RACERS = 8
+NAMES = ["s/head", "s/log/000000000001/000000000001"]
+"""Of an object that changes, and of one that does not: Postgres keeps them apart."""
+
+ODD_NAMES = [
+    f"{names.folder(name)}head"
+    for name in ["ticket 42", "a/b", "50%", "%2F", "ünï", "~", "...", "-", "A.B_c~d", "a+b=c&d?e#f", "é" * 40]
+]
+
+
+def race(attempts):
+    """Return what several attempts at once answered."""
+    start = Barrier(len(attempts))
+
+    def run(attempt):
+        start.wait()
+        return attempt()
+
+    with ThreadPoolExecutor(len(attempts)) as racers:
+        return [*racers.map(run, attempts)]
+
+
+def wins(answers):
+    return [number for number, answer in enumerate(answers) if isinstance(answer, str)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_was_created_is_there(archive, name):
+    token = archive.create(name, b"bytes")
+    assert isinstance(token, str)
+    assert archive.read(name) == Found(b"bytes", token)
+    assert archive.look(name) == token
+
+
+def test_what_was_not_put_is_not_there(archive):
+    assert archive.read("s/head") is None
+    assert archive.look("s/head") is None
+    assert archive.names("") == []
+    assert archive.ages("") == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_object_is_created_once(archive, name):
+    archive.create(name, b"first")
+    assert archive.create(name, b"second") is Outcome.REFUSED
+    assert archive.read(name).data == b"first"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_of_eight_who_create_an_object_one_does(archive, name):
+    for number in range(5):
+        place = f"{number}/{name}"
+        answers = race(
+            [lambda draft=draft, place=place: archive.create(place, b"%d" % draft) for draft in range(RACERS)]
+        )
+        (winner,) = wins(answers)
+        assert archive.read(place) == Found(b"%d" % winner, answers[winner])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_of_eight_who_swap_an_object_one_does(archive, name):
+    token = archive.create(name, b"")
+    for _round in range(5):
+        answers = race(
+            [
+                lambda draft=draft, token=token: archive.swap(name, token.encode() + b"%d" % draft, token)
+                for draft in range(RACERS)
+            ]
+        )
+        (winner,) = wins(answers)
+        assert archive.read(name) == Found(token.encode() + b"%d" % winner, answers[winner])
+        token = answers[winner]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_swap_changes_the_token(archive, name):
+    first = archive.create(name, b"first")
+    second = archive.swap(name, b"second", first)
+    assert isinstance(second, str)
+    assert second != first
+    assert archive.look(name) == second
+    assert archive.swap(name, b"third", first) is Outcome.REFUSED
+    assert archive.read(name) == Found(b"second", second)
+
+
+def test_an_object_that_is_not_there_is_not_swapped(archive):
+    token = archive.create("s/head", b"first")
+    assert archive.swap("t/head", b"second", token) is Outcome.REFUSED
+    archive.remove(["s/head"])
+    assert archive.swap("s/head", b"second", token) is Outcome.REFUSED
+    assert archive.names("") == []
+
+
+def test_names_are_sorted_and_begin_with_the_prefix(archive):
+    put = ["t/head", "s/log/2/1", "s/log/1/2", "s/log/1/1", "s/head", "s2/head"]
+    for name in put:
+        archive.create(name, b"")
+    assert archive.names("") == sorted(put)
+    assert archive.names("s/") == ["s/head", "s/log/1/1", "s/log/1/2", "s/log/2/1"]
+    assert archive.names("s") == ["s/head", "s/log/1/1", "s/log/1/2", "s/log/2/1", "s2/head"]
+    assert archive.names("s/log/1") == ["s/log/1/1", "s/log/1/2"]
+    assert archive.names("s/log/1/2") == ["s/log/1/2"]
+    assert archive.names("nothing/") == []
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_an_odd_name_is_kept_as_it_is(archive, name):
+    token = archive.create(name, name.encode())
+    assert archive.read(name) == Found(name.encode(), token)
+    folder = name.removesuffix("head")
+    for prefix in ("", folder, f"{folder}he", name):
+        assert archive.names(prefix) == [name]
+        assert archive.ages(prefix).keys() == {name}
+    assert isinstance(archive.swap(name, b"", token), str)
+    archive.remove([name])
+    assert archive.names("") == []
+
+
+def test_more_names_than_a_page_are_listed_and_removed(archive):
+    put = [f"s/log/1/{number:04}" for number in range(1100)]
+    with ThreadPoolExecutor(8) as putters:
+        assert all(isinstance(token, str) for token in putters.map(lambda name: archive.create(name, b""), put))
+    assert archive.names("s/") == put
+    archive.remove(put)
+    assert archive.names("s/") == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_three_megabytes_come_back(archive, name):
+    data = os.urandom(3 << 20)
+    archive.create(name, data)
+    assert archive.read(name).data == data
+
+
+def test_an_object_may_be_empty(archive):
+    token = archive.create("s/log/1/1", b"")
+    assert archive.read("s/log/1/1") == Found(b"", token)
+
+
+def test_what_is_removed_is_gone_and_others_stay(archive):
+    for name in ["s/head", "s/log/1/1", "s/log/1/2"]:
+        archive.create(name, name.encode())
+    archive.remove(["s/head", "s/log/1/1", "not/there", "not/head"])
+    assert archive.names("") == ["s/log/1/2"]
+    assert archive.read("s/head") is None
+    assert isinstance(archive.create("s/head", b"again"), str)
+    archive.remove([])
+
+
+def test_ages_are_those_of_what_was_put_just_now(archive):
+    archive.create("s/head", b"")
+    archive.create("s/log/1/1", b"")
+    archive.create("t/head", b"")
+    found = archive.ages("s/")
+    assert found.keys() == {"s/head", "s/log/1/1"}
+    assert all(0 <= age < 60 for age in found.values())
+    assert archive.names("") == ["s/head", "s/log/1/1", "t/head"]
+
+
+def test_several_are_read_in_the_order_asked(archive):
+    put = ["s/log/1/2", "s/head", "s/log/1/1"]
+    for name in put:
+        archive.create(name, name.encode())
+    found = archive.read_all([*put, "not/there", put[0]])
+    assert [each and each.data for each in found] == [*(name.encode() for name in put), None, put[0].encode()]
+    assert found[1].token == archive.look("s/head")
+    assert archive.read_all([]) == []
+
+
+def test_several_handles_see_the_same(storage):
+    url, options = storage
+    one, other = open_archive(url, **options), open_archive(url, **options)
+    token = one.create("s/head", b"first")
+    assert other.create("s/head", b"second") is Outcome.REFUSED
+    assert isinstance(other.swap("s/head", b"second", token), str)
+    assert one.swap("s/head", b"third", token) is Outcome.REFUSED
+    one.close()
+    assert other.read("s/head").data == b"second"
+    other.close()
+
+
+def test_a_sound_storage_passes_the_probe_and_keeps_nothing_of_it(archive):
+    archive.create("s/head", b"")
+    probe(archive)
+    assert archive.names("") == ["s/head"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing forks there")
+@pytest.mark.parametrize("storage", ["bucket", "postgres"], indirect=True)
+def test_a_forked_child_is_told_to_open_it_again(archive):
+    archive.create("s/head", b"first")
+    requests = {
+        "read": lambda: archive.read("s/head"),
+        "look": lambda: archive.look("s/head"),
+        "create": lambda: archive.create("t/head", b""),
+        "swap": lambda: archive.swap("s/head", b"", "token"),
+        "names": lambda: archive.names(""),
+        "remove": lambda: archive.remove(["s/head"]),
+        "ages": lambda: archive.ages(""),
+        "read_all": lambda: archive.read_all(["s/head", "t/head"]),
+    }
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            for name, request in requests.items():
+                try:
+                    request()
+                except ForkedError:
+                    os.write(write_end, f"{name} ".encode())
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end) as told:
+        assert told.read().split() == [*requests]
+    assert os.waitpid(child, 0)[1] == 0
+    assert archive.read("s/head").data == b"first"

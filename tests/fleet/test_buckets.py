@@ -1,0 +1,131 @@
+"""Buckets: what is refused, what is not known, and what messages say."""
+
+from __future__ import annotations
+
+import pytest
+
+from statelog.errors import AccessError, ClosedError, NotFoundError, RemoteError, UnsafeStorageError, UsageError
+from statelog.fleet.archive import Found, Outcome
+from statelog.fleet.opening import open_archive, probe
+
+pytest.importorskip("obstore")
+
+
+def requests_of(archive):
+    """Return every request of a storage, by name."""
+    return {
+        "read": lambda: archive.read("s/head"),
+        "look": lambda: archive.look("s/head"),
+        "create": lambda: archive.create("s/head", b""),
+        "swap": lambda: archive.swap("s/head", b"", '"token"'),
+        "names": lambda: archive.names(""),
+        "remove": lambda: archive.remove(["s/head"]),
+        "ages": lambda: archive.ages(""),
+        "read_all": lambda: archive.read_all(["s/head", "t/head"]),
+    }
+
+
+EVERY = [*requests_of(None)]
+
+
+@pytest.mark.parametrize("request_name", EVERY)
+def test_a_bucket_that_is_not_there_is_not_an_empty_one(buckets, request_name):
+    archive = open_archive("s3://no-bucket/agents", **buckets)
+    with pytest.raises(NotFoundError, match="no such bucket") as caught:
+        requests_of(archive)[request_name]()
+    assert caught.value.url == "s3://no-bucket/agents"
+
+
+@pytest.mark.parametrize("request_name", EVERY)
+def test_credentials_that_are_refused_are_an_access_error(buckets, request_name):
+    archive = open_archive("s3://refused/agents", **buckets)
+    with pytest.raises(AccessError, match="credentials are refused") as caught:
+        requests_of(archive)[request_name]()
+    assert caught.value.url == "s3://refused/agents"
+    assert "403" in str(caught.value)
+    assert "Debug source" not in str(caught.value)
+
+
+def test_a_busy_bucket_leaves_open_what_was_written(buckets):
+    archive = open_archive("s3://busy", **buckets)
+    assert archive.create("s/head", b"") is Outcome.UNKNOWN
+    assert archive.swap("s/head", b"", '"token"') is Outcome.UNKNOWN
+
+
+def test_a_busy_bucket_is_a_remote_error_to_who_reads(buckets):
+    archive = open_archive("s3://busy", **buckets)
+    with pytest.raises(RemoteError, match="503"):
+        archive.read("s/head")
+    with pytest.raises(RemoteError, match="503"):
+        archive.names("")
+
+
+def test_a_server_that_is_away_leaves_open_what_was_written(buckets):
+    archive = open_archive("s3://tests", **{**buckets, "endpoint": "http://127.0.0.1:9"})
+    assert archive.create("s/head", b"") is Outcome.UNKNOWN
+    with pytest.raises(RemoteError):
+        archive.look("s/head")
+
+
+def test_an_own_try_that_had_arrived_is_refused_with_equal_bytes_there(buckets):
+    archive = open_archive("s3://lost-answer", **buckets)
+    assert archive.create("s/head", b"mine") is Outcome.REFUSED
+    found = archive.read("s/head")
+    assert found.data == b"mine"
+    assert isinstance(archive.swap("s/head", b"next", found.token), str)
+
+
+def test_a_storage_without_conditions_is_unsafe(buckets):
+    archive = open_archive("s3://no-conditions", **buckets)
+    with pytest.raises(UnsafeStorageError) as caught:
+        probe(archive)
+    assert caught.value.probe == "conditions"
+
+
+def test_a_storage_that_ignores_conditions_is_unsafe(buckets):
+    archive = open_archive("s3://ignores-conditions", **buckets)
+    with pytest.raises(UnsafeStorageError) as caught:
+        probe(archive)
+    assert caught.value.probe == "create twice"
+    assert archive.names("") == []
+
+
+def test_an_option_that_obstore_does_not_know_is_refused(buckets):
+    with pytest.raises(UsageError, match="frobnicate") as caught:
+        open_archive("s3://tests", **buckets, frobnicate=1)
+    assert caught.value.argument == "options"
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "gs://", "az://"])
+def test_an_url_without_a_bucket_is_refused(url):
+    with pytest.raises(UsageError):
+        open_archive(url)
+
+
+def test_what_obstore_reads_from_the_environment_counts(buckets, monkeypatch):
+    for name, value in buckets.items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", value)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    for options in ({}, {"timeout": "5s"}):
+        archive = open_archive("s3://tests/by-environment", **options)
+        archive.remove(["s/head"])
+        assert archive.read("s/head") is None
+        assert isinstance(archive.create("s/head", b""), str)
+
+
+def test_stores_under_a_prefix_are_apart_from_those_beside_it(buckets):
+    one, other, around = (open_archive(f"s3://prefixes{place}", **buckets) for place in ("/a/b", "/a/c", ""))
+    token = one.create("s/head", b"one")
+    assert other.read("s/head") is None
+    assert one.names("") == ["s/head"]
+    assert around.read("a/b/s/head") == Found(b"one", token)
+
+
+def test_a_closed_bucket_is_said_to_be_closed(buckets):
+    archive = open_archive("s3://tests", **buckets)
+    archive.close()
+    archive.close()
+    with pytest.raises(ClosedError) as caught:
+        archive.read("s/head")
+    assert caught.value.url == "s3://tests"

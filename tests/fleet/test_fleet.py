@@ -1,0 +1,442 @@
+"""Stores that machines own in turn: what is acknowledged is there for whoever comes next."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+import statelog
+from statelog.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    CorruptionError,
+    ExpiredError,
+    FencedError,
+    ReadOnlyError,
+    RemoteError,
+    RemoteLagError,
+    StoreLockedError,
+    StoreNotFoundError,
+    UsageError,
+)
+from statelog.fleet.archive import Outcome
+
+
+def say(store, n, **how):
+    return store.thread("chat").commit({"n": n}, **how)
+
+
+def heard(store):
+    return store.thread("chat").state.get("n")
+
+
+def test_what_one_machine_has_shipped_another_goes_on_from(archive, machine):
+    with machine("a", archive).open("t/é") as store:
+        for n in range(5):
+            say(store, n)
+        made = say(store, 5, durable="remote")
+        assert store.remote.status().shipped_lsn >= made.lsn
+        log = list(store.log())
+    with machine("b", archive).open("t/é") as store:
+        assert list(store.log()) == log
+        say(store, 6)
+        store.remote.base()
+        say(store, 7)
+    with machine("c", archive).open("t/é") as store:
+        assert heard(store) == 7
+        assert store.verify().problems == []
+    assert machine("a", archive).check() == []
+
+
+def test_a_commit_is_outside_by_itself_and_others_of_the_machine_are_shipped_too(machine):
+    fleet = machine("a")
+    with fleet.open("t", ship_ms=20) as store:
+        code = f"import statelog; statelog.open({str(fleet.path('t'))!r}).thread('chat').commit({{'n': 'other'}})"
+        subprocess.run([sys.executable, "-c", code], check=True)
+        assert store.remote.wait(store.last_lsn, timeout_s=10)
+    with machine("b").open("t") as store:
+        assert heard(store) == "other"
+
+
+def test_who_is_taken_over_is_stopped_and_what_it_acknowledged_is_there(machine):
+    a, b = machine("a"), machine("b")
+    first = a.open("t")
+    say(first, 1, durable="remote")
+    second = b.open("t", takeover="now")
+    assert heard(second) == 1
+    say(first, "lost")
+    with pytest.raises(FencedError):
+        say(first, 3, durable="remote")
+    with pytest.raises(FencedError):
+        say(first, 4)
+    assert heard(first) == 3
+    with pytest.raises(FencedError):
+        first.close()
+    say(second, 5)
+    second.close()
+    with a.open("t") as store:
+        assert heard(store) == 5
+    [stranded] = a.stranded()
+    assert stranded.name == "t"
+    with statelog.open(stranded.path) as store:
+        assert heard(store) == 3
+
+
+def test_a_copy_that_is_current_takes_four_requests_at_most(machine, memory):
+    a, b = machine("a"), machine("b")
+    for fleet in (a, b, a):
+        with fleet.open("t") as store:
+            say(store, 1)
+    with b.open("t"):
+        pass
+    memory.requests.clear()
+    a.open("t").close()
+    assert len(memory.requests) <= 4
+
+
+def test_who_waits_takes_over_when_the_owner_gives_no_sign(machine):
+    a = machine("a").open("t", ttl_s=0.3)
+    say(a, 1, durable="remote")
+    with pytest.raises(StoreLockedError, match="owns the store"):
+        machine("b").open("t", ttl_s=30, timeout_s=0.5)
+    began_s = time.monotonic()
+    a.remote._performer.perform = lambda _asking: time.sleep(60)  # it is stopped
+    with machine("b").open("t", ttl_s=0.5) as store:
+        assert heard(store) == 1
+        assert time.monotonic() - began_s >= 0.5
+
+
+def test_an_owner_that_is_alive_is_left_alone(machine):
+    with machine("a").open("t", ttl_s=0.3), pytest.raises(StoreLockedError):
+        machine("b").open("t", ttl_s=0.3, timeout_s=1.5)
+
+
+OWNER = """
+import os, statelog
+from statelog.fleet import connect
+store = connect("file://{bucket}", "{cache}").open("t", takeover="now")
+n = store.thread("chat").state.get("n", 0)
+while True:
+    n += 1
+    store.thread("chat").commit({{"n": n}}, durable="remote")
+    print(n, flush=True)
+"""
+
+
+def test_killed_owners_lose_nothing_that_they_acknowledged(tmp_path):
+    (tmp_path / "bucket").mkdir()
+    last = 0
+    for turn in range(4):
+        code = OWNER.format(bucket=tmp_path / "bucket", cache=tmp_path / f"m{turn % 2}")
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
+            said = [int(owner.stdout.readline()) for _ in range(3 + turn)]
+            owner.send_signal(signal.SIGKILL)
+            said += [int(line) for line in owner.stdout if line.endswith("\n")]
+        assert said[0] >= last + 1
+        last = said[-1]
+    from statelog.fleet import connect
+
+    with connect(f"file://{tmp_path}/bucket", tmp_path / "last").open("t", takeover="now") as store:
+        assert heard(store) >= last
+        assert store.verify().problems == []
+
+
+def test_lost_answers_and_a_storage_that_is_away(machine, memory):
+    count = [0]
+
+    def sometimes(request, _name):
+        count[0] += 1
+        if request in ("create", "swap") and count[0] % 3 == 0:
+            return Outcome.UNKNOWN
+        if count[0] % 11 == 0:
+            raise RemoteError("away")
+        return None
+
+    memory.fail = sometimes
+    fleet = machine("a")
+    for attempt in range(20):
+        try:
+            store = fleet.open("t")
+            break
+        except RemoteError:
+            assert attempt < 19
+    for n in range(20):
+        say(store, n, durable="remote")
+    memory.fail = lambda _request, _name: None
+    store.close()
+    with machine("b").open("t") as store:
+        assert heard(store) == 19
+        assert store.thread("chat").version == 19
+
+
+def test_commits_wait_and_are_refused_beyond_the_lag(machine, memory):
+    store = machine("a").open("t", lag_max_s=0.3, ttl_s=0.5, ship_ms=1)
+
+    def away(_request, _name):
+        raise RemoteError("away")
+
+    memory.fail = away
+    say(store, 1)
+    time.sleep(0.5)
+    with pytest.raises(RemoteLagError) as caught:
+        say(store, 2)
+    assert caught.value.facts["lag_s"] > 0.3
+    memory.fail = lambda _request, _name: None
+    assert store.remote.wait(timeout_s=20)
+    say(store, 9)
+    store.close()
+
+
+def test_acknowledge_remote_holds_for_every_commit(machine):
+    with machine("a").open("t", acknowledge="remote") as store:
+        say(store, 1)
+        assert store.remote.status().shipped_lsn == store.last_lsn
+        store.board().set("key", 1)
+        assert store.remote.status().shipped_lsn == store.last_lsn
+        with store.transaction() as tx:
+            tx.thread("chat").commit({"n": 2})
+        assert store.remote.status().shipped_lsn == store.last_lsn
+
+
+def test_a_parked_store_costs_nothing_and_is_taken_up_again(machine, memory):
+    with machine("a").open("t", park_after_s=0.2, ttl_s=0.3) as store:
+        say(store, 1)
+        while not store.remote.status().parked:
+            time.sleep(0.05)
+        memory.requests.clear()
+        time.sleep(0.5)
+        assert memory.requests == []
+        assert machine("b").status("t").state == "free"
+        say(store, 2, durable="remote")
+        assert not store.remote.status().parked
+    with machine("b").open("t") as store:
+        assert heard(store) == 2
+
+
+def test_a_parked_store_that_another_took_is_fenced(machine):
+    store = machine("a").open("t", park_after_s=0.1)
+    say(store, 1)
+    while not store.remote.status().parked:
+        time.sleep(0.05)
+    with machine("b").open("t") as other:
+        say(other, 2)
+    with pytest.raises(FencedError):
+        say(store, 3, durable="remote")
+    with pytest.raises(FencedError):
+        store.close()
+
+
+def test_a_second_base_shares_the_pieces_that_did_not_change(machine, memory):
+    with machine("a").open("t", durability="interval") as store:
+        for n in range(8):
+            store.thread(f"large {n}").commit({"data": os.urandom(900_000)})
+        store.remote.base()
+        first = {name: len(found.data) for name, found in memory.objects.items() if "/base/" in name}
+        say(store, 1)
+        store.remote.base()
+        second = sum(
+            len(found.data) for name, found in memory.objects.items() if "/base/" in name and name not in first
+        )
+        assert second < 0.5 * sum(first.values())
+    with machine("b").open("t") as store:
+        assert store.verify().problems == []
+
+
+def test_restored_to_an_lsn_or_a_time_it_is_what_it_was_then(machine, tmp_path):
+    fleet = machine("a")
+    moments = []
+    with fleet.open("t", ship_ms=1) as store:
+        for n in range(12):
+            made = say(store, n, durable="remote")
+            moments.append((made.lsn, made.time))
+            if n in (4, 8):
+                store.remote.base()
+    for n, (lsn, at) in enumerate(moments):
+        for number, target in enumerate((lsn, at)):
+            path = tmp_path / f"{n}-{number}.state"
+            fleet.restore("t", path, at=target)
+            with statelog.open(path) as store:
+                assert heard(store) == n
+                assert store.verify().problems == []
+    with pytest.raises(AlreadyExistsError):
+        fleet.restore("t", path)
+    assert fleet.gc("t", keep_s=0, grace_s=0)
+    with pytest.raises(ExpiredError) as caught:
+        fleet.restore("t", tmp_path / "old.state", at=moments[0][0])
+    assert caught.value.facts["oldest"] > moments[4][0]
+    fleet.restore("t", tmp_path / "new.state", at=datetime.now(UTC))
+
+
+def test_a_copy_follows_and_is_for_reading(machine):
+    with machine("a").open("t") as store:
+        say(store, 1, durable="remote")
+        with machine("b").follow("t", poll_s=0.05) as copy:
+            assert heard(copy) == 1
+            made = say(store, 2, durable="remote")
+            assert copy.remote.wait(made.lsn, timeout_s=10)
+            assert heard(copy) == 2
+            with pytest.raises(ReadOnlyError):
+                say(copy, 3)
+            store.remote.base()
+            made = say(store, 4, durable="remote")
+            assert copy.remote.wait(made.lsn, timeout_s=10)
+
+
+def everything(memory):
+    import zstandard
+
+    found = b""
+    for each in memory.objects.values():
+        at = each.data.find(b"\x28\xb5\x2f\xfd")
+        found += each.data + (zstandard.decompress(each.data[at:], max_output_size=1 << 28) if at >= 0 else b"")
+    return found
+
+
+def test_after_a_purge_and_a_deletion_no_byte_is_left(machine, memory):
+    fleet = machine("a")
+    with fleet.open("t") as store:
+        store.thread("secret").commit({"said": "a secret nobody may keep"})
+        say(store, 1)
+        store.remote.base()
+        assert b"nobody may keep" in everything(memory)
+        store.delete_thread("secret")
+    assert b"nobody may keep" in everything(memory)
+    fleet.purge("t")
+    assert b"nobody may keep" not in everything(memory)
+    with fleet.open("t") as store:
+        assert heard(store) == 1
+        store.thread("more").commit({"said": "nor this one"})
+    fleet.delete("t")
+    assert list(memory.objects) == ["t/head"]
+    assert b"nor this one" not in everything(memory)
+    assert fleet.stores() == []
+    with pytest.raises(StoreNotFoundError):
+        fleet.status("t")
+    with machine("b").open("t") as store:
+        assert heard(store) is None
+
+
+def test_a_name_that_another_machine_has_deleted_begins_anew_here(machine):
+    a, b = machine("a"), machine("b")
+    with a.open("t") as store:
+        say(store, 1)
+    b.delete("t")
+    with a.open("t") as store:
+        assert heard(store) is None
+    assert [each.name for each in a.stranded()] == ["t"]
+
+
+def test_a_missing_and_a_damaged_object_are_named(machine, memory):
+    with machine("a").open("t") as store:
+        say(store, 1, durable="remote")
+        say(store, 2, durable="remote")
+    [_first, second] = [name for name in memory.objects if "/log/" in name]
+    held = memory.objects[second]
+    damaged = bytearray(held.data)
+    damaged[-20] ^= 1
+    memory.objects[second] = held._replace(data=bytes(damaged))
+    fleet = machine("b")
+    with pytest.raises(CorruptionError, match="log/"):
+        fleet.open("t")
+    [problem] = fleet.check()
+    assert problem.name == "t"
+    del memory.objects[second]
+    with pytest.raises(CorruptionError, match="missing") as caught:
+        machine("c").open("t")
+    assert second in caught.value.facts["object"]
+    memory.objects[second] = held
+    with fleet.open("t") as store:
+        assert heard(store) == 2
+
+
+def test_bad_input(machine, memory, tmp_path):
+    fleet = machine("a")
+    for name in ("", "..", "a/../b", 7, "x" * 300, "\ud800"):
+        with pytest.raises(UsageError):
+            fleet.open(name)
+    with pytest.raises(UsageError, match="takeover"):
+        fleet.open("t", takeover="soon")
+    with pytest.raises(UsageError, match="acknowledge"):
+        fleet.open("t", acknowledge="both")
+    for call in (fleet.status, fleet.purge, fleet.delete, fleet.gc, lambda name: fleet.restore(name, tmp_path / "x")):
+        with pytest.raises(StoreNotFoundError, match="no store 'none'"):
+            call("none")
+    with fleet.open("t") as store:
+        with pytest.raises(UsageError, match="open in this process"):
+            fleet.open("t")
+        say(store, 1)
+    with statelog.open(tmp_path / "alone.state") as alone:
+        with pytest.raises(UsageError, match="not one of a fleet"):
+            say(alone, 1, durable="remote")
+        with pytest.raises(UsageError, match="not one of a fleet"):
+            _ = alone.remote
+        with pytest.raises(UsageError, match="durable is"):
+            say(alone, 1, durable="far away")
+    other = machine("b")
+    with statelog.open(other.path("t")) as foreign:
+        say(foreign, 9)
+    with pytest.raises(ConflictError, match="another store"):
+        other.open("t")
+    memory.objects["t/head"] = memory.objects["t/head"]._replace(data=b"no head")
+    with pytest.raises(CorruptionError, match="head"):
+        machine("c").open("t")
+
+
+def test_the_command_line_looks_after_a_fleet(tmp_path, capsys):
+    from statelog.cli import main
+    from statelog.fleet import connect
+
+    (tmp_path / "bucket").mkdir()
+    url, cache = f"file://{tmp_path}/bucket", tmp_path / "cache"
+    with connect(url, cache).open("t") as store:
+        say(store, 1)
+
+    def run(*words):
+        with pytest.raises(SystemExit) as ended:
+            main(["fleet", *words, "--cache", str(cache)])
+        return ended.value.code, capsys.readouterr()
+
+    assert "t" in run("ls", url)[1].out
+    assert "free" in run("status", url, "t")[1].out
+    assert run("restore", url, "t", str(tmp_path / "r.state"), "--at", "2")[0] == 0
+    assert "1 store restored and verified, 0 problems" in run("check", url)[1].out
+    assert run("gc", url, "t")[0] == 0
+    assert run("purge", url, "t")[0] == 0
+    assert run("delete", url, "t")[0] != 0
+    assert run("delete", url, "t", "--yes")[0] == 0
+    assert run("stranded", url)[0] == 0
+    assert run("status", url, "t")[0] != 0
+
+
+def test_the_same_for_asyncio(tmp_path):
+    from statelog.aio import fleet as fleets
+
+    async def main():
+        (tmp_path / "bucket").mkdir()
+        url = f"file://{tmp_path}/bucket"
+        async with await fleets.connect(url, tmp_path / "a") as a, await fleets.connect(url, tmp_path / "b") as b:
+            async with a.open("t") as store:
+                made = await store.thread("chat").commit({"n": 1}, durable="remote")
+                assert (await store.remote.status()).shipped_lsn == made.lsn
+                async with b.follow("t", poll_s=0.05) as copy:
+                    made = await store.thread("chat").commit({"n": 2})
+                    assert await copy.remote.wait(made.lsn, 10)
+            store = await b.open("t")
+            assert (await store.thread("chat").state.to_python())["n"] == 2
+            await store.close()
+            await b.restore("t", tmp_path / "r.state", at=made.lsn)
+            assert [each.name for each in await a.stores()] == ["t"]
+            assert (await a.status("t")).state == "free"
+            assert await a.check() == await a.stranded() == []
+            assert await a.gc("t") == 0
+            await a.purge("t")
+            await a.delete("t")
+
+    asyncio.run(main())
