@@ -20,6 +20,7 @@ from statelog.cli.compact import compact
 from statelog.cli.crashtest import crashtest
 from statelog.cli.demo import demo
 from statelog.cli.diffs import diff
+from statelog.cli.fleet import fleet
 from statelog.cli.langgraph import export_langgraph, import_langgraph
 from statelog.cli.logs import log
 from statelog.cli.portable import export, import_
@@ -205,6 +206,6 @@ def main(context: click.Context) -> None:
 for command in (
     demo, threads, history, show, tree, diff, log, rollback, fork, copy, tag, board, lease, runs, gates, queue,
     outbox, stat, verify, rebuild_index, bench, retain, delete, compact, export, import_, import_langgraph,
-    export_langgraph, import_sessions, recover, salvage, crashtest,
+    export_langgraph, import_sessions, fleet, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)
