@@ -21,7 +21,7 @@ BATCH = 1000
 
 def named_by(performer: Performer, head: Head, *, keep_s: float) -> set[str]:
     """Return the names that a head leads to, and those before it that lead to what was there within a time."""
-    found = {names.HEAD, *segments_of(performer, head)}
+    found = {names.HEAD, *segments_of(head)}
     while head.base is not None:
         list_name = bases.list_name(head.base)
         try:
@@ -33,7 +33,7 @@ def named_by(performer: Performer, head: Head, *, keep_s: float) -> set[str]:
         if now_us() - listed.time_us > keep_s * 1_000_000:
             break
         head = decode(names.HEAD, listed.before)
-        found.update(segments_of(performer, head))
+        found.update(segments_of(head))
     return found
 
 
@@ -50,10 +50,15 @@ def collect(performer: Performer, head: Head, *, keep_s: float = KEEP_S, grace_s
 
 
 def _is_to_come(name: str, head: Head) -> bool:
-    """Whether the present owner may have put an object that its next head names."""
-    if head.state == "free":
-        return False
-    if name.startswith(names.segments(head.epoch)):
-        first = head.tail[-1].first if head.tail and head.tail[-1].epoch == head.epoch else 0
-        return names.number_of(name) >= first
-    return name > names.base(head.base.lsn if head.base else 0, head.epoch) and name.startswith("base/")
+    """Whether a later head may name an object: one of a later epoch, or what an owner has put ahead."""
+    kind, _, rest = name.partition("/")
+    if kind == "log":
+        epoch, number = (int(part) for part in rest.split("/"))
+        last = head.tail[-1] if head.tail else None
+        is_ahead = last is not None and last.last is None and last.epoch == epoch and number >= last.first
+        return epoch > head.epoch or is_ahead
+    if kind == "base":
+        epoch = int(rest.partition("/")[0].partition("-")[2])
+        latest = names.base(0 if head.base is None else head.base.lsn, head.epoch)
+        return epoch > head.epoch or (epoch == head.epoch and head.state != "free" and name > latest)
+    return False

@@ -28,7 +28,7 @@ from statelog.fleet.head import Cut, Head, decode
 from statelog.fleet.owning import Options, Owner
 from statelog.fleet.performing import Performer
 from statelog.fleet.protocol import Held, Owned
-from statelog.fleet.restoring import bring_here, catch_up, restore, store_id
+from statelog.fleet.restoring import bring_here, head_to_read, restore, store_id
 from statelog.format.record import NO_DIGEST
 
 if TYPE_CHECKING:
@@ -211,7 +211,8 @@ class Fleet:
 
         """
         performer = self._performer(name)
-        restore(performer, _head_of(performer, name), Path(path), at=at)
+        _head_of(performer, name)
+        restore(performer, _readable(performer, name), Path(path), at=at)
 
     @contextmanager
     def follow(self, name: str, *, poll_s: float = 1) -> Iterator[Store]:
@@ -224,12 +225,12 @@ class Fleet:
 
         """
         performer = self._performer(name)
-        head = _head_of(performer, name)
+        _head_of(performer, name)
+        head = _readable(performer, name)
         with tempfile.TemporaryDirectory(dir=self._cache, prefix=".follow-") as folder:
             path = Path(folder) / "copy.state"
             restore(performer, head, path)
             with statelog.open(path, durability="interval") as store:
-                catch_up(performer, head, store)
                 store._engine.remote = Follower(store, performer, poll_s)  # noqa: SLF001 - the fleet's door
                 yield store
 
@@ -347,6 +348,13 @@ def _head_of(performer: Performer, name: str, *, may_be_deleted: bool = False) -
     head = decode(performer.folder + names.HEAD, found.data)
     is_deleted = head.state == "free" and not head.tail and head.base is None
     if is_deleted and not may_be_deleted:
+        raise _no_store(name)
+    return head
+
+
+def _readable(performer: Performer, name: str) -> Head:
+    head = head_to_read(performer)
+    if head is None:
         raise _no_store(name)
     return head
 

@@ -7,9 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from statelog.errors import NotFoundError, ReadOnlyError, RemoteError, StatelogError
-from statelog.fleet import names
-from statelog.fleet.head import decode
-from statelog.fleet.restoring import catch_up
+from statelog.fleet.restoring import catch_up, head_to_read
 
 if TYPE_CHECKING:
     from statelog import Store
@@ -65,8 +63,8 @@ class Follower:
                 self._error = error
 
     def _take_in(self) -> None:
-        found = self._performer.archive.read(self._performer.folder + names.HEAD)
-        if found is None:
+        head = head_to_read(self._performer)
+        if head is None:
             message = f"there is no store {self._performer.folder.rstrip('/')!r} in the fleet any more"
             raise NotFoundError(message)
-        catch_up(self._performer, decode(names.HEAD, found.data), self._store)
+        catch_up(self._performer, head, self._store)

@@ -110,11 +110,8 @@ class Head:
     @property
     def cut(self) -> Cut | None:
         """Where the log is at the end of the tail, or of the base; None if it goes on, or has not begun."""
-        for stretch in reversed(self.tail):
-            if stretch.last is None:
-                return None
-            if stretch.cut is not None:
-                return stretch.cut
+        if self.tail:
+            return self.tail[-1].cut
         return None if self.base is None else Cut(self.base.lsn, self.base.chain)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog import Store
+    from statelog.fleet.head import Base
     from statelog.fleet.performing import Performer
     from statelog.fleet.protocol import Owned
 
@@ -77,6 +78,8 @@ class Owner:
         self._tail_bytes = 0
         self._base_bytes = 0
         self._known: dict[bytes, str] = {}
+        self._sent: list[tuple[int, int]] = []
+        """Numbers and last LSNs of the segments of this epoch that are behind the base."""
         self._pending: tuple[segments.About, bytes] | None = None
         self._is_parked = False
         self._error: StatelogError | None = None
@@ -85,7 +88,9 @@ class Owner:
         self._changed = threading.Condition()
         self._waiting = 0
         self._is_closing = False
-        self._is_ended = self._is_forgotten = False
+        self._is_ended = self._is_forgotten = self._is_freeing = False
+        self._attempt: Base | None = None
+        self._attempt_list = b""
         self._asked_base = False
         self._beaten_s = self._busy_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="statelog-fleet", daemon=True)
@@ -202,6 +207,8 @@ class Owner:
 
     def _turn(self) -> None:
         """Wait for what is to be done, and do it."""
+        if self._is_freeing:
+            self._free()
         beat_at_s = self._beaten_s + self._options.ttl_s / 3
         if self._has_more(self._next_look_s(beat_at_s)) or self._is_closing:
             self._ship()
@@ -254,6 +261,7 @@ class Owner:
             if not self._performer.append_fenced(self._owned.token, name, data):
                 self._performer.perform(protocol.append(self._owned, self._next, data))
             with self._changed:
+                self._sent.append((self._next, about.last))
                 self._next += 1
                 self._tail_bytes += len(data)
                 self._pending = None
@@ -271,7 +279,8 @@ class Owner:
         taken = self._performer.perform(protocol.take(owner, segments.cut_of, may_take=lambda _held: False))
         if not isinstance(taken, protocol.Owned) or taken.head.epoch != self._owned.head.epoch + 1:
             raise protocol.fenced()
-        self._owned, self._next, self._is_parked = taken, 1, False
+        self._owned, self._next, self._sent, self._is_parked = taken, 1, [], False
+        self._attempt = None
 
     def _free(self) -> None:
         if self._is_parked:
@@ -279,9 +288,10 @@ class Owner:
         if self._is_forgotten:
             self._owned = self._performer.perform(protocol.forget(self._owned, secrets.token_bytes(16)))
         else:
+            self._is_freeing = True  # from here on: its end may stand under the number of the next segment
             cut = self._shipped if self._next > 1 else None
             self._owned = self._performer.perform(protocol.free(self._owned, self._next - 1, cut))
-        self._is_parked = True
+        self._is_parked, self._is_freeing = True, False
 
     # --- bases -------------------------------------------------------------------------------
 
@@ -292,35 +302,41 @@ class Owner:
         return count >= _SEGMENTS_MAX or self._tail_bytes > max(_TAIL_BYTES_MIN, self._base_bytes // 2)
 
     def _make_base(self) -> None:
+        """Make a base; after a failure the same one again, since no name is used twice (F4)."""
         if self._is_parked:
             self._take_up()
         path = self._store.path.with_name(f".{self._store.path.name}.base")
-        path.unlink(missing_ok=True)
-        try:
-            self._put_base(path)
-        finally:
+        if self._attempt is None:
             path.unlink(missing_ok=True)
+            self._attempt = bases.image(self._store, path, self._owned.head.epoch)
+            self._attempt_list = b""
+        held = self._owned.head.base
+        if held is None or self._attempt[:2] != held[:2]:
+            self._put_base(path, self._attempt)
+        path.unlink(missing_ok=True)
+        path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
+        self._attempt = None
         with self._changed:
             self._asked_base = False
             self._changed.notify_all()
 
-    def _put_base(self, path: Path) -> None:
-        head = self._owned.head
-        base = bases.image(self._store, path, head.epoch)
-        if head.base is not None and base[:2] == head.base[:2]:  # no name is used twice (F4)
-            return
+    def _put_base(self, path: Path, base: Base) -> None:
+        self._ship()  # a base holds what this owner has shipped, and no more: a clone may have shipped something else
         pieces = []
         for piece, data in bases.cut(path, base, self._known):
             if data is not None:
                 self._performer.perform(protocol.put(piece.name, data))
             pieces.append(piece)
-        listed = Listed(
-            path.stat().st_size, tuple(pieces), head.cut_at(self._next - 1, self._shipped).encode(), now_us()
-        )
-        self._performer.perform(protocol.put(bases.list_name(base), bases.encode(listed)))
-        self._owned = self._performer.perform(protocol.rebase(self._owned, base, self._next))
+        size_bytes = path.stat().st_size
+        if not self._attempt_list:
+            before = self._owned.head.cut_at(self._next - 1, self._shipped).encode()
+            self._attempt_list = bases.encode(Listed(size_bytes, tuple(pieces), before, now_us()))
+        self._performer.perform(protocol.put(bases.list_name(base), self._attempt_list))
+        self._sent = [(number, last) for number, last in self._sent if last > base.lsn]
+        first = self._sent[0][0] if self._sent else self._next
+        self._owned = self._performer.perform(protocol.rebase(self._owned, base, first))
         self._known = {piece.digest: piece.name for piece in pieces}
-        self._tail_bytes, self._base_bytes = 0, listed.size_bytes
+        self._tail_bytes, self._base_bytes = 0, size_bytes
 
     # ------------------------------------------------------------------------------------------
 

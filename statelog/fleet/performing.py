@@ -13,7 +13,7 @@ from statelog.fleet.protocol import Create, List, Look, Read
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from statelog.fleet.archive import Archive
+    from statelog.fleet.archive import Archive, Found
     from statelog.fleet.protocol import Asking, Request
 
 T = TypeVar("T")
@@ -78,6 +78,11 @@ class Performer:
         answer = self.archive.append_fenced(self.folder + HEAD, token, self.folder + name, data)
         self.requests += answer is not None
         return isinstance(answer, str)
+
+    def read(self, name: str) -> Found | None:
+        """Return an object, None if there is none."""
+        self.requests += 1
+        return self.archive.read(self.folder + name)
 
     def names(self, prefix: str) -> list[str]:
         """Return the names that begin so, without the store's folder."""

@@ -71,6 +71,9 @@ class Held(NamedTuple):
     token: str
 
 
+END = b"statelog: here the owner has ended"
+"""What is put behind the last segment before a head becomes free: no segment, but it takes the number of the next."""
+
 CutOf: TypeAlias = "Callable[[bytes], Cut]"
 """Tells where the log is at the end of a segment, by the segment's bytes."""
 
@@ -177,10 +180,14 @@ def _cut(opening: Head, cut_of: CutOf) -> Asking[Head | None]:
     last = going_on.first - 1
     while last + 1 in there:
         last += 1
-    if last < going_on.first:
-        return opening.cut_at(last, None)
-    found: Found | None = yield Read(names.segment(going_on.epoch, last))
-    return None if found is None else opening.cut_at(last, cut_of(found.data))
+    while last >= going_on.first:
+        found: Found | None = yield Read(names.segment(going_on.epoch, last))
+        if found is None:
+            return None
+        if found.data != END:
+            return opening.cut_at(last, cut_of(found.data))
+        last -= 1
+    return opening.cut_at(last, None)
 
 
 def append(owned: Owned, number: int, data: bytes) -> Asking[None]:
@@ -226,7 +233,8 @@ def rebase(owned: Owned, base: Base, next_number: int) -> Asking[Owned]:
 
 
 def free(owned: Owned, last: int, cut: Cut | None) -> Asking[Owned]:
-    """Give a store up, with its tail closed. Raises FencedError."""
+    """Give a store up, with its tail closed; done again until it returns. Raises FencedError."""
+    yield from put(names.segment(owned.head.epoch, last + 1), END)  # or a clone puts there what the cut leaves out
     return (yield from change(owned, replace(owned.head.cut_at(last, cut), state="free")))
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import statelog
-from statelog.errors import ConflictError, CorruptionError, ExpiredError, UsageError
-from statelog.fleet import bases, names, segments
+from statelog.errors import ConflictError, CorruptionError, ExpiredError, RemoteError, UsageError
+from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.head import Cut, Head, decode
 from statelog.portable.frames import FrameReader
 from statelog.storage.file.creation import create_store, new_file
@@ -21,19 +22,61 @@ if TYPE_CHECKING:
     from statelog import Store
     from statelog.fleet.performing import Performer
 
+_LOOKS_MAX = 50
+_PAUSE_S = 0.1
 
-def segments_of(performer: Performer, head: Head) -> list[str]:
-    """Return the names of the segments of a head's tail; of the last stretch, which may go on, what is there by now."""
-    found = []
-    for stretch in head.tail:
-        last = stretch.last
-        if last is None:
-            there = {names.number_of(name) for name in performer.names(names.segments(stretch.epoch))}
-            last = stretch.first - 1
-            while last + 1 in there:
-                last += 1
-        found += [names.segment(stretch.epoch, number) for number in range(stretch.first, last + 1)]
-    return found
+
+def head_to_read(performer: Performer) -> Head | None:
+    """Return a head whose tail is closed where its segments end now; None if there is none.
+
+    Nothing is read while the store is being taken over (F3). What was listed counts if the head has stayed (F2).
+
+    Raises:
+        RemoteError: it is being taken over all the time. CorruptionError: it is damaged. Facts: object.
+
+    """
+    for _again in range(_LOOKS_MAX):
+        head = _read_head(performer)
+        if head is None:
+            return None
+        if head.state == "opening":
+            time.sleep(_PAUSE_S)
+            continue
+        if not head.tail or head.tail[-1].last is not None:
+            return head
+        closed = _closed(performer, head)
+        now = _read_head(performer)
+        if now is not None and replace(now, beat=head.beat) == head:
+            return closed
+    message = f"the store {performer.folder.rstrip('/')!r} is being taken over"
+    raise RemoteError(message, folder=performer.folder)
+
+
+def _read_head(performer: Performer) -> Head | None:
+    found = performer.read(names.HEAD)
+    return None if found is None else decode(performer.folder + names.HEAD, found.data)
+
+
+def _closed(performer: Performer, head: Head) -> Head:
+    """Return a head with its tail closed where its segments end now."""
+    going_on = head.tail[-1]
+    there = {names.number_of(name) for name in performer.names(names.segments(going_on.epoch))}
+    last = going_on.first - 1
+    while last + 1 in there:
+        last += 1
+    while last >= going_on.first and performer.read_all([names.segment(going_on.epoch, last)]) == [protocol.END]:
+        last -= 1
+    return head.cut_at(last, None)
+
+
+def segments_of(head: Head) -> list[str]:
+    """Return the names of the segments of a tail, but of a stretch that goes on."""
+    return [
+        names.segment(stretch.epoch, number)
+        for stretch in head.tail
+        if stretch.last is not None
+        for number in range(stretch.first, stretch.last + 1)
+    ]
 
 
 def cut_here(store: Store) -> Cut:
@@ -62,7 +105,7 @@ def catch_up(performer: Performer, head: Head, store: Store, *, upto: int | None
     """
     if head.cut is not None and head.cut == cut_here(store) and upto is None:
         return
-    tail = _Known(performer, segments_of(performer, head))
+    tail = _Known(performer, segments_of(head))
     wanted = tail.behind(store.last_lsn)
     if wanted:
         store.import_(segments.Tail(wanted, performer.read_all), upto=upto)
@@ -108,7 +151,7 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
     try:
         with statelog.open(path, durability="interval") as store:
             upto = None if at is None else _lsn_at(performer, head, at)
-            all_names = segments_of(performer, head)
+            all_names = segments_of(head)
             if all_names and (upto is None or upto > store.last_lsn):
                 store.import_(segments.Tail(all_names, performer.read_all), upto=upto)
             store.flush()
@@ -138,7 +181,7 @@ def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
             return head
         before = decode(names.HEAD, listed.before)
         try:
-            performer.read_all(segments_of(performer, before)[:1])
+            performer.read_all(segments_of(before)[:1])
         except CorruptionError as error:  # it is not kept any more
             message = f"what was at {at} is not kept any more: the oldest that is kept is LSN {head.base.lsn}"
             raise ExpiredError(message, at=at, oldest=head.base.lsn) from error
@@ -150,7 +193,7 @@ def _lsn_at(performer: Performer, head: Head, at: int | datetime) -> int:
     if isinstance(at, int):
         return at
     last = 0 if head.base is None else head.base.lsn
-    for name in segments_of(performer, head):
+    for name in segments_of(head):
         [data] = performer.read_all([name])
         about = segments.about(name, data)
         if about.first_us > _to_us(at):

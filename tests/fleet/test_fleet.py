@@ -337,7 +337,7 @@ def test_a_missing_and_a_damaged_object_are_named(machine, memory):
     with machine("a").open("t") as store:
         say(store, 1, durable="remote")
         say(store, 2, durable="remote")
-    [_first, second] = [name for name in memory.objects if "/log/" in name]
+    _first, second, _end = (name for name in memory.objects if "/log/" in name)
     held = memory.objects[second]
     damaged = bytearray(held.data)
     damaged[-20] ^= 1

@@ -1,0 +1,169 @@
+"""Programs made of the protocol's generators: writers, a collector and a reader. Wrong ones differ in one rule."""
+
+from __future__ import annotations
+
+from exploring import Acknowledged, Myself, Owning, Remove, Served, cut_of, digest_of, leads_to, list_name, lsn_of
+
+from statelog.errors import FencedError
+from statelog.fleet import names, protocol
+from statelog.fleet.head import Base, decode
+from statelog.fleet.protocol import List, Look, Owned, Read
+
+STORE = b"i" * 16
+
+
+class Rules:
+    """How it is done right."""
+
+    take = staticmethod(protocol.take)
+    append = staticmethod(protocol.append)
+    free = staticmethod(protocol.free)
+
+    @staticmethod
+    def rebase(owned, base, number):
+        """Have the head name a base that was put; then remove what it names no more (F4)."""
+        owned = yield from protocol.rebase(owned, base, number)
+        yield from collect_by(owned.head)
+        return owned
+
+    @staticmethod
+    def imaged(data, _epoch):
+        """Return what a base holds: all that was shipped, and no more."""
+        return data
+
+    @staticmethod
+    def may_read(head):
+        """Whether a reader may list the tail: under an opening head nobody knows its cut (F3)."""
+        return head.state != "opening"
+
+    @staticmethod
+    def is_to_come(name, head):
+        """Whether a later head than this one may name an object (F5)."""
+        kind, *parts = name.split("/")
+        lsn, epoch = (int(part) for part in parts[0].split("-")) if kind == "base" else (0, int(parts[0]))
+        if epoch > head.epoch:
+            return True
+        if kind == "base":
+            return epoch == head.epoch and (head.base is None or lsn > head.base.lsn)
+        if epoch == head.epoch and head.state == "opening":
+            return True
+        goes_on = head.tail[-1:] if head.state != "free" else ()
+        return any(epoch == stretch.epoch and names.number_of(name) >= stretch.first for stretch in goes_on)
+
+    @staticmethod
+    def is_known_after(token):
+        """Whether what a reader has listed counts: the head is still the one that it has read (F2)."""
+        return (yield Look(names.HEAD)) == token
+
+
+def writer(name, plan, rules=Rules, *, epochs=3):
+    """Return a program.
+
+    Its plan is letters: `b`egin, `t`ake from whoever owns it, `w`ait until it is free and take it; `a`ppend, append
+    `m`ore if it is a clone, `h`eartbeat, `i`mage as a base, `f`ree. A writer that is fenced goes on with the next `t`
+    or `w`. Nobody takes from an owner after some epochs: two that take from each other would do so for ever.
+    """
+
+    def may_take(held):
+        return held.head.epoch < epochs
+
+    def program():
+        at, owned, data, number = 0, None, (), 0
+        while at < len(plan):
+            step = plan[at]
+            at += 1
+            try:
+                if step in "btw":
+                    owned = yield from _opened(step, (name, b"%d" % at), may_take, rules)
+                    if owned is not None:
+                        data, number = (yield from _served(owned)), 1
+                        owned = owned if data is not None else None
+                elif owned is not None:
+                    owned, data, number = yield from _done(step, owned, data, number, rules)
+            except FencedError:
+                owned = None
+
+    return program
+
+
+def _opened(step, owner, may_take, rules):
+    if step == "b":
+        owned = yield from protocol.begin(owner, STORE)
+    elif step == "t":
+        owned = yield from rules.take(owner, cut_of, may_take=may_take)
+    else:
+        owned = yield from rules.take(owner, cut_of, may_take=_never)
+    if not isinstance(owned, Owned):
+        return None
+    yield Owning(owned.head.epoch, owner)
+    return owned
+
+
+def _never(_held):
+    return False
+
+
+def _served(owned):
+    """Read what an owner begins with; None if somebody else owns it by now, and has collected it."""
+    return (yield Served(owned.head.base, leads_to(owned.head, ())))
+
+
+def _done(step, owned, data, number, rules):
+    epoch = owned.head.epoch
+    if step in "am":
+        myself = yield Myself()
+        if step == "m" and myself == owned.head.owner[0]:
+            return owned, data, number
+        segment = b"%d of %s in %d" % (len(data) + 1, myself.encode(), epoch)
+        yield from rules.append(owned, number, segment)
+        yield Acknowledged(epoch, number, segment)
+        return owned, (*data, segment), number + 1
+    if step == "h":
+        return (yield from protocol.beat(owned)), data, number
+    if step == "i":
+        data = rules.imaged(data, epoch)
+        image = b"\n".join(data)
+        base = Base(lsn_of(data[-1]), epoch, digest_of(image))
+        yield from protocol.put(list_name(base), image)
+        return (yield from rules.rebase(owned, base, number)), data, number
+    assert step == "f"
+    yield from rules.free(owned, number - 1, cut_of(data[-1]) if number > 1 else None)
+    return None, data, number
+
+
+def collect_by(head, rules=Rules):
+    """Remove what a head names no more. What its owner, or a later one, may yet have a head name stays (F4, F5)."""
+    listed = yield List("")
+    named = {names.HEAD, *leads_to(head, listed), *([list_name(head.base)] if head.base else [])}
+    gone = tuple(name for name in listed if name not in named and not rules.is_to_come(name, head))
+    if gone:
+        yield Remove(gone)
+
+
+def collector(rules=Rules):
+    """Return a program that owns nothing, and removes what the head names no more."""
+
+    def program():
+        found = yield Read(names.HEAD)
+        if found is not None:
+            yield from collect_by(decode(names.HEAD, found.data), rules)
+
+    return program
+
+
+def reader(rules=Rules):
+    """Return a program that shows somebody what counts, twice."""
+
+    def program():
+        left = 2
+        while left:
+            left -= 1
+            found = yield Read(names.HEAD)
+            head = None if found is None else decode(names.HEAD, found.data)
+            if head is None or not rules.may_read(head):
+                continue
+            listed = yield List("log/")
+            if (yield from rules.is_known_after(found.token)):
+                yield Served(head.base, leads_to(head, listed))
+
+    return program

@@ -1,0 +1,144 @@
+"""Rules that are wrong, one each: the explorer has to tell what is lost by them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from exploring import Put
+from programs import Rules, collect_by
+
+from statelog.fleet import names, protocol
+from statelog.fleet.head import Head, Stretch, decode
+from statelog.fleet.protocol import Owned, Read
+
+
+class NoLook(Rules):
+    """A commit is acknowledged when its put has returned (against F2)."""
+
+    @staticmethod
+    def append(owned, number, data):
+        yield from protocol.put(names.segment(owned.head.epoch, number), data)
+
+
+class LookBefore(Rules):
+    """The look goes before the put (against F2)."""
+
+    @staticmethod
+    def append(owned, number, data):
+        yield from protocol.check(owned)
+        yield from protocol.put(names.segment(owned.head.epoch, number), data)
+
+
+class PlainPut(Rules):
+    """A segment is put over what is there (against F6)."""
+
+    @staticmethod
+    def append(owned, number, data):
+        yield Put(names.segment(owned.head.epoch, number), data)
+        yield from protocol.check(owned)
+
+
+class AnyIsMine(Rules):
+    """What exists already is taken for one's own, whatever it is (against F6)."""
+
+    @staticmethod
+    def append(owned, number, data):
+        yield protocol.Create(names.segment(owned.head.epoch, number), data)
+        yield from protocol.check(owned)
+
+
+class UnknownIsDone(AnyIsMine):
+    """A put without an answer is taken for done (against F6)."""
+
+
+class NoSwap(Rules):
+    """What a base holds is removed before the head names the base (against F4)."""
+
+    @staticmethod
+    def rebase(owned, base, number):
+        yield from collect_by(owned.head.based(base, number))
+        return (yield from protocol.rebase(owned, base, number))
+
+
+class OnlyWhatIsNamed(Rules):
+    """A collector that has read an old head removes what a later owner has put (against F4)."""
+
+    @staticmethod
+    def is_to_come(name, head):
+        return name.startswith((names.segments(head.epoch), "base/"))
+
+
+class ListedBefore(Rules):
+    """The old tail is listed before the swap to opening (against F3)."""
+
+    @staticmethod
+    def take(owner, cut_of, *, may_take):
+        found = yield Read(names.HEAD)
+        if found is None:
+            return None
+        old = decode(names.HEAD, found.data)
+        if old.state == "free" or not may_take(protocol.Held(old, found.token)):
+            return None
+        cut = yield from protocol._cut(_next(old, owner), cut_of)
+        if cut is None:
+            return None
+        new = cut.begun()
+        token = yield from protocol.exchange(names.HEAD, _next(old, owner).encode(), found.token)
+        token = token and (yield from protocol.exchange(names.HEAD, new.encode(), token))
+        return token and Owned(new, token)
+
+
+class NoCut(Rules):
+    """The cut is not written down: who restores lists the old tail anew (against F3)."""
+
+    @staticmethod
+    def take(owner, cut_of, *, may_take):
+        found = yield Read(names.HEAD)
+        if found is None or not may_take(protocol.Held(decode(names.HEAD, found.data), found.token)):
+            return None
+        opening = _next(decode(names.HEAD, found.data), owner)
+        token = yield from protocol.exchange(names.HEAD, opening.encode(), found.token)
+        if token is None:
+            return None
+        cut = yield from protocol._cut(opening, cut_of)
+        uncut = replace(opening, state="open", tail=(*opening.tail, Stretch(opening.epoch, 1)))
+        token = yield from protocol.exchange(names.HEAD, uncut.encode(), token)
+        return token and cut and Owned(cut.begun(), token)
+
+
+class NoEnd(Rules):
+    """A head becomes free with no end put behind its last segment: a clone has put one more."""
+
+    @staticmethod
+    def free(owned, last, cut):
+        closed = owned.head.cut_at(last, cut)
+        return (yield from protocol.change(owned, replace(closed, state="free")))
+
+
+class AheadOfTheTail(Rules):
+    """A base holds a commit that its owner has not shipped: a clone has shipped another in its place."""
+
+    @staticmethod
+    def imaged(data, epoch):
+        return (*data, b"%d of an image in %d" % (len(data) + 1, epoch))
+
+
+class OpeningRead(Rules):
+    """A reader lists the tail of an opening head (against F3)."""
+
+    @staticmethod
+    def may_read(_head):
+        return True
+
+
+class NoLookAfterListing(Rules):
+    """A reader takes what it has listed for what counts (against F2)."""
+
+    @staticmethod
+    def is_known_after(_token):
+        yield from ()
+        return True
+
+
+def _next(old, owner):
+    return Head(old.epoch + 1, owner, "opening", old.tail, old.store_id, old.base)
