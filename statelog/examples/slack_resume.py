@@ -2,6 +2,9 @@
 
     STATELOG_FILE=agent.state REPLY_URL=https://... python -m statelog.examples.slack_resume < event.json
 
+With ``STATELOG_FLEET=s3://bucket/slack`` instead of a file, workers share no disk: each conversation is a store of its
+own in a fleet, which the worker that answers owns. ``STATELOG_CACHE`` is where this machine keeps its copies.
+
 stdin is a CloudEvents envelope (structured JSON) whose ``data`` is a message event of Slack's, or holds it as
 ``event``. The message's thread (``thread_ts``, or ``ts`` of one that begins a thread) is LangGraph's thread. The
 graph adds the message, asks the model, and posts the reply to REPLY_URL as JSON (``channel, thread_ts, text``).
@@ -213,10 +216,10 @@ def build(saver: StatelogSaver) -> CompiledStateGraph[Any, Any, Any, Any]:
 # --- one run ----------------------------------------------------------------------
 
 
-def answer(event: Event, file: Path) -> None:
+def answer(event: Event, file: Path, fleet: str = "") -> None:
     """Finish what a killed process left of the thread, then answer the event unless that was done before."""
     config: RunnableConfig = {"configurable": {"thread_id": event.thread_id}}
-    with alone(file, event.thread_id), StatelogSaver.open(file) as saver:
+    with alone(file, event.thread_id) if not fleet else owned(fleet, event.thread_id) as saver:
         graph = build(saver)
         state = graph.get_state(config)
         if state.tasks:  # also those whose writes are stored and not applied yet, which `next` leaves out
@@ -228,8 +231,19 @@ def answer(event: Event, file: Path) -> None:
 
 
 @contextmanager
-def alone(file: Path, thread_id: str) -> Iterator[None]:
-    """Hold a thread's lock, waiting for it: one byte of a file beside the store. It goes with the process.
+def owned(fleet: str, thread_id: str) -> Iterator[StatelogSaver]:
+    """Own a conversation's store in a fleet, waiting for whoever has it; what is committed survives this machine."""
+    from statelog.fleet import connect
+
+    cache = os.environ.get("STATELOG_CACHE", ".statelog-fleet")
+    ttl_s = float(os.environ.get("STATELOG_FLEET_TTL_S", "10"))
+    with connect(fleet, cache) as opened, opened.open(thread_id, acknowledge="remote", ttl_s=ttl_s) as store:
+        yield StatelogSaver(store)
+
+
+@contextmanager
+def alone(file: Path, thread_id: str) -> Iterator[StatelogSaver]:
+    """Open a file, and hold a thread's lock, waiting for it: a byte of a file beside it. It ends with the process.
 
     LangGraph reads where a thread stands and writes what follows from it: two runs at once would each go on from the
     same place. (Threads whose byte is the same wait for each other in vain, one in 2**31.)
@@ -237,7 +251,8 @@ def alone(file: Path, thread_id: str) -> Iterator[None]:
     byte = int.from_bytes(hashlib.sha256(thread_id.encode()).digest()[:4], "big") >> 1
     with Path(f"{file}-runs").open("ab") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX, 1, byte)
-        yield
+        with StatelogSaver.open(file) as saver:
+            yield saver
 
 
 _NO_PLACE: Final = (PermissionError, NotADirectoryError, FileNotFoundError, IsADirectoryError)
@@ -265,7 +280,8 @@ def main() -> int:
         print(f"slack_resume: {error}", file=sys.stderr)
         return WRONG
     try:
-        answer(event, Path(os.environ.get("STATELOG_FILE", "agent.state")))
+        file = Path(os.environ.get("STATELOG_FILE", "agent.state"))
+        answer(event, file, os.environ.get("STATELOG_FLEET", ""))
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         print(f"slack_resume: the reply was not posted: {error}", file=sys.stderr)
         return TRY_AGAIN

@@ -120,6 +120,8 @@ class Fleet:
         park_after_s: float | None = 300,
         lag_max_s: float = 60,
         lag_max_bytes: int = 64 * 1024 * 1024,
+        keep_s: float = collecting.KEEP_S,
+        grace_s: float = collecting.GRACE_S,
         **options: Any,
     ) -> Store:
         """Own a store, and open it here: restored if it is not here, caught up if it is. It is made if need be.
@@ -138,6 +140,8 @@ class Fleet:
             park_after_s: after so long without a commit the store is given up until the next one, and costs no request.
             lag_max_s: commits wait, and then raise RemoteLagError, while what is older than this is not outside...
             lag_max_bytes: ...or more than this.
+            keep_s: `restore(at=)` goes back so far: what led there is removed after it, with a later base.
+            grace_s: nothing is removed that was put later than this ago.
             options: of `statelog.open`.
 
         Raises:
@@ -161,7 +165,7 @@ class Fleet:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         lock = _lock(path, deadline, takeover)
         try:
-            how = Options(ship_ms, acknowledge, ttl_s, park_after_s, lag_max_s, lag_max_bytes)
+            how = Options(ship_ms, acknowledge, ttl_s, park_after_s, lag_max_s, lag_max_bytes, keep_s, grace_s)
             store = self._own(performer, path, takeover, deadline, how, options, lock)
         except BaseException:
             os.close(lock)

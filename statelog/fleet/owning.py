@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from statelog.errors import FencedError, RemoteError, RemoteLagError, StatelogError
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.bases import Listed
+from statelog.fleet.collecting import GRACE_S, KEEP_S, collect
 from statelog.fleet.head import Cut
 from statelog.fleet.restoring import now_us
 
@@ -39,6 +40,8 @@ class Options:
     park_after_s: float | None = 300
     lag_max_s: float = 60
     lag_max_bytes: int = 64 * 1024 * 1024
+    keep_s: float = KEEP_S
+    grace_s: float = GRACE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +340,7 @@ class Owner:
         self._owned = self._performer.perform(protocol.rebase(self._owned, base, first))
         self._known = {piece.digest: piece.name for piece in pieces}
         self._tail_bytes, self._base_bytes = 0, size_bytes
+        collect(self._performer, self._owned.head, keep_s=self._options.keep_s, grace_s=self._options.grace_s)
 
     # ------------------------------------------------------------------------------------------
 

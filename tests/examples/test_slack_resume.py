@@ -201,6 +201,33 @@ def test_many_processes_at_once_leave_a_whole_conversation(start, path, endpoint
     assert len(endpoint.requests) == 5
 
 
+def test_workers_without_a_shared_disk_answer_each_event_once(start, run, tmp_path, endpoint):
+    """Two machines, kills between them; the conversation lies in a fleet."""
+    pytest.importorskip("zstandard")
+    from statelog.fleet import connect
+
+    (tmp_path / "bucket").mkdir()
+    fleet = f"file://{tmp_path}/bucket"
+
+    def on(machine):
+        caches = {"STATELOG_CACHE": str(tmp_path / machine)}
+        return {"STATELOG_FLEET": fleet, "STATELOG_FLEET_TTL_S": "1", **caches}
+
+    for turn in range(3):
+        endpoint.may_answer.clear()
+        killed = start(event(2 * turn), **on("ab"[turn % 2]))
+        endpoint.wait_for_requests(len(endpoint.requests) + 1)
+        killed.kill()
+        assert killed.wait(WAIT_S) == -signal.SIGKILL
+        endpoint.may_answer.set()
+        for number in (2 * turn + 1, 2 * turn):
+            assert run(event(number), **on("ba"[turn % 2]))[0] == slack_resume.DONE
+    assert len(endpoint.posts) == 6
+    with connect(fleet, tmp_path / "c") as opened, opened.open("slack:C1:100.1") as store:
+        found = StatelogSaver(store).get_tuple({"configurable": {"thread_id": "slack:C1:100.1"}})
+    assert is_whole([message.text for message in found.checkpoint["channel_values"]["messages"]], range(6))
+
+
 def test_a_process_killed_while_it_posts_is_finished_by_the_next(start, run, path, endpoint):
     """Killed after the endpoint has the reply, before any checkpoint says so: the key keeps it from counting twice."""
     endpoint.may_answer.clear()

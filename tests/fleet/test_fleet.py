@@ -249,6 +249,19 @@ def test_a_second_base_shares_the_pieces_that_did_not_change(machine, memory):
         assert store.verify().problems == []
 
 
+def test_an_owner_removes_what_nothing_leads_to_with_its_next_base(machine, memory):
+    with machine("a").open("t", keep_s=0, grace_s=0) as store:
+        for n in range(3):
+            say(store, n, durable="remote")
+        first = set(memory.objects)
+        store.remote.base()
+        say(store, 3, durable="remote")
+        store.remote.base()
+        assert first & set(memory.objects) == {"t/head"}
+    with machine("b").open("t") as store:
+        assert heard(store) == 3
+
+
 def test_restored_to_an_lsn_or_a_time_it_is_what_it_was_then(machine, tmp_path):
     fleet = machine("a")
     moments = []
