@@ -199,13 +199,18 @@ def check(*, url: str, name: str | None, cache: Path, as_json: bool) -> None:
 
 @fleet.command("setup", short_help="Make the tables of a fleet in Postgres.")
 @_URL
-def setup(*, url: str) -> None:
+@AS_JSON
+def setup(*, url: str, as_json: bool) -> None:
     """Make the tables of a fleet in a database of Postgres, where they are missing."""
     if not url.startswith(("postgresql://", "postgres://")):
         message = f"only Postgres has tables to be made, not {url!r}"
         raise UsageError(message, argument="URL", value=url)
     _import("opening").set_up(url)
-    Output(as_json=False).say(f"{url}: the tables are there")
+    output = Output(as_json=as_json)
+    if as_json:
+        output.emit({"tables": "there"})
+    else:
+        output.say("the tables are there")
 
 
 def _parse_at(text: str | None) -> int | datetime | None:

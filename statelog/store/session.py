@@ -111,7 +111,10 @@ class StoreSession:
 
     def make_durable(self, *, is_remote: bool) -> None:
         """Make durable what was committed and is not yet."""
-        make_durable(self.engine, is_remote=is_remote)
+        if not self.is_flushed_at_commit:
+            self.flush()
+        if is_remote and self.engine.remote is not None:
+            self.engine.remote.wait()
 
     def after_commit(self, head: Head) -> None:
         """Apply the thread's retention policy."""
@@ -130,14 +133,6 @@ class StoreSession:
     def withdraw(self) -> None:
         """Close the store, and remove its file if there is nothing in it and nobody else has it open."""
         withdraw(self.engine.environment)
-
-
-def make_durable(engine: Engine, *, is_remote: bool) -> None:
-    """Make durable what was committed and is not yet; also outside of this machine."""
-    if not engine.environment.is_flushed_at_commit:
-        engine.flush()
-    if is_remote and engine.remote is not None:
-        engine.remote.wait()
 
 
 class Provisional:

@@ -22,7 +22,7 @@ from statelog.store.beside import AFTER_IT, opened_here, refuse_beside
 from statelog.store.board import Board
 from statelog.store.copies import copy_thread
 from statelog.store.retain import erase_deleted, stage_deletion
-from statelog.store.session import Provisional, abandoned_error, make_durable
+from statelog.store.session import Provisional, StoreSession, abandoned_error
 from statelog.store.thread import Thread
 from statelog.store.threads import Threads
 from statelog.store.writes import check_thread_id
@@ -238,7 +238,7 @@ class TransactionSession:
         makes_room = any(isinstance(outcome, _Sequel) for _operation, outcome in self._operations)
         results = self._engine.commit(work, staged=staged, may_use_reserve=makes_room)
         if self._is_durable:
-            make_durable(self._engine, is_remote=self._is_remote)
+            StoreSession(self._engine).make_durable(is_remote=self._is_remote)
         for (_operation, outcome), result in zip(self._operations, results or (), strict=results is not None):
             if outcome is not None:
                 outcome.settle(result)
