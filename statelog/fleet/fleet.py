@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import socket
 import tempfile
@@ -12,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
+from weakref import WeakValueDictionary
 
 import statelog
 from statelog.errors import (
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 Takeover = Literal["wait", "now"]
 _SUFFIX = ".state"
 _POLL_S = 0.2
+_BESIDE = r"(-stranded-\d+(-\d+)?)?(-[a-z]+)?"
+"""What follows the name of a store's file in the names of those beside it: never a `.`, as in another store's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ class Fleet:
     def __init__(self, archive: Archive, cache: Path) -> None:
         self._archive = archive
         self._cache = cache
-        self._open: dict[str, Store] = {}
+        self._open: WeakValueDictionary[str, Store] = WeakValueDictionary()
 
     def __enter__(self) -> Self:
         return self
@@ -321,8 +325,10 @@ class Fleet:
         with self.open(name, **how) as store:
             store.remote.forget()
         self.gc(name, keep_s=0, grace_s=0)
-        for path in self._cache.glob(f"{self.path(name).name}*"):
-            path.unlink(missing_ok=True)
+        own = re.compile(re.escape(self.path(name).name) + _BESIDE)
+        for path in list(self._cache.iterdir()):
+            if own.fullmatch(path.name):
+                path.unlink(missing_ok=True)
 
     def _performer(self, name: str) -> Performer:
         return Performer(self._archive, names.folder(name))

@@ -232,6 +232,8 @@ class Owner:
     def _next_look_s(self, beat_at_s: float) -> float:
         if self._is_closing or self._asked_base:
             return 0.0
+        if self._is_parked:  # there is no beat to come
+            return _SLICE_S
         return max(0.0, min(_SLICE_S, beat_at_s - time.monotonic()))
 
     def _has_more(self, timeout_s: float) -> bool:

@@ -220,6 +220,30 @@ def test_a_parked_store_costs_nothing_and_is_taken_up_again(machine, memory):
         assert heard(store) == 2
 
 
+def test_a_parked_store_leaves_the_processor_alone(machine):
+    with machine("a").open("t", park_after_s=0.1, ttl_s=0.3) as store:
+        say(store, 1)
+        while not store.remote.status().parked:
+            time.sleep(0.05)
+        time.sleep(0.2)  # the next beat would be due
+        began_s = time.process_time()
+        time.sleep(1)
+        assert time.process_time() - began_s < 0.3
+
+
+def test_a_deletion_leaves_the_files_of_stores_alone_whose_names_begin_alike(machine):
+    fleet = machine("a")
+    others = ("t.state2", "t.state-x", "t.state-stranded-1", "t.state")
+    for name in ("t", *others):
+        with fleet.open(name) as store:
+            say(store, name)
+    fleet.delete("t")
+    assert not fleet.path("t").exists()
+    for name in others:
+        with statelog.open(fleet.path(name), create=False) as store:
+            assert heard(store) == name
+
+
 def test_a_parked_store_that_another_took_is_fenced(machine):
     store = machine("a").open("t", park_after_s=0.1)
     say(store, 1)
