@@ -208,12 +208,6 @@ def check(owned: Owned) -> Asking[None]:
         raise fenced()
 
 
-def look() -> Asking[str | None]:
-    """Return the token of the head, None if there is none."""
-    token: str | None = yield Look(names.HEAD)
-    return token
-
-
 def change(owned: Owned, head: Head) -> Asking[Owned]:
     """Change the head as its owner. Raises FencedError."""
     token = yield from exchange(names.HEAD, head.encode(), owned.token)
@@ -236,6 +230,11 @@ def free(owned: Owned, last: int, cut: Cut | None) -> Asking[Owned]:
     """Give a store up, with its tail closed; done again until it returns. Raises FencedError."""
     yield from put(names.segment(owned.head.epoch, last + 1), END)  # or a clone puts there what the cut leaves out
     return (yield from change(owned, replace(owned.head.cut_at(last, cut), state="free")))
+
+
+def take_up(owned: Owned) -> Asking[Owned]:
+    """Own a store again that was given up, if nobody has owned it since. Raises FencedError."""
+    return (yield from change(owned, _next(owned.head, owned.head.owner).begun()))
 
 
 def forget(owned: Owned, store_id: bytes) -> Asking[Owned]:
