@@ -220,7 +220,7 @@ class Fleet:
         """
         performer = self._performer(name)
         _head_of(performer, name)
-        restore(performer, _readable(performer, name), Path(path), at=at)
+        restore(performer, _readable(performer, name, is_earlier=at is not None), Path(path), at=at)
 
     @contextmanager
     def follow(self, name: str, *, poll_s: float = 1) -> Iterator[Store]:
@@ -362,8 +362,8 @@ def _head_of(performer: Performer, name: str, *, may_be_deleted: bool = False) -
     return head
 
 
-def _readable(performer: Performer, name: str) -> Head:
-    head = head_to_read(performer)
+def _readable(performer: Performer, name: str, *, is_earlier: bool = False) -> Head:
+    head = head_to_read(performer, is_earlier=is_earlier)
     if head is None:
         raise _no_store(name)
     return head

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from statelog.errors import FencedError
+from statelog.errors import CorruptionError, FencedError
 from statelog.fleet import head as heads
 from statelog.fleet import names
 from statelog.fleet.archive import Found, Outcome
@@ -154,7 +154,7 @@ def take(
             token = yield from exchange(names.HEAD, opening.encode(), found.token)
             if token is None:
                 continue
-            closed = yield from _cut(opening, cut_of)
+            closed = yield from _cut(opening, token, cut_of)
             if closed is None:
                 continue
             new = closed.begun()
@@ -167,27 +167,40 @@ def _next(old: Head, owner: tuple[str, bytes]) -> Head:
     return replace(old, epoch=old.epoch + 1, owner=owner, state="opening", beat=0)
 
 
-def _cut(opening: Head, cut_of: CutOf) -> Asking[Head | None]:
+def _cut(opening: Head, token: str, cut_of: CutOf) -> Asking[Head | None]:
     """Return a head with the cut of its tail, which nobody adds to any more.
 
-    None if a segment is gone that was listed: another has taken over since, and what it let go was collected.
+    None if a segment is gone: another has taken over since, and what it let go was collected. Raises CorruptionError:
+    one is missing, or damaged.
     """
     if not opening.tail or opening.tail[-1].last is not None:
         return opening
     going_on = opening.tail[-1]
     listed = yield List(names.segments(going_on.epoch))
     there = {names.number_of(name) for name in listed}
-    last = going_on.first - 1
-    while last + 1 in there:
-        last += 1
+    last = max((number for number in there if number >= going_on.first), default=going_on.first - 1)
+    gap = next((number for number in range(going_on.first, last) if number not in there), None)
+    if gap is not None:
+        now = yield Look(names.HEAD)
+        if now != token:
+            return None
+        raise _damaged(names.segment(going_on.epoch, gap), "missing from the storage")
     while last >= going_on.first:
-        found: Found | None = yield Read(names.segment(going_on.epoch, last))
+        name = names.segment(going_on.epoch, last)
+        found: Found | None = yield Read(name)
         if found is None:
             return None
         if found.data != END:
-            return opening.cut_at(last, cut_of(found.data))
+            try:
+                return opening.cut_at(last, cut_of(found.data))
+            except CorruptionError as error:
+                raise _damaged(name, "damaged") from error
         last -= 1
     return opening.cut_at(last, None)
+
+
+def _damaged(name: str, what: str) -> CorruptionError:
+    return CorruptionError(f"{name} is {what}", object=name)
 
 
 def append(owned: Owned, number: int, data: bytes) -> Asking[None]:
