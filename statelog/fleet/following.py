@@ -50,6 +50,8 @@ class Follower:
 
     def close(self) -> None:
         """Follow no more."""
+        if not self._thread.is_alive():  # nor in a forked child
+            return
         self._end.set()
         self._thread.join()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import threading
 import time
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from statelog.errors import FencedError, RemoteError, RemoteLagError, StatelogError
+from statelog.errors import FencedError, ForkedError, RemoteError, RemoteLagError, StatelogError
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.bases import Listed
 from statelog.fleet.collecting import GRACE_S, KEEP_S, collect
@@ -79,6 +80,7 @@ class Owner:
     """What `store.remote` is: ships the store's log, and tells how far it is."""
 
     def __init__(self, store: Store, performer: Performer, owned: Owned, options: Options, shipped: Cut) -> None:
+        self._process_id = os.getpid()
         self._store = store
         self._performer = performer
         self._owned = owned
@@ -109,6 +111,11 @@ class Owner:
         self._thread = threading.Thread(target=self._run, name="statelog-fleet", daemon=True)
         self._thread.start()
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is the copy that a child has of its parent's owner."""
+        return os.getpid() != self._process_id
+
     # --- what users hold -------------------------------------------------------------------
 
     def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
@@ -121,6 +128,7 @@ class Owner:
             FencedError: another has taken the store over. RemoteError: this owner was closed.
 
         """
+        self._check_process()
         wanted = self._store.last_lsn if lsn is None else lsn
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
@@ -139,6 +147,7 @@ class Owner:
 
     def status(self) -> RemoteStatus:
         """Return how far the storage is."""
+        self._check_process()
         last = self._store.last_lsn
         lag_bytes = self._lag_bytes()
         with self._changed:
@@ -154,6 +163,7 @@ class Owner:
 
     def base(self, *, is_fresh: bool = False) -> None:
         """Have the next base made now, and return when it is there; one that shares no piece. Raises as `wait`."""
+        self._check_process()
         with self._changed:
             if is_fresh:
                 self._known = {}
@@ -171,6 +181,7 @@ class Owner:
 
     def admit(self) -> None:
         """See `log.engine.Remote`."""
+        self._check_process()
         if self._error is not None:
             raise _again(self._error)
         lag_s = self._lag_s()
@@ -196,6 +207,8 @@ class Owner:
             FencedError: another has taken it over. RemoteError: the storage is away; what is left lies here.
 
         """
+        if self.is_forked:
+            return
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -376,6 +389,11 @@ class Owner:
         with self._changed:
             self._error = error
             self._changed.notify_all()
+
+    def _check_process(self) -> None:
+        if self.is_forked:
+            message = f"{self._store.path} was opened before this process was forked: connect again in the child"
+            raise ForkedError(message, path=str(self._store.path))
 
     def _check(self) -> None:
         if self._error is not None:

@@ -72,9 +72,9 @@ def _closed(performer: Performer, head: Head, *, is_last_late: bool = False) -> 
     going_on = head.tail[-1]
     there = [names.number_of(name) for name in performer.names(names.segments(going_on.epoch))]
     last = max([going_on.first - 1, *there]) - is_last_late
-    while going_on.first <= last in there and performer.read_all([names.segment(going_on.epoch, last)]) == [
-        protocol.END
-    ]:
+    while going_on.first <= last in there:
+        if performer.read_all([names.segment(going_on.epoch, last)]) != [protocol.END]:
+            break
         last -= 1
     return head.cut_at(last, None)
 
@@ -293,6 +293,13 @@ def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
     aside = None if is_earlier else set_aside(path, head.epoch)
     fresh.replace(path)
     return aside
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what a process that ended too early has left beside a store's file: a copy of it, made for a while."""
+    for what in ("base", "restored", "unfenced"):
+        for ending in ("", "-lock"):
+            path.with_name(f".{path.name}.{what}{ending}").unlink(missing_ok=True)
 
 
 def store_id(store: Store) -> bytes:

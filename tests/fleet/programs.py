@@ -60,8 +60,9 @@ def writer(name, plan, rules=Rules, *, epochs=3):
     """Return a program.
 
     Its plan is letters: `b`egin, `t`ake from whoever owns it, `w`ait until it is free and take it; `a`ppend, append
-    `m`ore if it is a clone, `h`eartbeat, `i`mage as a base, `f`ree; `p`ark, take
-    `u`p what was parked. A writer that is fenced goes on with the next `t` or `w`. Nobody takes from an owner after some epochs: two that take from each other would do so for ever.
+    `m`ore if it is a clone, `h`eartbeat, `i`mage as a base, `f`ree; `p`ark, and take `u`p what was parked. A writer
+    that is fenced goes on with the next `t` or `w`. Nobody takes from an owner after some epochs: two that take from
+    each other would do so for ever.
     """
 
     def may_take(held):

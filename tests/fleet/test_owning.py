@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
-from statelog.errors import FencedError, RemoteError, RemoteLagError
+from statelog.errors import FencedError, RemoteError, RemoteLagError, StoreLockedError
 from statelog.fleet import collecting, names, protocol, segments
 from statelog.fleet.archive import Outcome
+from statelog.fleet.fleet import Fleet
 from statelog.fleet.performing import Performer
 
 
@@ -145,3 +147,49 @@ def test_a_collector_that_saw_an_opening_head_spares_what_its_owner_puts(machine
             store.remote.wait(say(store, 2).lsn)
         with pytest.raises(FencedError):
             store.close()
+
+
+def test_copies_that_a_killed_process_left_beside_its_store_go_when_it_is_opened(machine, tmp_path):
+    fleet = machine("a")
+    for other in ("t.state.base", ".t"):  # stores, whose files begin alike
+        fleet.open(other).close()
+    kept = {path.name for path in (tmp_path / "a").iterdir()}
+    left = [f".t.state.{what}{ending}" for what in ("base", "restored", "unfenced") for ending in ("", "-lock")]
+    for name in left:
+        (tmp_path / "a" / name).write_bytes(b"left")
+    fleet.open("t").close()
+    now = {path.name for path in (tmp_path / "a").iterdir()}
+    assert kept <= now
+    assert not now & set(left)
+
+
+def end_at_once(store):
+    """Have an owner end as if its process was killed: its file is not locked any more, and its head is as it was."""
+    store.remote._error = RemoteError("killed")
+    store.remote._thread.join()
+    with pytest.raises(RemoteError):
+        store.close()
+
+
+def test_who_owned_a_store_with_this_file_is_not_waited_for(machine):
+    a = machine("a")
+    for n in range(3):
+        store = a.open("t", ttl_s=1000, timeout_s=2)
+        say(store, n, durable="remote")
+        end_at_once(store)
+    with pytest.raises(StoreLockedError):
+        machine("b").open("t", ttl_s=1000, timeout_s=0.3)
+    with a.open("t", ttl_s=1000, timeout_s=2) as store:
+        assert heard(store) == 2
+
+
+def test_an_owner_on_a_machine_with_the_same_name_and_folders_is_waited_for(memory, tmp_path, monkeypatch):
+    machines = [tmp_path / "1", tmp_path / "2"]  # sandboxes of one image
+    for folder in machines:
+        (folder / "cache").mkdir(parents=True)
+    monkeypatch.chdir(machines[0])
+    with Fleet(memory, Path("cache")).open("t", ttl_s=1000) as store:
+        monkeypatch.chdir(machines[1])
+        with pytest.raises(StoreLockedError):
+            Fleet(memory, Path("cache")).open("t", ttl_s=1000, timeout_s=0.3)
+        say(store, 1, durable="remote")
