@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _SCHEMES = "s3://, gs://, az://, postgresql:// and file://"
 _RACERS = 8
 _RACES = 3
+_TRIES = 5
 _PROBES = "%probe/"
 """Where a storage is probed. No store's folder is named so: `%pr` quotes nothing."""
 
@@ -86,7 +87,8 @@ def probe(archive: Archive) -> None:
     """
     folder = f"{_PROBES}{secrets.token_hex(16)}/"
     try:
-        _probe_alone(archive, f"{folder}alone")
+        if not any(_probe_alone(archive, f"{folder}alone{number}") for number in range(_TRIES)):
+            raise RemoteError("this storage does not take what it was probed with")
         with ThreadPoolExecutor(_RACERS, "statelog-fleet-probe") as racers:
             for number in range(_RACES):
                 _probe_races(archive, f"{folder}race{number}", racers)
@@ -94,23 +96,27 @@ def probe(archive: Archive) -> None:
         archive.remove(archive.names(folder))
 
 
-def _probe_alone(archive: Archive, name: str) -> None:
+def _probe_alone(archive: Archive, name: str) -> bool:
+    """Try conditions one after the other; return whether that has proved anything.
+
+    An answer that was lost proves nothing: what it was asked for may be there, or not, or come later.
+    """
     first, other = b"first", b"other"
     created = archive.create(name, first)
     again = archive.create(name, other)
     held = archive.read(name)
-    # An answer that was lost proves nothing; bytes that should not be there do.
-    if isinstance(again, str) or (isinstance(created, str) and (held is None or held.data != first)):
+    if isinstance(created, str) and (isinstance(again, str) or held is None or held.data != first):
         raise _unsafe("create twice", "it puts an object where there is one")
     if held is None:
-        raise RemoteError("this storage does not take what it was probed with")
+        return False
     swapped = archive.swap(name, b"swapped", held.token)
     stale = archive.swap(name, other, held.token)
     now = archive.read(name)
-    if isinstance(stale, str) or (isinstance(swapped, str) and (now is None or now.data != b"swapped")):
+    if isinstance(swapped, str) and (isinstance(stale, str) or now is None or now.data != b"swapped"):
         raise _unsafe("stale swap", "it replaces an object that was changed")
     if isinstance(swapped, str) and archive.look(name) != swapped:
         raise _unsafe("look", "it shows another token than it gave")
+    return isinstance(created, str) and isinstance(swapped, str)
 
 
 def _probe_races(archive: Archive, name: str, racers: ThreadPoolExecutor) -> None:

@@ -1,0 +1,163 @@
+"""Hosts that own one store in turn while its storage misbehaves; and what must be true of the log in the end."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from statelog.errors import FencedError, RemoteError, RemoteLagError
+
+_TRIES_S_MAX = 60
+
+
+@dataclass
+class Ledger:
+    """What was promised.
+
+    Attributes:
+        tried: all tokens that somebody tried to commit.
+        acknowledged: those that survive their machine, in their order.
+        served: what somebody was shown who had taken the store over, or follows it.
+
+    """
+
+    tried: list[str] = field(default_factory=list)
+    acknowledged: list[str] = field(default_factory=list)
+    served: list[list[str]] = field(default_factory=list)
+
+    def faults(self, final):
+        """Return what is wrong with a log, as words; none if all is right."""
+        found = []
+        positions = {token: number for number, token in enumerate(final)}
+        if len(positions) < len(final):
+            found.append("twice")
+        if missing := [token for token in self.acknowledged if token not in positions]:
+            found.append(f"acknowledged, and lost: {missing}")
+        places = [positions[token] for token in self.acknowledged if token in positions]
+        if places != sorted(places):
+            found.append("in another order")
+        if not set(final) <= set(self.tried):
+            found.append("never committed")
+        if any(final[: len(each)] != each for each in self.served):
+            found.append("served, and not what is there")
+        return ", ".join(found)
+
+
+def said(store):
+    """Return the tokens of a store, oldest first."""
+    return [checkpoint.state["token"] for checkpoint in store.thread("chat").history()][::-1]
+
+
+def persist(attempt, until_s=_TRIES_S_MAX):
+    """Try again for as long as the storage is away, or says that it is."""
+    deadline = time.monotonic() + until_s
+    while True:
+        try:
+            return attempt()
+        except (RemoteError, RemoteLagError):
+            assert time.monotonic() < deadline, "the storage is away for too long"
+
+
+def _followed(fleet, name):
+    with fleet.follow(name, poll_s=60) as copy:
+        return said(copy)
+
+
+class Hosts:
+    """Some hosts, each with its own disk, of which one at a time owns the store.
+
+    Args:
+        fleets: one for each host.
+        name: of the store.
+        ledger: is written to.
+        seed: of what they do.
+
+    """
+
+    def __init__(self, fleets, name, ledger, seed):
+        self._fleets = fleets
+        self._name = name
+        self._ledger = ledger
+        self._chosen = random.Random(seed)
+        self._count = 0
+        self._left = []
+        """Stores whose host was taken for dead, with what they had committed and not acknowledged."""
+
+    def turn(self):
+        """Have a host own the store, commit, and end in some way."""
+        chosen = self._chosen
+        at = chosen.randrange(len(self._fleets))
+        if any(host == at for host, _store in self._left):
+            self._come_back(at)
+        others_are_left = bool(self._left)
+        how = "now" if others_are_left or chosen.random() < 0.5 else "wait"
+        store = persist(lambda: self._fleets[at].open(self._name, takeover=how, ttl_s=0.6, ship_ms=5))
+        self._ledger.served.append(said(store))
+        self._work(store)
+        if chosen.random() < 0.3:
+            reader = chosen.choice(self._fleets)
+            self._ledger.served.append(persist(lambda: _followed(reader, self._name)))
+        if chosen.random() < 0.3:
+            self._left.append((at, store))
+            return
+        self._end(store)
+
+    def _work(self, store):
+        ledger, chosen, pending = self._ledger, self._chosen, []
+        for _commit in range(chosen.randrange(1, 6)):
+            self._count += 1
+            token = f"{self._count}"
+            ledger.tried.append(token)
+            how = chosen.choice(["remote", None, None])
+            pending.append(token)
+            store.thread("chat").commit({"token": token}, durable=how)
+            if how == "remote":
+                ledger.acknowledged += pending
+                pending.clear()
+        what = chosen.random()
+        if what < 0.3 and store.remote.wait(timeout_s=_TRIES_S_MAX):
+            ledger.acknowledged += pending
+        elif what < 0.5:
+            store.remote.base()  # for which it ships all there is
+            ledger.acknowledged += pending
+            pending.clear()
+
+    def _end(self, store):
+        """Close a store. If the storage does not take the rest, it lies on the host's disk."""
+        with suppress(RemoteError):
+            store.close()
+
+    def _come_back(self, at):
+        """Have an owner go on which was taken for dead."""
+        [store] = [store for host, store in self._left if host == at]
+        self._left = [(host, store) for host, store in self._left if host != at]
+        self._count += 1
+        token = f"{self._count} of the past"
+        is_taken = self._is_taken(store)
+        self._ledger.tried.append(token)
+        if is_taken:
+            self._expect_fenced(lambda: store.thread("chat").commit({"token": token}, durable="remote"))
+            self._expect_fenced(store.close)
+        else:
+            store.thread("chat").commit({"token": token}, durable="remote")
+            self._ledger.acknowledged.append(token)
+            self._end(store)
+
+    def _is_taken(self, store):
+        head = persist(lambda: self._fleets[0].status(self._name))
+        return head.epoch != store._engine.remote._owned.head.epoch
+
+    @staticmethod
+    def _expect_fenced(work):
+        try:
+            persist(work)
+        except FencedError:
+            return
+        raise AssertionError("an owner that was taken over goes on")
+
+    def end(self):
+        """Have all go on that are left."""
+        for at in sorted({host for host, _store in self._left}):
+            self._come_back(at)
