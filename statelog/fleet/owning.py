@@ -271,7 +271,8 @@ class Owner:
             self._lag_since_s = time.monotonic()
         until_s = time.monotonic() + self._options.ship_ms / 1000
         with self._changed:
-            while not (self._waiting or self._is_closing or self._options.acknowledge == "remote"):
+            is_remote = self._options.acknowledge == "remote"
+            while not (self._waiting or self._is_closing or self._asked_base or is_remote):
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
                     break

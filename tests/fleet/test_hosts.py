@@ -1,0 +1,295 @@
+"""Owners in processes that are killed, or stopped and go on later, at each of their requests and at any time."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import shutil
+import signal
+import time
+from itertools import cycle
+
+import pytest
+from chaos import Ledger
+from hosts import AFTER, BEFORE, DIED, NAME, STOPPED, Host, Refused, Strike, said
+
+import statelog
+from statelog.fleet.fleet import Fleet
+from statelog.fleet.opening import open_archive
+
+STEPS = [
+    ("open", {"takeover": "wait", "ttl_s": 1000, "ship_ms": 10_000, "keep_s": 0, "grace_s": 0}),
+    ("commit", "1", "remote"),
+    ("commit", "2"),
+    ("base",),
+    ("commit", "3", "remote"),
+    ("commit", "4"),
+    ("close",),
+]
+"""Nothing is shipped on the way but when it is asked for: so each request has a number."""
+
+LOCAL = ("commit", "open")
+"""After other steps, and a remote commit, all is outside."""
+
+
+@pytest.fixture(params=["bucket", "postgres"])
+def empty(request, buckets, postgres_url):
+    """Return what makes an empty storage, as often as it is called: its URL and options."""
+    import psycopg
+
+    def make():
+        if request.param == "bucket":
+            return f"s3://tests/{secrets.token_hex(8)}", buckets
+        with psycopg.connect(postgres_url) as connection:
+            connection.execute("TRUNCATE statelog_fleet_heads, statelog_fleet_objects")
+        return postgres_url, {}
+
+    return make
+
+
+class Struck:
+    """A host that strikes itself on its way, another that takes over, and what is wrong then.
+
+    Attributes:
+        faults: as words.
+
+    """
+
+    def __init__(self, storage, folder, strike, *, is_wrong=False):
+        folder.mkdir()
+        url, options = storage
+        self._ledger, self._local, self._strike = Ledger(), [], strike
+        self._elsewhere = Fleet(open_archive(url, **options), folder)
+        self.faults = []
+        with Host(storage, folder / "host", strike, is_wrong=is_wrong) as host:
+            step = self._go(host)
+            with self._elsewhere.open(NAME, takeover="now") as store:
+                self._ledger.served.append(said(store))
+                self._ledger.tried.append("elsewhere")
+                store.thread("chat").commit({"token": "elsewhere"}, durable="remote")
+                self._ledger.acknowledged.append("elsewhere")
+                if strike.signal == signal.SIGSTOP and step[0] != "open":
+                    self._go_on(host, step)
+            if strike.signal == signal.SIGSTOP and step[0] == "open":
+                self._open_late(host)
+        self._look(Fleet(self._elsewhere._archive, folder / "host"))
+        self._elsewhere.close()
+
+    def _go(self, host):
+        """Have a host go through its steps; return the one that it did not end."""
+        for step in STEPS:
+            self._ledger.tried += step[1:2] if step[0] == "commit" else []
+            told = host.do(*step)
+            if told in (DIED, STOPPED):
+                return step
+            assert not isinstance(told, Refused), told
+            self._local += step[1:2] if step[0] == "commit" else []
+            if step[-1] == "remote" or step[0] not in LOCAL:
+                self._ledger.acknowledged[:] = self._local
+        raise AssertionError(f"it has not come to {self._strike}")
+
+    def _go_on(self, host, step):
+        """Have a host go on that was stopped: what it had not acknowledged by then, it never does."""
+        host.signal(signal.SIGCONT)
+        told = host.hear()
+        is_over = step[0] == "close"  # the store is closed after it, whatever it raises
+        if not isinstance(told, Refused):
+            self._local += step[1:2] if step[0] == "commit" else []
+            is_acknowledged = step[-1] == "remote" or step[0] not in LOCAL
+            if is_acknowledged and not set(self._local) <= set(self._ledger.served[-1]):
+                self.faults.append(f"{step} was acknowledged in vain")
+        told = host.do("commit", "late", "remote")
+        if told != Refused("ClosedError" if is_over else "FencedError"):
+            self.faults.append(f"it goes on: {told}")
+        told = host.do("close")
+        if told != (None if is_over else Refused("FencedError")):
+            self.faults.append(f"it ends well: {told}")
+
+    def _open_late(self, host):
+        """Have a host own the store in its turn that was stopped before it did."""
+        host.signal(signal.SIGCONT)
+        self._ledger.served.append(host.hear())
+        assert host.do("close") is None
+
+    def _look(self, again):
+        """See what is there where the host was, and whether its file was kept that had more."""
+        with again.open(NAME, takeover="now") as store:
+            final = said(store)
+            self.faults += [problem.message for problem in store.verify().problems]
+        kept = set()
+        for each in again.stranded():
+            with statelog.open(each.path, read_only=True) as store:
+                kept |= set(said(store))
+        if not set(self._local) <= set(final) | kept:
+            self.faults.append("what was committed there is neither shipped nor kept")
+        self.faults += filter(None, [self._ledger.faults(final)])
+
+
+def numbers_of(storage, folder, *, is_wrong=False):
+    """Return how many requests a host has made after each of its steps."""
+    with Host(storage, folder, is_wrong=is_wrong) as host:
+        counts = []
+        for step in STEPS:
+            told = host.do(*step)
+            assert not isinstance(told, Refused), told
+            counts.append(host.do("requests"))
+    return counts
+
+
+def strike_all(empty, folder, *, step):
+    """Strike hosts at each of their requests, or at some of them."""
+    requests = numbers_of(empty(), folder / "whole")[-1]
+    assert requests > 8
+    kinds = [(when, number) for number in (signal.SIGSTOP, signal.SIGKILL) for when in (BEFORE, AFTER)]
+    turn = cycle(kinds)
+    for number in range(1, requests + 1, step):
+        for when, what in kinds if step == 1 else [next(turn)]:
+            strike = Strike(number, when, what)
+            found = Struck(empty(), folder / f"{number}-{when}-{what}", strike)
+            assert found.faults == [], strike
+
+
+def test_a_host_that_ends_or_stops_at_a_request_loses_nothing_and_goes_on_with_nothing(empty, tmp_path):
+    strike_all(empty, tmp_path, step=3)
+
+
+@pytest.mark.soak
+def test_no_host_that_ends_or_stops_at_any_request_loses_anything(empty, tmp_path):
+    strike_all(empty, tmp_path, step=1)
+
+
+def test_an_owner_that_does_not_look_is_found(empty, tmp_path):
+    for is_wrong in (False, True):
+        folder = tmp_path / f"{is_wrong}"
+        counts = numbers_of(empty(), folder, is_wrong=is_wrong)
+        strike = Strike(counts[STEPS.index(("base",))] + 1, BEFORE, signal.SIGSTOP)
+        found = Struck(empty(), tmp_path / f"struck {is_wrong}", strike, is_wrong=is_wrong)
+        assert ("acknowledged in vain" in str(found.faults)) == is_wrong
+        assert bool(found.faults) == is_wrong
+
+
+# --- at any time ----------------------------------------------------------------------------
+
+
+def strike_at_random(empty, folder, *, rounds, seed):
+    """Have two hosts commit in turn, each until it is killed or stopped; return what is wrong in the end."""
+    chosen, storage, ledger = random.Random(seed), empty(), Ledger()
+    url, options = storage
+    stopped, faults = None, []
+    for number in range(rounds):
+        host = Host(storage, folder / f"{seed}-{number % 2}")
+        how = {"takeover": chosen.choice(["now", "wait"]), "ttl_s": 0.3, "ship_ms": 1, "keep_s": 0, "grace_s": 0}
+        served = host.do("open", how)
+        assert not isinstance(served, Refused), served
+        ledger.served.append(served)
+        host.send("go_on", f"{number}")
+        time.sleep(chosen.random() * 0.3)
+        if stopped is not None:
+            faults += late(stopped, set(served))
+        what = chosen.choice([signal.SIGKILL, signal.SIGSTOP])
+        host.signal(what)
+        ledger.acknowledged += host.heard()
+        if what == signal.SIGKILL:
+            host.__exit__()
+        stopped = host if what == signal.SIGSTOP else None
+    if stopped is not None:
+        stopped.__exit__()
+    fleet = Fleet(open_archive(url, **options), folder)
+    with fleet.open(NAME, takeover="now") as store:
+        final = said(store)
+        assert store.verify().problems == []
+    fleet.close()
+    ledger.tried = final
+    assert len(ledger.acknowledged) > rounds
+    return [*faults, *filter(None, [ledger.faults(final)])]
+
+
+def late(host, served):
+    """Have a host go on when another owns the store; return what is wrong with what it tells then."""
+    with host:
+        host.signal(signal.SIGCONT)
+        told = []
+        while not told or isinstance(told[-1], str):
+            told.append(host.hear())
+    *acknowledged, last = told
+    faults = [] if last == Refused("FencedError") else [f"it ends with {last}"]
+    if len(acknowledged) > 1 or not set(acknowledged) <= served:
+        faults.append(f"it acknowledges {acknowledged}")
+    return faults
+
+
+def test_hosts_that_end_or_stop_at_any_time_lose_nothing(empty, tmp_path):
+    assert strike_at_random(empty, tmp_path, rounds=5, seed=1) == []
+
+
+@pytest.mark.soak
+def test_hosts_that_end_or_stop_all_the_time_lose_nothing(empty, tmp_path, soak_scale):
+    for seed in range(int(10 * soak_scale) or 1):
+        assert strike_at_random(empty, tmp_path, rounds=40, seed=seed) == [], seed
+
+
+# --- twins ----------------------------------------------------------------------------------
+
+
+def twins(empty, folder, *before, is_wrong=False):
+    """Have the machine of an owner be copied, and both go on; return what each acknowledges, and what is there then.
+
+    The file is copied while its process is stopped, as in a snapshot of a machine.
+    """
+    storage = empty()
+    how = {"ttl_s": 1000, "ship_ms": 1, "park_after_s": 0.1 if ("park",) in before else None}
+    with (
+        Host(storage, folder / "0", is_wrong=is_wrong) as first,
+        Host(storage, folder / "1", is_wrong=is_wrong) as other,
+    ):
+        first.do("open", {"takeover": "wait", **how})
+        first.do("commit", "0", "remote")
+        for step in before:
+            assert not isinstance(first.do(*step), Refused)
+        owned = first.do("owned")
+        first.signal(signal.SIGSTOP)
+        shutil.copytree(folder / "0", folder / "1", dirs_exist_ok=True)
+        first.signal(signal.SIGCONT)
+        assert other.do("resume", owned, how) == ["0"]
+        hosts = {"a": first, "b": other}
+        for name, host in hosts.items():
+            host.send("go_on", name)
+        time.sleep(0.5)
+        told = {name: ends(host) for name, host in hosts.items()}
+    url, options = storage
+    fleet = Fleet(open_archive(url, **options), folder)
+    with fleet.open(NAME, takeover="now") as store:
+        final = said(store)
+    fleet.close()
+    return told, final
+
+
+def ends(host):
+    """Return what a host has acknowledged so far, and whether it goes on: then it is killed."""
+    host.signal(signal.SIGKILL)
+    told = host.heard()
+    return [each for each in told if isinstance(each, str)], not any(isinstance(each, Refused) for each in told)
+
+
+def are_one(told, final):
+    """Whether one of two goes on, the other has acknowledged nothing, and all that was is there, in order."""
+    [winner] = [name for name, (_tokens, goes_on) in told.items() if goes_on] or [None]
+    return (
+        winner is not None
+        and all(not tokens for name, (tokens, _goes_on) in told.items() if name != winner)
+        and final[1 : len(told[winner][0]) + 1] == told[winner][0]
+        and len(told[winner][0]) > 5
+    )
+
+
+@pytest.mark.parametrize("before", [(), (("park",),), (("base",),)], ids=["shipping", "parked", "behind a base"])
+def test_of_twins_one_goes_on(empty, tmp_path, before):
+    told, final = twins(empty, tmp_path, *before)
+    assert are_one(told, final), (told, final)
+
+
+def test_twins_that_both_go_on_would_be_found():
+    assert are_one({"a": (list("123456"), True), "b": ([], False)}, list("0123456"))
+    assert not are_one({"a": (list("123456"), True), "b": ([], False)}, list("012345"))
+    assert not are_one({"a": (list("123456"), True), "b": (["x"], False)}, list("0123456"))
+    assert not are_one({"a": (list("123456"), False), "b": ([], False)}, list("0123456"))
