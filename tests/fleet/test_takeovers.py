@@ -1,0 +1,153 @@
+"""Takeovers: many in a row cost no more each, and several at once end."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+from hosts import said
+
+from statelog.errors import FencedError, RemoteError
+from statelog.fleet.head import decode
+
+SMALL = {"ship_ms": 1, "keep_s": 0, "grace_s": 0, "park_after_s": None}
+
+
+def end(store, *, is_killed):
+    """Close a store, or have its owner end as if its process was killed."""
+    if is_killed:
+        store.remote._error = RemoteError("killed")
+        store.remote._thread.join()
+    with suppress(RemoteError):
+        store.close()
+
+
+def take_over_in_a_row(machine, memory, monkeypatch, rounds, *, is_collecting=True):
+    """Have two machines take a store from each other, time and again; return its tokens, and what each turn has cost.
+
+    The costs are requests, objects in the storage afterwards, and the bytes of the head.
+    """
+    monkeypatch.setattr("statelog.fleet.owning._SEGMENTS_MAX", 8 if is_collecting else 10**6)
+    chosen = random.Random(1)
+    machines = [machine("a"), machine("b")]
+    costs = []
+    for number in range(rounds):
+        memory.requests.clear()
+        store = machines[number % 2].open("t", takeover="now", **SMALL)
+        store.thread("chat").commit({"token": number}, durable=chosen.choice(["remote", None]))
+        store.remote.wait()
+        if is_collecting:
+            until(lambda store=store: not store.remote._is_base_due())
+        end(store, is_killed=chosen.random() < 0.4)
+        costs.append((len(memory.requests), len(memory.objects), len(memory.objects["t/head"].data)))
+    with machine("last").open("t", takeover="now") as store:
+        assert store.verify().problems == []
+        return said(store), costs
+
+
+def until(is_true):
+    for _try in range(2000):
+        if is_true():
+            return
+        time.sleep(0.005)
+    raise AssertionError
+
+
+def are_bounded(costs):
+    """Whether no turn of the second half costs more than the dearest of the first half, and a bit."""
+    half = len(costs) // 2
+    return all(
+        max(each[kind] for each in costs[half:]) <= 1.2 * max(each[kind] for each in costs[:half]) + 2
+        for kind in range(3)
+    )
+
+
+def test_takeovers_in_a_row_keep_all_in_order_and_cost_no_more_each(machine, memory, monkeypatch):
+    tokens, costs = take_over_in_a_row(machine, memory, monkeypatch, 40)
+    assert tokens == [*range(40)]
+    assert are_bounded(costs), costs
+
+
+@pytest.mark.soak
+def test_a_thousand_takeovers_in_a_row(machine, memory, monkeypatch, soak_scale):
+    count = max(int(1000 * soak_scale), 100)
+    tokens, costs = take_over_in_a_row(machine, memory, monkeypatch, count)
+    assert tokens == [*range(count)]
+    assert are_bounded(costs), costs
+    assert max(objects for _requests, objects, _bytes in costs) < 40
+
+
+def test_takeovers_whose_objects_nobody_collects_are_found(machine, memory, monkeypatch):
+    tokens, costs = take_over_in_a_row(machine, memory, monkeypatch, 24, is_collecting=False)
+    assert tokens == [*range(24)]
+    assert not are_bounded(costs)
+
+
+def test_several_who_take_a_store_now_at_once_all_end_and_one_owns_it(machine, memory):
+    """They do not alternate for ever: each owns it for once, or is stopped by one that came later."""
+    count = 5
+    machine("first").open("t").close()
+    memory.fail = lambda *_: time.sleep(random.random() / 100)
+    stores, ended = {}, []
+
+    def take(name):
+        try:
+            store = machine(name).open("t", takeover="now", timeout_s=20)
+        except FencedError:
+            ended.append(name)
+        else:
+            stores[name] = store
+
+    takers = [threading.Thread(target=take, args=(f"{number}",)) for number in range(count)]
+    for taker in takers:
+        taker.start()
+    for taker in takers:
+        taker.join(30)
+    assert len(stores) + len(ended) == count
+    memory.fail = lambda *_: None
+    acknowledged = []
+    for name, store in stores.items():
+        with suppress(FencedError):
+            store.thread("chat").commit({"token": name}, durable="remote")
+            acknowledged.append(name)
+    owner = decode("t/head", memory.objects["t/head"].data).owner[0]
+    assert len(acknowledged) == 1
+    assert owner.endswith(f"/{acknowledged[0]}/t.state")
+    for store in stores.values():
+        with suppress(FencedError):
+            store.close()
+    with machine("last").open("t", takeover="now") as store:
+        assert said(store) == acknowledged
+
+
+def test_a_taker_that_ends_between_its_swaps_is_taken_over_from(machine, memory):
+    """By one that waits for its sign, and by one that does not."""
+    store = machine("a").open("t")
+    store.thread("chat").commit({"token": 1}, durable="remote")
+    for name, how in (("b", {"takeover": "now"}), ("c", {"ttl_s": 0.2})):
+        memory.fail = fail_second_swap()
+        with pytest.raises(RemoteError):
+            machine("dead").open("t", takeover="now")
+        memory.fail = lambda *_: None
+        assert decode("t/head", memory.objects["t/head"].data).state == "opening"
+        taken = machine(name).open("t", **how)
+        assert said(taken) == [1]
+        end(taken, is_killed=True)
+    store.thread("chat").commit({"token": 2})
+    for go_on in (store.remote.wait, store.close):
+        with pytest.raises(FencedError):
+            go_on()
+
+
+def fail_second_swap():
+    swaps = []
+
+    def fail(request, _name):
+        swaps.extend([request] if request == "swap" else [])
+        if len(swaps) > 1:
+            raise RemoteError("away")
+
+    return fail
