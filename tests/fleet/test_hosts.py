@@ -28,6 +28,7 @@ STEPS = [
 ]
 """Nothing is shipped on the way but when it is asked for: so each request has a number."""
 
+FENCED = Refused("FencedError")
 LOCAL = ("commit", "open")
 """After other steps, and a remote commit, all is outside."""
 
@@ -99,17 +100,23 @@ class Struck:
             if is_acknowledged and not set(self._local) <= set(self._ledger.served[-1]):
                 self.faults.append(f"{step} was acknowledged in vain")
         told = host.do("commit", "late", "remote")
-        if told != Refused("ClosedError" if is_over else "FencedError"):
+        if told != (Refused("ClosedError") if is_over else FENCED):
             self.faults.append(f"it goes on: {told}")
         told = host.do("close")
-        if told != (None if is_over else Refused("FencedError")):
+        if told != (None if is_over else FENCED):
             self.faults.append(f"it ends well: {told}")
 
     def _open_late(self, host):
-        """Have a host own the store in its turn that was stopped before it did."""
+        """Have a host go on that was stopped as it opened the store: it owns it after the other, or is told so."""
         host.signal(signal.SIGCONT)
-        self._ledger.served.append(host.hear())
-        assert host.do("close") is None
+        served = host.hear()
+        self._ledger.served.append(served)
+        told = host.do("commit", "late", "remote")
+        if "elsewhere" in served:
+            self._ledger.tried.append("late")
+            self._ledger.acknowledged.append("late")
+        if (told, host.do("close")) != (("late", None) if "elsewhere" in served else (FENCED, FENCED)):
+            self.faults.append(f"it opens with {served}, and is told {told}")
 
     def _look(self, again):
         """See what is there where the host was, and whether its file was kept that had more."""
@@ -194,7 +201,8 @@ def strike_at_random(empty, folder, *, rounds, seed):
         stopped = host if what == signal.SIGSTOP else None
     if stopped is not None:
         stopped.__exit__()
-    fleet = Fleet(open_archive(url, **options), folder)
+    (folder / f"{seed}-last").mkdir()
+    fleet = Fleet(open_archive(url, **options), folder / f"{seed}-last")
     with fleet.open(NAME, takeover="now") as store:
         final = said(store)
         assert store.verify().problems == []
@@ -212,7 +220,7 @@ def late(host, served):
         while not told or isinstance(told[-1], str):
             told.append(host.hear())
     *acknowledged, last = told
-    faults = [] if last == Refused("FencedError") else [f"it ends with {last}"]
+    faults = [] if last == FENCED else [f"it ends with {last}"]
     if len(acknowledged) > 1 or not set(acknowledged) <= served:
         faults.append(f"it acknowledges {acknowledged}")
     return faults

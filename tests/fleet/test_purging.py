@@ -1,0 +1,55 @@
+"""After a purge, and a deletion, no byte of what was deleted is in the storage: raw, or in what is compressed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import zstandard
+
+from statelog.errors import StoreNotFoundError
+
+SECRET = "the secret that nobody may keep"
+_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def is_in(archive, text):
+    """Tell whether a text is in an object, or in what is compressed there."""
+    return any(text.encode() in found.data + expanded(found.data) for found in archive.read_all(archive.names("")))
+
+
+def expanded(data):
+    at = data.find(_MAGIC)
+    return zstandard.decompress(data[at:], max_output_size=1 << 28) if at >= 0 else b""
+
+
+@pytest.fixture
+def kept(archive, machine):
+    """A store whose secret lies in a segment, in a base, and behind it; then it is deleted."""
+    filler = random.Random(1).randbytes(1_500_000)  # so that an image is of several pieces
+    with machine("a", archive).open("t") as store:
+        store.thread("filler").commit({"data": filler})
+        store.thread("secret").commit({"said": SECRET}, durable="remote")
+        store.remote.base()
+        store.thread("secret").commit({"said": f"again: {SECRET}"}, durable="remote")
+        store.thread("chat").commit({"n": 1})
+        store.delete_thread("secret")
+    return machine("a", archive)
+
+
+def test_after_a_purge_no_byte_is_in_the_storage(archive, machine, kept):
+    assert is_in(archive, SECRET), "it was shipped"
+    kept.purge("t")
+    assert not is_in(archive, SECRET)
+    with machine("b", archive).open("t") as store:
+        assert store.thread("chat").state["n"] == 1
+        assert store.verify().problems == []
+    assert kept.check() == []
+
+
+def test_after_a_deletion_there_is_a_head_and_nothing_else(archive, kept):
+    kept.delete("t")
+    assert archive.names("") == ["t/head"]
+    assert not is_in(archive, SECRET)
+    with pytest.raises(StoreNotFoundError):
+        kept.status("t")
