@@ -26,7 +26,7 @@ STEPS = [
     ("commit", "4"),
     ("close",),
 ]
-"""Nothing is shipped on the way but when it is asked for: so each request has a number."""
+"""What is shipped is asked for, but that the commit behind one to be outside may go with it, or by itself."""
 
 FENCED = Refused("FencedError")
 LOCAL = ("commit", "open")
@@ -53,31 +53,34 @@ class Struck:
 
     Attributes:
         faults: as words.
+        is_struck: whether the host came to the request that was meant.
 
     """
 
     def __init__(self, storage, folder, strike, *, is_wrong=False):
         folder.mkdir()
         url, options = storage
-        self._ledger, self._local, self._strike = Ledger(), [], strike
+        self._ledger, self._local = Ledger(), []
         self._elsewhere = Fleet(open_archive(url, **options), folder)
         self.faults = []
         with Host(storage, folder / "host", strike, is_wrong=is_wrong) as host:
             step = self._go(host)
+            self.is_struck = step is not None
+            is_stopped = self.is_struck and strike.signal == signal.SIGSTOP
             with self._elsewhere.open(NAME, takeover="now") as store:
                 self._ledger.served.append(said(store))
                 self._ledger.tried.append("elsewhere")
                 store.thread("chat").commit({"token": "elsewhere"}, durable="remote")
                 self._ledger.acknowledged.append("elsewhere")
-                if strike.signal == signal.SIGSTOP and step[0] != "open":
+                if is_stopped and step[0] != "open":
                     self._go_on(host, step)
-            if strike.signal == signal.SIGSTOP and step[0] == "open":
+            if is_stopped and step[0] == "open":
                 self._open_late(host)
         self._look(Fleet(self._elsewhere._archive, folder / "host"))
         self._elsewhere.close()
 
     def _go(self, host):
-        """Have a host go through its steps; return the one that it did not end."""
+        """Have a host go through its steps; return the one that it did not end, None if it ended all."""
         for step in STEPS:
             self._ledger.tried += step[1:2] if step[0] == "commit" else []
             told = host.do(*step)
@@ -87,7 +90,7 @@ class Struck:
             self._local += step[1:2] if step[0] == "commit" else []
             if step[-1] == "remote" or step[0] not in LOCAL:
                 self._ledger.acknowledged[:] = self._local
-        raise AssertionError(f"it has not come to {self._strike}")
+        return None
 
     def _go_on(self, host, step):
         """Have a host go on that was stopped: what it had not acknowledged by then, it never does."""
@@ -101,7 +104,7 @@ class Struck:
                 self.faults.append(f"{step} was acknowledged in vain")
         told = host.do("commit", "late", "remote")
         if told != (Refused("ClosedError") if is_over else FENCED):
-            self.faults.append(f"it goes on: {told}")
+            self.faults.append(f"it goes on after {step}: {told}")
         told = host.do("close")
         if told != (None if is_over else FENCED):
             self.faults.append(f"it ends well: {told}")
@@ -148,16 +151,18 @@ def strike_all(empty, folder, *, step):
     requests = numbers_of(empty(), folder / "whole")[-1]
     assert requests > 8
     kinds = [(when, number) for number in (signal.SIGSTOP, signal.SIGKILL) for when in (BEFORE, AFTER)]
-    turn = cycle(kinds)
+    turn, missed = cycle(kinds), []
     for number in range(1, requests + 1, step):
         for when, what in kinds if step == 1 else [next(turn)]:
             strike = Strike(number, when, what)
             found = Struck(empty(), folder / f"{number}-{when}-{what}", strike)
             assert found.faults == [], strike
+            missed += [] if found.is_struck else [number]
+    assert len(set(missed)) <= 3, missed
 
 
 def test_a_host_that_ends_or_stops_at_a_request_loses_nothing_and_goes_on_with_nothing(empty, tmp_path):
-    strike_all(empty, tmp_path, step=3)
+    strike_all(empty, tmp_path, step=4)
 
 
 @pytest.mark.soak
@@ -171,7 +176,6 @@ def test_an_owner_that_does_not_look_is_found(empty, tmp_path):
         counts = numbers_of(empty(), folder, is_wrong=is_wrong)
         strike = Strike(counts[STEPS.index(("base",))] + 1, BEFORE, signal.SIGSTOP)
         found = Struck(empty(), tmp_path / f"struck {is_wrong}", strike, is_wrong=is_wrong)
-        assert ("acknowledged in vain" in str(found.faults)) == is_wrong
         assert bool(found.faults) == is_wrong
 
 
@@ -190,7 +194,8 @@ def strike_at_random(empty, folder, *, rounds, seed):
         assert not isinstance(served, Refused), served
         ledger.served.append(served)
         host.send("go_on", f"{number}")
-        time.sleep(chosen.random() * 0.3)
+        ledger.acknowledged.append(host.hear())
+        time.sleep(chosen.random() * 0.2)
         if stopped is not None:
             faults += late(stopped, set(served))
         what = chosen.choice([signal.SIGKILL, signal.SIGSTOP])
@@ -227,7 +232,7 @@ def late(host, served):
 
 
 def test_hosts_that_end_or_stop_at_any_time_lose_nothing(empty, tmp_path):
-    assert strike_at_random(empty, tmp_path, rounds=5, seed=1) == []
+    assert strike_at_random(empty, tmp_path, rounds=4, seed=1) == []
 
 
 @pytest.mark.soak
@@ -262,8 +267,15 @@ def twins(empty, folder, *before, is_wrong=False):
         hosts = {"a": first, "b": other}
         for name, host in hosts.items():
             host.send("go_on", name)
-        time.sleep(0.5)
-        told = {name: ends(host) for name, host in hosts.items()}
+        told = {name: [] for name in hosts}
+        until_s = time.monotonic() + 30
+        while not is_decided(told) and time.monotonic() < until_s:
+            time.sleep(0.05)
+            for name, host in hosts.items():
+                told[name] += host.heard()
+        for name, host in hosts.items():
+            host.signal(signal.SIGKILL)
+            told[name] += host.heard()
     url, options = storage
     fleet = Fleet(open_archive(url, **options), folder)
     with fleet.open(NAME, takeover="now") as store:
@@ -272,22 +284,14 @@ def twins(empty, folder, *before, is_wrong=False):
     return told, final
 
 
-def ends(host):
-    """Return what a host has acknowledged so far, and whether it goes on: then it is killed."""
-    host.signal(signal.SIGKILL)
-    told = host.heard()
-    return [each for each in told if isinstance(each, str)], not any(isinstance(each, Refused) for each in told)
+def is_decided(told):
+    return any(FENCED in each for each in told.values()) and any(len(each) > 6 for each in told.values())
 
 
 def are_one(told, final):
     """Whether one of two goes on, the other has acknowledged nothing, and all that was is there, in order."""
-    [winner] = [name for name, (_tokens, goes_on) in told.items() if goes_on] or [None]
-    return (
-        winner is not None
-        and all(not tokens for name, (tokens, _goes_on) in told.items() if name != winner)
-        and final[1 : len(told[winner][0]) + 1] == told[winner][0]
-        and len(told[winner][0]) > 5
-    )
+    loser, winner = sorted(told.values(), key=len)
+    return loser == [FENCED] and FENCED not in winner and len(winner) > 5 and final[1 : len(winner) + 1] == winner
 
 
 @pytest.mark.parametrize("before", [(), (("park",),), (("base",),)], ids=["shipping", "parked", "behind a base"])
@@ -297,7 +301,8 @@ def test_of_twins_one_goes_on(empty, tmp_path, before):
 
 
 def test_twins_that_both_go_on_would_be_found():
-    assert are_one({"a": (list("123456"), True), "b": ([], False)}, list("0123456"))
-    assert not are_one({"a": (list("123456"), True), "b": ([], False)}, list("012345"))
-    assert not are_one({"a": (list("123456"), True), "b": (["x"], False)}, list("0123456"))
-    assert not are_one({"a": (list("123456"), False), "b": ([], False)}, list("0123456"))
+    assert are_one({"a": [*"123456"], "b": [FENCED]}, [*"0123456"])
+    assert not are_one({"a": [*"123456"], "b": [FENCED]}, [*"012345"])
+    assert not are_one({"a": [*"123456"], "b": ["x", FENCED]}, [*"0123456"])
+    assert not are_one({"a": [*"123456"], "b": ["x"]}, [*"0123456"])
+    assert not are_one({"a": [*"123456", FENCED], "b": [FENCED]}, [*"0123456"])
