@@ -82,7 +82,7 @@ def run(proxy, open_storage, plan, folder, *, turns, seed):
 
 def test_nothing_promised_is_lost_whatever_becomes_of_requests(behind, tmp_path):
     proxy, open_storage, kinds = behind
-    assert run(proxy, open_storage, at_random(0, 0.1, kinds), tmp_path, turns=10, seed=0) == ""
+    assert run(proxy, open_storage, at_random(0, 0.1, kinds), tmp_path, turns=6, seed=0) == ""
     assert len(proxy.done) >= len(kinds) / 2
 
 
@@ -165,7 +165,7 @@ def every(behind, folder, *, step):
 
 
 def test_a_fault_of_one_request_loses_nothing(behind, tmp_path):
-    every(behind, tmp_path, step=7 if OF_HTTP in behind else 31)
+    every(behind, tmp_path, step=11 if OF_HTTP in behind else 43)
 
 
 @pytest.mark.soak

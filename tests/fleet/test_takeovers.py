@@ -66,8 +66,8 @@ def are_bounded(costs):
 
 
 def test_takeovers_in_a_row_keep_all_in_order_and_cost_no_more_each(machine, memory, monkeypatch):
-    tokens, costs = take_over_in_a_row(machine, memory, monkeypatch, 32)
-    assert tokens == [*range(32)]
+    tokens, costs = take_over_in_a_row(machine, memory, monkeypatch, 24)
+    assert tokens == [*range(24)]
     assert are_bounded(costs), costs
 
 
