@@ -227,7 +227,7 @@ class Fleet:
         """
         performer = self._performer(name)
         _head_of(performer, name)
-        restore(performer, _readable(performer, name, is_earlier=at is not None), Path(path), at=at)
+        _restore(performer, name, Path(path), at=at)
 
     @contextmanager
     def follow(self, name: str, *, poll_s: float = 1) -> Iterator[Store]:
@@ -241,10 +241,9 @@ class Fleet:
         """
         performer = self._performer(name)
         _head_of(performer, name)
-        head = _readable(performer, name)
         with tempfile.TemporaryDirectory(dir=self._cache, prefix=".follow-") as folder:
             path = Path(folder) / "copy.state"
-            restore(performer, head, path)
+            _restore(performer, name, path)
             with statelog.open(path, durability="interval") as store:
                 store._engine.remote = Follower(store, performer, poll_s)  # noqa: SLF001 - the fleet's door
                 yield store
@@ -381,6 +380,18 @@ def _readable(performer: Performer, name: str, *, is_earlier: bool = False) -> H
     if head is None:
         raise _no_store(name)
     return head
+
+
+def _restore(performer: Performer, name: str, path: Path, *, at: int | datetime | None = None) -> None:
+    """Make a file of a store; anew, if what its head led to was collected meanwhile, as another head has come."""
+    while True:
+        head = _readable(performer, name, is_earlier=at is not None)
+        try:
+            return restore(performer, head, path, at=at)
+        except CorruptionError:
+            now = _readable(performer, name, is_earlier=at is not None)
+            if (now.epoch, now.base) == (head.epoch, head.base):
+                raise
 
 
 def _no_store(name: str) -> StoreNotFoundError:

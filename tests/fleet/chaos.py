@@ -93,7 +93,8 @@ class Hosts:
             self._come_back(at)
         others_are_left = bool(self._left)
         how = "now" if others_are_left or chosen.random() < 0.5 else "wait"
-        store = persist(lambda: self._fleets[at].open(self._name, takeover=how, ttl_s=0.6, ship_ms=5))
+        kept = {"keep_s": 0, "grace_s": 0} if chosen.random() < 0.5 else {}
+        store = persist(lambda: self._fleets[at].open(self._name, takeover=how, ttl_s=0.6, ship_ms=5, **kept))
         self._ledger.served.append(said(store))
         self._work(store)
         if chosen.random() < 0.3:

@@ -142,3 +142,30 @@ def test_a_copy_that_lags_behind_a_base_follows(machine):
             assert copy.remote.wait()
             assert copy.last_lsn == made.lsn
             assert heard(copy) == 9
+
+
+@pytest.mark.parametrize("how", ["restore", "follow"])
+def test_a_restore_that_races_a_collection_begins_anew(machine, memory, tmp_path, how):
+    fleet = machine("a")
+    with fleet.open("t") as store:
+        say(store, 1)
+        store.remote.base()
+        say(store, 2)
+    raced = []
+
+    def collect(request, name):
+        if request == "read" and name.endswith("/list") and not raced:
+            raced.append(name)
+            fleet.purge("t")
+
+    memory.fail = collect
+    other = machine("b")
+    if how == "restore":
+        other.restore("t", tmp_path / "r.state")
+        with statelog.open(tmp_path / "r.state") as store:
+            assert heard(store) == 2
+    else:
+        with other.follow("t") as copy:
+            assert heard(copy) == 2
+    assert raced
+    assert raced[0] not in memory.objects
