@@ -211,9 +211,11 @@ class Fleet:
         Args:
             name: of the store.
             path: where there is no file.
-            at: an LSN, or a time, of the last days (`keep_s`): whole transactions up to there.
+            at: an LSN, or a time with its zone, of the last days (`keep_s`): whole transactions up to there. A time to
+                come is now.
 
         Raises:
+            UsageError: `at` is none, or an LSN that is not outside yet. Facts: argument, value.
             StoreNotFoundError: no such store. AlreadyExistsError: there is a file.
             ExpiredError: `at` is before what is kept. Facts: oldest. CorruptionError: see `open`.
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import io
+import os
 import time
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import statelog
-from statelog.errors import ConflictError, CorruptionError, ExpiredError, RemoteError, UsageError
+from statelog.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    CorruptionError,
+    ExpiredError,
+    RemoteError,
+    UsageError,
+)
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.head import Cut, Head, decode
 from statelog.portable.frames import FrameReader
@@ -16,7 +25,6 @@ from statelog.storage.file.creation import create_store, new_file
 from statelog.store.session import session_of
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from pathlib import Path
 
     from statelog import Store
@@ -140,12 +148,16 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
         at: an LSN, or a time, at which it is to end; the end of the tail if left out.
 
     Raises:
+        UsageError: `at` is none, or an LSN behind the end. Facts: argument, value.
         ExpiredError: `at` is before what is kept. Facts: oldest.
         CorruptionError: a piece or a segment is missing or damaged. Facts: object.
         AlreadyExistsError: there is a file at that path.
 
     """
+    if os.path.lexists(path):
+        raise AlreadyExistsError(f"there is something at {path} already", path=str(path))
     if at is not None:
+        _check_at(at)
         head = _head_at(performer, head, at)
     _make(performer, head, path)
     try:
@@ -154,10 +166,33 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
             all_names = segments_of(head)
             if all_names and (upto is None or upto > store.last_lsn):
                 store.import_(segments.Tail(all_names, performer.read_all), upto=upto)
+            if upto is not None and upto > store.last_lsn:
+                _check_reached(performer, all_names, store.last_lsn, upto)
             store.flush()
     except BaseException:
         path.unlink(missing_ok=True)
+        path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
         raise
+
+
+def _check_at(at: object) -> None:
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            message = f"a time to go back to has a zone, as datetime.now(UTC) has, not {at.isoformat()!r}"
+            raise UsageError(message, argument="at", value=at)
+    elif type(at) is not int or at < 0:
+        message = f"at is an LSN from 0 on, or a datetime with its zone, not {at!r}"
+        raise UsageError(message, argument="at", value=at)
+
+
+def _check_reached(performer: Performer, all_names: list[str], end: int, upto: int) -> None:
+    """Refuse an LSN that is behind the end. One amid a transaction is not: the store ends before that."""
+    if all_names:
+        [data] = performer.read_all(all_names[-1:])
+        end = segments.about(all_names[-1], data).last
+    if upto > end:
+        message = f"there is no LSN {upto} outside yet: the last one is {end}"
+        raise UsageError(message, argument="at", value=upto, last=end)
 
 
 def _make(performer: Performer, head: Head, path: Path) -> None:
@@ -258,6 +293,7 @@ def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
         is_earlier = _chain_at(store, here.lsn) == here.chain
     aside = None if is_earlier else set_aside(path, head.epoch)
     fresh.replace(path)
+    fresh.with_name(f"{fresh.name}-lock").unlink(missing_ok=True)
     return aside
 
 

@@ -8,16 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 
 import pytest
 
 import statelog
 from statelog.errors import (
-    AlreadyExistsError,
     ConflictError,
     CorruptionError,
-    ExpiredError,
     FencedError,
     ReadOnlyError,
     RemoteError,
@@ -284,31 +281,6 @@ def test_an_owner_removes_what_nothing_leads_to_with_its_next_base(machine, memo
         assert first & set(memory.objects) == {"t/head"}
     with machine("b").open("t") as store:
         assert heard(store) == 3
-
-
-def test_restored_to_an_lsn_or_a_time_it_is_what_it_was_then(machine, tmp_path):
-    fleet = machine("a")
-    moments = []
-    with fleet.open("t", ship_ms=1) as store:
-        for n in range(12):
-            made = say(store, n, durable="remote")
-            moments.append((made.lsn, made.time))
-            if n in (4, 8):
-                store.remote.base()
-    for n, (lsn, at) in enumerate(moments):
-        for number, target in enumerate((lsn, at)):
-            path = tmp_path / f"{n}-{number}.state"
-            fleet.restore("t", path, at=target)
-            with statelog.open(path) as store:
-                assert heard(store) == n
-                assert store.verify().problems == []
-    with pytest.raises(AlreadyExistsError):
-        fleet.restore("t", path)
-    assert fleet.gc("t", keep_s=0, grace_s=0)
-    with pytest.raises(ExpiredError) as caught:
-        fleet.restore("t", tmp_path / "old.state", at=moments[0][0])
-    assert caught.value.facts["oldest"] > moments[4][0]
-    fleet.restore("t", tmp_path / "new.state", at=datetime.now(UTC))
 
 
 def test_a_copy_follows_and_is_for_reading(machine):
