@@ -228,7 +228,8 @@ class Fleet:
     def follow(self, name: str, *, poll_s: float = 1) -> Iterator[Store]:
         """Yield a copy for reading, which takes in what the owner ships, `poll_s` after it at most. Any number may.
 
-        Its commits raise ReadOnlyError. `store.remote.wait(lsn)` waits until it has an LSN.
+        Its commits raise ReadOnlyError. `store.remote.wait(lsn)` waits until it has an LSN, and raises what has ended
+        the following: StoreNotFoundError, if the store was deleted; ExpiredError, if the copy fell too far behind.
 
         Raises:
             StoreNotFoundError: no such store. CorruptionError, RemoteError: see `open`.
@@ -241,7 +242,7 @@ class Fleet:
             path = Path(folder) / "copy.state"
             restore(performer, head, path)
             with statelog.open(path, durability="interval") as store:
-                store._engine.remote = Follower(store, performer, poll_s)  # noqa: SLF001 - the fleet's door
+                store._engine.remote = Follower(store, performer, name, poll_s)  # noqa: SLF001 - the fleet's door
                 yield store
 
     # --- all of them -----------------------------------------------------------------------

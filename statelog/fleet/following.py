@@ -6,28 +6,46 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from statelog.errors import NotFoundError, ReadOnlyError, RemoteError, StatelogError
-from statelog.fleet.restoring import catch_up, head_to_read
+from statelog.errors import (
+    ConflictError,
+    CorruptionError,
+    ExpiredError,
+    ReadOnlyError,
+    RemoteError,
+    StatelogError,
+    StoreNotFoundError,
+)
+from statelog.fleet.restoring import catch_up, head_to_read, store_id
 
 if TYPE_CHECKING:
     from statelog import Store
+    from statelog.fleet.head import Head
     from statelog.fleet.performing import Performer
 
 
 class Follower:
     """What `store.remote` is of a copy that follows: it takes in what the owner has shipped."""
 
-    def __init__(self, store: Store, performer: Performer, poll_s: float) -> None:
+    def __init__(self, store: Store, performer: Performer, name: str, poll_s: float) -> None:
         self._store = store
+        self._name = name
         self._performer = performer
         self._poll_s = poll_s
+        self._store_id = store_id(store)
+        self._taking_in = threading.Lock()
         self._error: StatelogError | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statelog-fleet-follow", daemon=True)
         self._thread.start()
 
     def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
-        """Return when the copy has all up to an LSN: what is shipped by now, if none is named. False: time is up."""
+        """Return when the copy has all up to an LSN: what is shipped by now, if none is named. False: time is up.
+
+        Raises:
+            StoreNotFoundError: the store was deleted. ExpiredError: this copy is too old to go on: follow anew.
+            CorruptionError: what is outside is damaged. Facts: object.
+
+        """
         if lsn is None:
             self._take_in()
             return True
@@ -63,8 +81,24 @@ class Follower:
                 self._error = error
 
     def _take_in(self) -> None:
+        with self._taking_in:
+            self._catch_up(self._head())
+
+    def _catch_up(self, head: Head) -> None:
+        try:
+            catch_up(self._performer, head, self._store, is_across_bases=True)
+        except CorruptionError:  # or it was collected meanwhile
+            now = self._head()
+            if now.base == head.base:
+                raise
+            catch_up(self._performer, now, self._store, is_across_bases=True)
+        except ConflictError as error:
+            message = f"what came behind LSN {self._store.last_lsn} is not kept any more: follow the store anew"
+            raise ExpiredError(message, oldest=None if head.base is None else head.base.lsn) from error
+
+    def _head(self) -> Head:
         head = head_to_read(self._performer)
-        if head is None:
-            message = f"there is no store {self._performer.folder.rstrip('/')!r} in the fleet any more"
-            raise NotFoundError(message)
-        catch_up(self._performer, head, self._store)
+        if head is None or head.store_id != self._store_id or (head.base is None and not head.tail):
+            message = f"the store {self._name!r} was deleted from this fleet"
+            raise StoreNotFoundError(message, name=self._name)
+        return head

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from statelog.errors import FencedError
+from statelog.errors import CorruptionError, FencedError
 from statelog.fleet import head as heads
 from statelog.fleet import names
 from statelog.fleet.archive import Found, Outcome
 from statelog.fleet.head import Base, Cut, Head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
 
 T = TypeVar("T")
 
@@ -154,7 +154,7 @@ def take(
             token = yield from exchange(names.HEAD, opening.encode(), found.token)
             if token is None:
                 continue
-            closed = yield from _cut(opening, cut_of)
+            closed = yield from _cut(Owned(opening, token), cut_of)
             if closed is None:
                 continue
             new = closed.begun()
@@ -167,19 +167,40 @@ def _next(old: Head, owner: tuple[str, bytes]) -> Head:
     return replace(old, epoch=old.epoch + 1, owner=owner, state="opening", beat=0)
 
 
-def _cut(opening: Head, cut_of: CutOf) -> Asking[Head | None]:
+def last_of(listed: Iterable[str], first: int) -> tuple[int, int | None]:
+    """Return the last number of a stretch by the names of its segments, and one that lacks below others, if any."""
+    there = {number for number in map(names.number_of, listed) if number >= first}
+    last = first - 1
+    while last + 1 in there:
+        last += 1
+    return last, last + 1 if len(there) > last - first + 1 else None
+
+
+def missing(folder: str, epoch: int, number: int) -> CorruptionError:
+    """Return the error of a segment that lacks, as later ones are there: its owner put them one after the other."""
+    name = f"{folder}{names.segment(epoch, number)}"
+    return CorruptionError(f"{name} is missing from the storage: later segments are there", object=name)
+
+
+def _cut(owned: Owned, cut_of: CutOf) -> Asking[Head | None]:
     """Return a head with the cut of its tail, which nobody adds to any more.
 
     None if a segment is gone that was listed: another has taken over since, and what it let go was collected.
+
+    Raises:
+        CorruptionError: a segment is missing amid the tail. Facts: object.
+
     """
+    opening = owned.head
     if not opening.tail or opening.tail[-1].last is not None:
         return opening
     going_on = opening.tail[-1]
     listed = yield List(names.segments(going_on.epoch))
-    there = {names.number_of(name) for name in listed}
-    last = going_on.first - 1
-    while last + 1 in there:
-        last += 1
+    last, lacking = last_of(listed, going_on.first)
+    if lacking is not None:
+        if (yield Look(names.HEAD)) == owned.token:
+            raise missing("", going_on.epoch, lacking)
+        return None
     while last >= going_on.first:
         found: Found | None = yield Read(names.segment(going_on.epoch, last))
         if found is None:

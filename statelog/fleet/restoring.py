@@ -6,7 +6,7 @@ import io
 import os
 import time
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import statelog
@@ -52,10 +52,14 @@ def head_to_read(performer: Performer) -> Head | None:
             continue
         if not head.tail or head.tail[-1].last is not None:
             return head
-        closed = _closed(performer, head)
+        closed, lacking = _closed(performer, head)
+        is_lost = lacking is not None and performer.read(names.segment(head.epoch, lacking)) is None
         now = _read_head(performer)
         if now is not None and replace(now, beat=head.beat) == head:
-            return closed
+            if is_lost and lacking is not None:
+                raise protocol.missing(performer.folder, head.epoch, lacking)
+            if lacking is None:
+                return closed
     message = f"the store {performer.folder.rstrip('/')!r} is being taken over"
     raise RemoteError(message, folder=performer.folder)
 
@@ -65,16 +69,13 @@ def _read_head(performer: Performer) -> Head | None:
     return None if found is None else decode(performer.folder + names.HEAD, found.data)
 
 
-def _closed(performer: Performer, head: Head) -> Head:
-    """Return a head with its tail closed where its segments end now."""
+def _closed(performer: Performer, head: Head) -> tuple[Head, int | None]:
+    """Return a head with its tail closed where its segments end now; and a number that lacked in the list."""
     going_on = head.tail[-1]
-    there = {names.number_of(name) for name in performer.names(names.segments(going_on.epoch))}
-    last = going_on.first - 1
-    while last + 1 in there:
-        last += 1
+    last, lacking = protocol.last_of(performer.names(names.segments(going_on.epoch)), going_on.first)
     while last >= going_on.first and performer.read_all([names.segment(going_on.epoch, last)]) == [protocol.END]:
         last -= 1
-    return head.cut_at(last, None)
+    return head.cut_at(last, None), lacking
 
 
 def segments_of(head: Head) -> list[str]:
@@ -103,20 +104,37 @@ def _chain_at(store: Store, lsn: int) -> bytes | None:
     return FrameReader(io.BytesIO(target.getvalue())).header.chain
 
 
-def catch_up(performer: Performer, head: Head, store: Store, *, upto: int | None = None) -> None:
-    """Take into a store what the tail of a head has behind its end.
+def catch_up(performer: Performer, head: Head, store: Store, *, is_across_bases: bool = False) -> None:
+    """Take into a store what the tail of a head has behind its end; of the heads before, too, if a base lies between.
 
     Raises:
-        ConflictError: the store is no earlier state of the one that was shipped.
+        ConflictError: the store is no earlier state of the one that was shipped, or what lies between is not kept.
         CorruptionError: a segment is missing or damaged. Facts: object.
 
     """
-    if head.cut is not None and head.cut == cut_here(store) and upto is None:
+    if head.cut is not None and head.cut == cut_here(store):
         return
-    tail = _Known(performer, segments_of(head))
-    wanted = tail.behind(store.last_lsn)
+    all_names = segments_of(head)
+    while is_across_bases and head.base is not None and head.base.lsn > store.last_lsn:
+        before = _before(performer, head)
+        if before is None:
+            break
+        head = before
+        all_names = [name for name in segments_of(head) if name not in all_names] + all_names
+    wanted = _Known(performer, all_names).behind(store.last_lsn)
     if wanted:
-        store.import_(segments.Tail(wanted, performer.read_all), upto=upto)
+        store.import_(segments.Tail(wanted, performer.read_all))
+
+
+def _before(performer: Performer, head: Head) -> Head | None:
+    """Return the head that a head's base has taken the place of, None if what it leads to is not kept any more."""
+    if head.base is None:
+        return None
+    name = bases.list_name(head.base)
+    [data] = performer.read_all([name])
+    before = decode(names.HEAD, bases.decode(name, data).before)
+    first = [bases.list_name(before.base)] if before.base is not None else segments_of(before)[:1]
+    return before if None not in performer.archive.read_all([performer.folder + each for each in first]) else None
 
 
 class _Known:
@@ -214,12 +232,13 @@ def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
         listed = bases.decode(name, data)
         if (head.base.lsn <= at) if isinstance(at, int) else (listed.time_us <= _to_us(at)):
             return head
-        before = decode(names.HEAD, listed.before)
-        try:
-            performer.read_all(segments_of(before)[:1])
-        except CorruptionError as error:  # it is not kept any more
-            message = f"what was at {at} is not kept any more: the oldest that is kept is LSN {head.base.lsn}"
-            raise ExpiredError(message, at=at, oldest=head.base.lsn) from error
+        before = _before(performer, head)
+        if before is None:
+            made = datetime.fromtimestamp(listed.time_us / 1_000_000, UTC).isoformat(timespec="milliseconds")
+            message = (
+                f"what was at {at} is not kept any more: the oldest that is kept is LSN {head.base.lsn}, of {made}"
+            )
+            raise ExpiredError(message, at=at, oldest=head.base.lsn)
         head = before
     return head
 

@@ -16,7 +16,6 @@ from statelog.errors import (
     ConflictError,
     CorruptionError,
     FencedError,
-    ReadOnlyError,
     RemoteError,
     RemoteLagError,
     StoreLockedError,
@@ -281,21 +280,6 @@ def test_an_owner_removes_what_nothing_leads_to_with_its_next_base(machine, memo
         assert first & set(memory.objects) == {"t/head"}
     with machine("b").open("t") as store:
         assert heard(store) == 3
-
-
-def test_a_copy_follows_and_is_for_reading(machine):
-    with machine("a").open("t") as store:
-        say(store, 1, durable="remote")
-        with machine("b").follow("t", poll_s=0.05) as copy:
-            assert heard(copy) == 1
-            made = say(store, 2, durable="remote")
-            assert copy.remote.wait(made.lsn, timeout_s=10)
-            assert heard(copy) == 2
-            with pytest.raises(ReadOnlyError):
-                say(copy, 3)
-            store.remote.base()
-            made = say(store, 4, durable="remote")
-            assert copy.remote.wait(made.lsn, timeout_s=10)
 
 
 def everything(memory):
