@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from statelog.aio.store import Store
+    from statelog.portable.frames import Target
 
 __all__ = ["Fleet", "connect"]
 
@@ -76,6 +77,10 @@ class Fleet:
     async def stranded(self) -> list[fleets.Stranded]:
         """See `statelog.fleet.Fleet.stranded`."""
         return await asyncio.to_thread(self._fleet.stranded)
+
+    async def export_stranded(self, stranded: fleets.Stranded, target: Target) -> dict[str, str]:
+        """See `statelog.fleet.Fleet.export_stranded`."""
+        return await asyncio.to_thread(self._fleet.export_stranded, stranded, target)
 
     async def gc(self, name: str, **how: Any) -> int:
         """See `statelog.fleet.Fleet.gc`."""

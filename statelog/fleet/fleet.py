@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import socket
-import tempfile
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -27,10 +26,12 @@ from statelog.errors import (
 from statelog.fleet import collecting, names, protocol, segments
 from statelog.fleet.following import Follower
 from statelog.fleet.head import Cut, Head, decode
-from statelog.fleet.owning import Options, Owner
+from statelog.fleet.owning import Options, Owner, check_number
 from statelog.fleet.performing import Performer
 from statelog.fleet.protocol import Held, Owned
 from statelog.fleet.restoring import bring_here, head_to_read, restore, store_id
+from statelog.fleet.scratch import scratch
+from statelog.fleet.stranding import export_lost
 from statelog.format.record import NO_DIGEST
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from statelog import Store
     from statelog.fleet.archive import Archive
+    from statelog.portable.frames import Target
 
 Takeover = Literal["wait", "now"]
 _SUFFIX = ".state"
@@ -160,6 +162,9 @@ class Fleet:
         if acknowledge not in ("local", "remote"):
             message = f"acknowledge is 'local' or 'remote', not {acknowledge!r}"
             raise UsageError(message, argument="acknowledge", value=acknowledge)
+        how = Options(ship_ms, acknowledge, ttl_s, park_after_s, lag_max_s, lag_max_bytes, keep_s, grace_s)
+        if timeout_s is not None:
+            check_number("timeout_s", timeout_s)
         performer = self._performer(name)
         known = self._open.get(name)
         if known is not None and not known.closed:
@@ -169,7 +174,6 @@ class Fleet:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         lock = _lock(path, deadline, takeover)
         try:
-            how = Options(ship_ms, acknowledge, ttl_s, park_after_s, lag_max_s, lag_max_bytes, keep_s, grace_s)
             store = self._own(performer, path, takeover, deadline, how, options, lock)
         except BaseException:
             os.close(lock)
@@ -235,11 +239,12 @@ class Fleet:
             StoreNotFoundError: no such store. CorruptionError, RemoteError: see `open`.
 
         """
+        check_number("poll_s", poll_s, is_zero_allowed=False)
         performer = self._performer(name)
         _head_of(performer, name)
         head = _readable(performer, name)
-        with tempfile.TemporaryDirectory(dir=self._cache, prefix=".follow-") as folder:
-            path = Path(folder) / "copy.state"
+        with scratch(self._cache) as folder:
+            path = folder / "copy.state"
             restore(performer, head, path)
             with statelog.open(path, durability="interval") as store:
                 store._engine.remote = Follower(store, performer, name, poll_s)  # noqa: SLF001 - the fleet's door
@@ -273,8 +278,8 @@ class Fleet:
         """Restore every store, or one, into a temporary file, verify it, and return what is wrong."""
         problems = []
         for each in [self.status(name)] if name is not None else self.stores():
-            with tempfile.TemporaryDirectory(dir=self._cache, prefix=".check-") as folder:
-                path = Path(folder) / "copy.state"
+            with scratch(self._cache) as folder:
+                path = folder / "copy.state"
                 try:
                     self.restore(each.name, path)
                     with statelog.open(path, read_only=True) as store:
@@ -291,8 +296,33 @@ class Fleet:
         found = [path for path in sorted(self._cache.glob(f"*{marked}*")) if path.name.rpartition("-")[2].isdigit()]
         return [Stranded(names.store_of(path.name.partition(marked)[0]), path) for path in found]
 
+    def export_stranded(self, stranded: Stranded, target: Target) -> dict[str, str]:
+        """Write the threads that have gone on in a stranded file behind where the store was taken over.
+
+        `store.import_` of the store takes them in. With what the store has gone on with, too, a copy goes out, by the
+        id `ID-stranded-EPOCH`. Entries of the board do not go out: look at them in the file.
+
+        Args:
+            stranded: of `stranded()`.
+            target: what is written to: a binary file. Nothing is, if no thread has gone on.
+
+        Returns:
+            By the id of each thread: the one by which it went out.
+
+        """
+        suffix = stranded.path.name.partition(_SUFFIX)[2]
+        with scratch(self._cache) as folder:
+            live: Path | None = folder / "live.state"
+            try:
+                self.restore(stranded.name, folder / "live.state")
+            except StoreNotFoundError:  # it was deleted
+                live = None
+            return export_lost(stranded.path, live, target, suffix=suffix)
+
     def gc(self, name: str, *, keep_s: float = collecting.KEEP_S, grace_s: float = collecting.GRACE_S) -> int:
         """Remove what nothing leads to any more; return how many objects. Anybody may, also beside the owner."""
+        check_number("keep_s", keep_s)
+        check_number("grace_s", grace_s)
         performer = self._performer(name)
         head = _head_of(performer, name, may_be_deleted=True)
         return len(collecting.collect(performer, head, keep_s=keep_s, grace_s=grace_s))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from statelog.errors import CorruptionError, ExpiredError, FencedError, ReadOnlyError, StoreNotFoundError
+from statelog.fleet import connect
 
 
 def say(store, n, **how):
@@ -87,3 +92,26 @@ def test_a_segment_that_is_missing_before_others_is_named_to_who_follows_and_who
         machine("c").open("t", takeover="now")
     with pytest.raises(FencedError):
         store.close()
+
+
+KILLED = """
+import os, signal
+from statelog.fleet import connect
+with connect("file://{bucket}", "{cache}").follow("t"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_copy_of_a_follower_that_was_killed_goes_with_the_next_one_and_no_other_does(tmp_path):
+    (tmp_path / "bucket").mkdir()
+    fleet = connect(f"file://{tmp_path}/bucket", tmp_path / "cache")
+    with fleet.open("t") as store:
+        say(store, 1)
+    code = KILLED.format(bucket=tmp_path / "bucket", cache=tmp_path / "cache")
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    left = list((tmp_path / "cache").glob(".scratch-*/copy.state"))
+    assert len(left) == 1
+    with fleet.follow("t") as one, fleet.follow("t") as other:
+        assert not left[0].exists()
+        assert heard(one) == heard(other) == 1
+    assert not list((tmp_path / "cache").glob(".scratch-*"))
