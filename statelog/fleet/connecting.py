@@ -32,7 +32,7 @@ def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
     archive = open_archive(url, **options)
     try:
         probe(archive)
-        folder = Path(cache)
+        folder = Path(cache).absolute()  # whatever becomes the working directory
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         archive.close()

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 Takeover = Literal["wait", "now"]
 _SUFFIX = ".state"
 _POLL_S = 0.2
+_NONCE_SIZE_BYTES = 16
 _BESIDE = r"(-stranded-\d+(-\d+)?)?(-[a-z]+)?"
 """What follows the name of a store's file in the names of those beside it: never a `.`, as in another store's."""
 
@@ -191,8 +192,10 @@ class Fleet:
         options: dict[str, Any],
         lock: int,
     ) -> Store:
-        owner = (f"{socket.gethostname()}:{path}", secrets.token_bytes(16))
-        owned = _take(performer, owner, path, takeover, deadline, how.ttl_s)
+        owner = (f"{socket.gethostname()}:{path}", secrets.token_bytes(_NONCE_SIZE_BYTES))
+        former = os.pread(lock, _NONCE_SIZE_BYTES, 0)
+        owned = _take(performer, owner, path, _Watched(former, takeover, how.ttl_s), deadline)
+        os.pwrite(lock, owner[1], 0)
         try:
             before = replace(owned.head, epoch=owned.head.epoch - 1, state="free", tail=owned.head.tail[:-1])
             bring_here(performer, before, path)
@@ -426,10 +429,9 @@ def _lock(path: Path, deadline: float | None, takeover: Takeover) -> int:
 
 
 def _take(
-    performer: Performer, owner: tuple[str, bytes], path: Path, takeover: Takeover, deadline: float | None, ttl_s: float
+    performer: Performer, owner: tuple[str, bytes], path: Path, watched: _Watched, deadline: float | None
 ) -> Owned:
     """Own a store, once that is allowed."""
-    watched = _Watched(owner[0], takeover, ttl_s)
     while True:
         taken = performer.perform(protocol.take(owner, segments.cut_of, may_take=watched.may_take))
         if isinstance(taken, Owned):
@@ -442,7 +444,7 @@ def _take(
         if deadline is not None and time.monotonic() >= deadline:
             message = f"{taken.head.owner[0]} owns the store {performer.folder.rstrip('/')!r}"
             raise StoreLockedError(message, owner=taken.head.owner[0], epoch=taken.head.epoch)
-        time.sleep(min(_POLL_S, ttl_s / 10))
+        time.sleep(min(_POLL_S, watched.ttl_s / 10))
 
 
 def _store_id(path: Path) -> bytes:
@@ -454,18 +456,28 @@ def _store_id(path: Path) -> bytes:
 
 
 class _Watched:
-    """Tells when an owner has given no sign for a time, by this machine's clock."""
+    """Tells when an owner has given no sign for a time, by this machine's clock.
 
-    def __init__(self, here: str, takeover: Takeover, ttl_s: float) -> None:
-        self._here = here
+    Args:
+        former: the 16 bytes of who owned the store last that has held the lock of its file here.
+        takeover: see `Fleet.open`.
+        ttl_s: see `Fleet.open`.
+
+    """
+
+    def __init__(self, former: bytes, takeover: Takeover, ttl_s: float) -> None:
+        self._former = former
         self._takeover = takeover
-        self._ttl_s = ttl_s
+        self.ttl_s = ttl_s
         self._seen: tuple[str, float] = ("", 0.0)
 
     def may_take(self, held: Held) -> bool:
-        """Whether the store may be taken. One who owned it on this file has let go of the file: it has ended."""
+        """Whether the store may be taken. An owner who held the lock of the file here has let go of it: it has ended.
+
+        Its name would not tell that: many machines have one name, and one path.
+        """
         now_s = time.monotonic()
         if self._seen[0] != held.token:
             self._seen = held.token, now_s
-        is_former = held.head.owner[0] == self._here
-        return self._takeover == "now" or is_former or now_s - self._seen[1] >= self._ttl_s
+        is_former = held.head.owner[1] == self._former
+        return self._takeover == "now" or is_former or now_s - self._seen[1] >= self.ttl_s
