@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
@@ -16,22 +15,24 @@ from weakref import WeakValueDictionary
 
 import statelog
 from statelog.errors import (
+    AccessError,
     CorruptionError,
+    NewerFormatError,
     NotFoundError,
+    RemoteError,
     StatelogError,
-    StoreLockedError,
     StoreNotFoundError,
     UsageError,
 )
-from statelog.fleet import collecting, names, protocol, segments
+from statelog.fleet import collecting, names, protocol
 from statelog.fleet.following import Follower
 from statelog.fleet.head import Cut, Head, decode
 from statelog.fleet.owning import Options, Owner, check_number
 from statelog.fleet.performing import Performer
-from statelog.fleet.protocol import Held, Owned
-from statelog.fleet.restoring import bring_here, head_to_read, restore, store_id
+from statelog.fleet.restoring import bring_here, head_to_read, restore
 from statelog.fleet.scratch import scratch
 from statelog.fleet.stranding import export_lost
+from statelog.fleet.taking import NONCE_SIZE_BYTES, Watched, lock, take
 from statelog.format.record import NO_DIGEST
 
 if TYPE_CHECKING:
@@ -41,12 +42,14 @@ if TYPE_CHECKING:
 
     from statelog import Store
     from statelog.fleet.archive import Archive
+    from statelog.fleet.protocol import Owned
+    from statelog.fleet.taking import Takeover
     from statelog.portable.frames import Target
 
-Takeover = Literal["wait", "now"]
 _SUFFIX = ".state"
-_POLL_S = 0.2
-_NONCE_SIZE_BYTES = 16
+_OPEN: WeakValueDictionary[tuple[int, Path], Store] = WeakValueDictionary()
+"""The stores of this process's fleets, by process and path: a lock is no help against oneself."""
+
 _BESIDE = r"(-stranded-\d+(-\d+)?)?(-[a-z]+)?"
 """What follows the name of a store's file in the names of those beside it: never a `.`, as in another store's."""
 
@@ -57,7 +60,7 @@ class StoreStatus:
 
     Attributes:
         name: by which it is opened.
-        state: "open", "opening" or "free".
+        state: "open", "opening", "free", or "unreadable": damaged, or of a newer format.
         owner: who owns it, or did last.
         epoch: how many owners there were.
         lsn: up to where its log is written down; None as long as the owner goes on.
@@ -99,7 +102,6 @@ class Fleet:
     def __init__(self, archive: Archive, cache: Path) -> None:
         self._archive = archive
         self._cache = cache
-        self._open: WeakValueDictionary[str, Store] = WeakValueDictionary()
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +139,7 @@ class Fleet:
         returns. `close` ships the rest and gives the store up.
 
         Args:
-            name: any text of up to 255 bytes.
+            name: any text of up to 200 bytes, of which all but `A-Z a-z 0-9 - _ . ~` count as three each.
             takeover: "wait": until its owner gives it up, or has given no sign for `ttl_s`. "now": at once. Who is
                 wrong about the owner's death stops that owner; what was acknowledged is not lost.
             timeout_s: how long to wait for the owner; for ever if left out.
@@ -153,6 +155,7 @@ class Fleet:
 
         Raises:
             StoreLockedError: it has an owner all the time allowed, or another process of this machine.
+            ConflictError: the file here is another store. NewerFormatError: a newer release has written it.
             CorruptionError: what is outside is damaged or not whole. Facts: object.
             RemoteError: the storage is away. UsageError: bad arguments, or it is open in this process already.
 
@@ -164,22 +167,26 @@ class Fleet:
             message = f"acknowledge is 'local' or 'remote', not {acknowledge!r}"
             raise UsageError(message, argument="acknowledge", value=acknowledge)
         how = Options(ship_ms, acknowledge, ttl_s, park_after_s, lag_max_s, lag_max_bytes, keep_s, grace_s)
+        for option in ("read_only", "create"):
+            if option in options:
+                message = f"who opens a store of a fleet writes it: {option} is no option (`follow` reads one)"
+                raise UsageError(message, argument=option, value=options[option])
         if timeout_s is not None:
             check_number("timeout_s", timeout_s)
         performer = self._performer(name)
-        known = self._open.get(name)
-        if known is not None and not known.closed:
-            message = f"store {name!r} is open in this process already"
-            raise UsageError(message, argument="name", value=name)
         path = self.path(name)
+        known = _OPEN.get((os.getpid(), path))
+        if known is not None and not known.closed:
+            message = f"store {name!r} is open in this process already: use that one, or close it first"
+            raise UsageError(message, argument="name", value=name)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        lock = _lock(path, deadline, takeover)
+        held = lock(path, deadline, takeover)
         try:
-            store = self._own(performer, path, takeover, deadline, how, options, lock)
+            store = self._own(performer, path, takeover, deadline, how, options, held)
         except BaseException:
-            os.close(lock)
+            os.close(held)
             raise
-        self._open[name] = store
+        _OPEN[os.getpid(), path] = store
         return store
 
     def _own(
@@ -190,12 +197,12 @@ class Fleet:
         deadline: float | None,
         how: Options,
         options: dict[str, Any],
-        lock: int,
+        held: int,
     ) -> Store:
-        owner = (f"{socket.gethostname()}:{path}", secrets.token_bytes(_NONCE_SIZE_BYTES))
-        former = os.pread(lock, _NONCE_SIZE_BYTES, 0)
-        owned = _take(performer, owner, path, _Watched(former, takeover, how.ttl_s), deadline)
-        os.pwrite(lock, owner[1], 0)
+        owner = (f"{socket.gethostname()}:{path}", secrets.token_bytes(NONCE_SIZE_BYTES))
+        former = os.pread(held, NONCE_SIZE_BYTES, 0)
+        owned = take(performer, owner, path, Watched(former, takeover, how.ttl_s), deadline)
+        os.pwrite(held, owner[1], 0)
         try:
             before = replace(owned.head, epoch=owned.head.epoch - 1, state="free", tail=owned.head.tail[:-1])
             bring_here(performer, before, path)
@@ -205,7 +212,7 @@ class Fleet:
                 performer.perform(protocol.free(owned, 0, None))
             raise
         shipped = before.cut or Cut(0, NO_DIGEST)
-        store._engine.remote = _Locked(store, performer, owned, how, shipped, lock)  # noqa: SLF001 - the fleet's door
+        store._engine.remote = _Locked(store, performer, owned, how, shipped, held)  # noqa: SLF001 - the fleet's door
         return store
 
     def path(self, name: str) -> Path:
@@ -256,11 +263,19 @@ class Fleet:
     # --- all of them -----------------------------------------------------------------------
 
     def stores(self) -> list[StoreStatus]:
-        """Return the stores of the fleet, by name."""
+        """Return the stores of the fleet, by name. One whose head cannot be read is "unreadable"."""
+        listed = []
+        for name in self._names():
+            try:
+                listed.append(self._status(name))
+            except (CorruptionError, NewerFormatError):
+                listed.append(StoreStatus(name, "unreadable", "", 0, None))
+        return [each for each in listed if each is not None]
+
+    def _names(self) -> list[str]:
         ending = f"/{names.HEAD}"
-        found = [name.removesuffix(ending) for name in self._archive.names("") if name.endswith(ending)]
-        listed = (self._status(names.store_of(quoted)) for quoted in found)
-        return sorted((each for each in listed if each is not None), key=lambda each: each.name)
+        found = self._archive.names("")
+        return sorted(names.store_of(name.removesuffix(ending)) for name in found if name.endswith(ending))
 
     def status(self, name: str) -> StoreStatus:
         """Return what a store's head tells. Raises StoreNotFoundError."""
@@ -280,17 +295,22 @@ class Fleet:
     def check(self, name: str | None = None) -> list[Problem]:
         """Restore every store, or one, into a temporary file, verify it, and return what is wrong."""
         problems = []
-        for each in [self.status(name)] if name is not None else self.stores():
+        for each in [name] if name is not None else self._names():
             with scratch(self._cache) as folder:
                 path = folder / "copy.state"
                 try:
-                    self.restore(each.name, path)
+                    self.restore(each, path)
                     with statelog.open(path, read_only=True) as store:
                         found = store.verify().problems
                     if found:
-                        problems.append(Problem(each.name, CorruptionError(found[0].message)))
+                        problems.append(Problem(each, CorruptionError(found[0].message)))
+                except StoreNotFoundError:  # it was deleted
+                    if name is not None:
+                        raise
+                except (UsageError, RemoteError, AccessError):
+                    raise
                 except StatelogError as error:
-                    problems.append(Problem(each.name, error))
+                    problems.append(Problem(each, error))
         return problems
 
     def stranded(self) -> list[Stranded]:
@@ -407,77 +427,3 @@ def _readable(performer: Performer, name: str) -> Head:
 
 def _no_store(name: str) -> StoreNotFoundError:
     return StoreNotFoundError(f"there is no store {name!r} in this fleet", name=name)
-
-
-def _lock(path: Path, deadline: float | None, takeover: Takeover) -> int:
-    """Hold a store's file for this process. Raises StoreLockedError: another process of this machine has it."""
-    descriptor = os.open(f"{path}-owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if takeover == "now" or (deadline is not None and time.monotonic() >= deadline):
-                    message = f"another process of this machine owns the store at {path}: end it first"
-                    raise StoreLockedError(message, path=str(path)) from None
-                time.sleep(_POLL_S)
-            else:
-                return descriptor
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def _take(
-    performer: Performer, owner: tuple[str, bytes], path: Path, watched: _Watched, deadline: float | None
-) -> Owned:
-    """Own a store, once that is allowed."""
-    while True:
-        taken = performer.perform(protocol.take(owner, segments.cut_of, may_take=watched.may_take))
-        if isinstance(taken, Owned):
-            return taken
-        if taken is None:
-            begun = performer.perform(protocol.begin(owner, _store_id(path)))
-            if begun is not None:
-                return begun
-            continue
-        if deadline is not None and time.monotonic() >= deadline:
-            message = f"{taken.head.owner[0]} owns the store {performer.folder.rstrip('/')!r}"
-            raise StoreLockedError(message, owner=taken.head.owner[0], epoch=taken.head.epoch)
-        time.sleep(min(_POLL_S, watched.ttl_s / 10))
-
-
-def _store_id(path: Path) -> bytes:
-    """Return the id of the store that is here, or else a new one."""
-    if not path.exists():
-        return secrets.token_bytes(16)
-    with statelog.open(path) as store:
-        return store_id(store)
-
-
-class _Watched:
-    """Tells when an owner has given no sign for a time, by this machine's clock.
-
-    Args:
-        former: the 16 bytes of who owned the store last that has held the lock of its file here.
-        takeover: see `Fleet.open`.
-        ttl_s: see `Fleet.open`.
-
-    """
-
-    def __init__(self, former: bytes, takeover: Takeover, ttl_s: float) -> None:
-        self._former = former
-        self._takeover = takeover
-        self.ttl_s = ttl_s
-        self._seen: tuple[str, float] = ("", 0.0)
-
-    def may_take(self, held: Held) -> bool:
-        """Whether the store may be taken. An owner who held the lock of the file here has let go of it: it has ended.
-
-        Its name would not tell that: many machines have one name, and one path.
-        """
-        now_s = time.monotonic()
-        if self._seen[0] != held.token:
-            self._seen = held.token, now_s
-        is_former = held.head.owner[1] == self._former
-        return self._takeover == "now" or is_former or now_s - self._seen[1] >= self.ttl_s

@@ -132,7 +132,7 @@ def decode(name: str, data: bytes) -> Head:
             raise _damaged(name)
         needed = fields["format"]
         if type(needed) is int and needed > FORMAT:
-            message = f"{name} has format {needed}; this release reads up to format {FORMAT}"
+            message = f"{name} has format {needed}; this release reads up to format {FORMAT}: take a newer statelog"
             raise NewerFormatError(message, object=name, needed=needed, supported=FORMAT)
         return _checked(name, fields)
     except (CorruptionError, KeyError, TypeError, ValueError, IndexError) as error:

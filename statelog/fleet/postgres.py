@@ -291,6 +291,10 @@ def _translated(error: psycopg.Error, shown: str) -> StatelogError:
 
 def _without_password(url: str) -> str:
     """Return an address for messages: no password, and no options, where one may stand, too."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        message = "this is no address of a Postgres database"
+        raise UsageError(message, argument="url", value=None) from error
     user, at, host = parts.netloc.rpartition("@")
     return parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query="", fragment="").geturl()

@@ -13,14 +13,12 @@ import pytest
 
 import statelog
 from statelog.errors import (
-    ConflictError,
     CorruptionError,
     FencedError,
     RemoteError,
     RemoteLagError,
     StoreLockedError,
     StoreNotFoundError,
-    UsageError,
 )
 from statelog.fleet import connect
 from statelog.fleet.archive import Outcome
@@ -365,65 +363,6 @@ def test_a_missing_and_a_damaged_object_are_named(machine, memory):
     memory.objects[second] = held
     with fleet.open("t") as store:
         assert heard(store) == 2
-
-
-def test_bad_input(machine, memory, tmp_path):
-    fleet = machine("a")
-    for name in ("", "..", "a/../b", 7, "x" * 300, "\ud800"):
-        with pytest.raises(UsageError):
-            fleet.open(name)
-    with pytest.raises(UsageError, match="takeover"):
-        fleet.open("t", takeover="soon")
-    with pytest.raises(UsageError, match="acknowledge"):
-        fleet.open("t", acknowledge="both")
-    for call in (fleet.status, fleet.purge, fleet.delete, fleet.gc, lambda name: fleet.restore(name, tmp_path / "x")):
-        with pytest.raises(StoreNotFoundError, match="no store 'none'"):
-            call("none")
-    with fleet.open("t") as store:
-        with pytest.raises(UsageError, match="open in this process"):
-            fleet.open("t")
-        say(store, 1)
-    with statelog.open(tmp_path / "alone.state") as alone:
-        with pytest.raises(UsageError, match="not one of a fleet"):
-            say(alone, 1, durable="remote")
-        with pytest.raises(UsageError, match="not one of a fleet"):
-            _ = alone.remote
-        with pytest.raises(UsageError, match="durable is"):
-            say(alone, 1, durable="far away")
-    other = machine("b")
-    with statelog.open(other.path("t")) as foreign:
-        say(foreign, 9)
-    with pytest.raises(ConflictError, match="another store"):
-        other.open("t")
-    memory.objects["t/head"] = memory.objects["t/head"]._replace(data=b"no head")
-    with pytest.raises(CorruptionError, match="head"):
-        machine("c").open("t")
-
-
-def test_the_command_line_looks_after_a_fleet(tmp_path, capsys):
-    from statelog.cli import main
-    from statelog.fleet import connect
-
-    (tmp_path / "bucket").mkdir()
-    url, cache = f"file://{tmp_path}/bucket", tmp_path / "cache"
-    with connect(url, cache).open("t") as store:
-        say(store, 1)
-
-    def run(*words):
-        with pytest.raises(SystemExit) as ended:
-            main(["fleet", *words, "--cache", str(cache)])
-        return ended.value.code, capsys.readouterr()
-
-    assert "t" in run("ls", url)[1].out
-    assert "free" in run("status", url, "t")[1].out
-    assert run("restore", url, "t", str(tmp_path / "r.state"), "--at", "2")[0] == 0
-    assert "1 store restored and verified, 0 problems" in run("check", url)[1].out
-    assert run("gc", url, "t")[0] == 0
-    assert run("purge", url, "t")[0] == 0
-    assert run("delete", url, "t")[0] != 0
-    assert run("delete", url, "t", "--yes")[0] == 0
-    assert run("stranded", url)[0] == 0
-    assert run("status", url, "t")[0] != 0
 
 
 def test_the_same_for_asyncio(tmp_path):
