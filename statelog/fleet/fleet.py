@@ -236,7 +236,7 @@ class Fleet:
         """
         performer = self._performer(name)
         _head_of(performer, name)
-        restore(performer, _readable(performer, name), Path(path), at=at)
+        _restore(performer, name, Path(path), at)
 
     @contextmanager
     def follow(self, name: str, *, poll_s: float = 1) -> Iterator[Store]:
@@ -252,10 +252,9 @@ class Fleet:
         check_number("poll_s", poll_s, is_zero_allowed=False)
         performer = self._performer(name)
         _head_of(performer, name)
-        head = _readable(performer, name)
         with scratch(self._cache) as folder:
             path = folder / "copy.state"
-            restore(performer, head, path)
+            _restore(performer, name, path)
             with statelog.open(path, durability="interval") as store:
                 store._engine.remote = Follower(store, performer, name, poll_s)  # noqa: SLF001 - the fleet's door
                 yield store
@@ -423,6 +422,17 @@ def _readable(performer: Performer, name: str) -> Head:
     if head is None:
         raise _no_store(name)
     return head
+
+
+def _restore(performer: Performer, name: str, path: Path, at: int | datetime | None = None) -> None:
+    head = _readable(performer, name)
+    try:
+        restore(performer, head, path, at=at)
+    except CorruptionError:
+        now = _readable(performer, name)
+        if now.base == head.base:
+            raise
+        restore(performer, now, path, at=at)  # what was missing was collected meanwhile
 
 
 def _no_store(name: str) -> StoreNotFoundError:
