@@ -92,10 +92,11 @@ class JournaledFile(OpenFile):
             finally:
                 self.write_lock.release()
         flushed = flushed_to(self.path) if self.steady.control is None else self.steady.control.flushed_to()
-        if flushed == UNKNOWN and (session := read_marker(self.locks.descriptor)) is not None:
-            flushed = read_reach(
-                self.locks.descriptor, session
-            ).lsn  # who wrote was killed, and nobody has written since
+        if flushed == UNKNOWN:  # who wrote was killed, and nobody has written since; or the store was closed
+            with self.read():  # nobody takes the file away meanwhile, as a compaction does
+                descriptor = self.locks.descriptor
+                if (session := read_marker(descriptor)) is not None:
+                    flushed = read_reach(descriptor, session).lsn
         return min(last, flushed)
 
     def check_readers(self) -> int:
