@@ -12,6 +12,8 @@ from statelog.fleet.opening import open_archive, probe
 if TYPE_CHECKING:
     import os
 
+    from statelog.fleet.archive import Archive
+
 
 def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
     """Return a fleet: stores in a storage, and copies of those that this machine has used.
@@ -29,6 +31,11 @@ def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
         UnsafeStorageError: it ignores conditions. RemoteError: it is away.
 
     """
+    return Fleet(*prepare(url, cache, **options))
+
+
+def prepare(url: str, cache: str | os.PathLike[str], **options: Any) -> tuple[Archive, Path]:
+    """Return a storage that was probed, and the folder for copies. Raises as `connect`."""
     archive = open_archive(url, **options)
     try:
         probe(archive)
@@ -41,4 +48,4 @@ def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
     except BaseException:
         archive.close()
         raise
-    return Fleet(archive, folder)
+    return archive, folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
@@ -20,17 +19,16 @@ from statelog.errors import (
     CorruptionError,
     NotFoundError,
     StatelogError,
-    StoreLockedError,
     StoreNotFoundError,
     UsageError,
 )
-from statelog.fleet import collecting, names, protocol, segments
+from statelog.fleet import collecting, names, protocol
 from statelog.fleet.following import Follower
 from statelog.fleet.head import Cut, Head, decode
 from statelog.fleet.owning import Options, Owner
 from statelog.fleet.performing import Performer
-from statelog.fleet.protocol import Held, Owned
-from statelog.fleet.restoring import bring_here, head_to_read, restore, store_id
+from statelog.fleet.restoring import bring_here, head_to_read, restore
+from statelog.fleet.taking import Takeover, lock_file, take
 from statelog.format.record import NO_DIGEST
 
 if TYPE_CHECKING:
@@ -40,10 +38,8 @@ if TYPE_CHECKING:
 
     from statelog import Store
     from statelog.fleet.archive import Archive
+    from statelog.fleet.protocol import Owned
 
-Takeover = Literal["wait", "now"]
-_SUFFIX = ".state"
-_POLL_S = 0.2
 _BESIDE = r"(-stranded-\d+(-\d+)?)?(-[a-z]+)?"
 """What follows the name of a store's file in the names of those beside it: never a `.`, as in another store's."""
 
@@ -167,7 +163,7 @@ class Fleet:
             raise UsageError(message, argument="name", value=name)
         path = self.path(name)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        lock = _lock(path, deadline, takeover)
+        lock = lock_file(path, deadline, takeover)
         try:
             how = Options(ship_ms, acknowledge, ttl_s, park_after_s, lag_max_s, lag_max_bytes, keep_s, grace_s)
             store = self._own(performer, path, takeover, deadline, how, options, lock)
@@ -188,7 +184,7 @@ class Fleet:
         lock: int,
     ) -> Store:
         owner = (f"{socket.gethostname()}:{path}", secrets.token_bytes(16))
-        owned = _take(performer, owner, path, takeover, deadline, how.ttl_s)
+        owned = take(performer, owner, path, takeover, deadline, how.ttl_s)
         try:
             before = replace(owned.head, epoch=owned.head.epoch - 1, state="free", tail=owned.head.tail[:-1])
             bring_here(performer, before, path)
@@ -203,7 +199,7 @@ class Fleet:
 
     def path(self, name: str) -> Path:
         """Return where a store lies on this machine, once it was opened here: other processes may open it there."""
-        return self._cache / f"{names.folder(name).rstrip('/')}{_SUFFIX}"
+        return self._cache / names.copy(name)
 
     def restore(self, name: str, path: str | os.PathLike[str], *, at: int | datetime | None = None) -> None:
         """Make a file of what is outside of a store, as an ordinary store that nothing ships.
@@ -239,7 +235,8 @@ class Fleet:
             path = Path(folder) / "copy.state"
             restore(performer, head, path)
             with statelog.open(path, durability="interval") as store:
-                store._engine.remote = Follower(store, performer, poll_s)  # noqa: SLF001 - the fleet's door
+                store._engine.remote = follower = Follower(store, performer, poll_s)  # noqa: SLF001 - the fleet's door
+                follower.start()
                 yield store
 
     # --- all of them -----------------------------------------------------------------------
@@ -284,7 +281,7 @@ class Fleet:
 
     def stranded(self) -> list[Stranded]:
         """Return the files here that have what was never shipped. They open as stores; fenced, for reading."""
-        marked = f"{_SUFFIX}-stranded-"
+        marked = f"{names.COPY}-stranded-"
         found = [path for path in sorted(self._cache.glob(f"*{marked}*")) if path.name.rpartition("-")[2].isdigit()]
         return [Stranded(names.store_of(path.name.partition(marked)[0]), path) for path in found]
 
@@ -371,68 +368,3 @@ def _readable(performer: Performer, name: str) -> Head:
 
 def _no_store(name: str) -> StoreNotFoundError:
     return StoreNotFoundError(f"there is no store {name!r} in this fleet", name=name)
-
-
-def _lock(path: Path, deadline: float | None, takeover: Takeover) -> int:
-    """Hold a store's file for this process. Raises StoreLockedError: another process of this machine has it."""
-    descriptor = os.open(f"{path}-owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if takeover == "now" or (deadline is not None and time.monotonic() >= deadline):
-                    message = f"another process of this machine owns the store at {path}: end it first"
-                    raise StoreLockedError(message, path=str(path)) from None
-                time.sleep(_POLL_S)
-            else:
-                return descriptor
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def _take(
-    performer: Performer, owner: tuple[str, bytes], path: Path, takeover: Takeover, deadline: float | None, ttl_s: float
-) -> Owned:
-    """Own a store, once that is allowed."""
-    watched = _Watched(owner[0], takeover, ttl_s)
-    while True:
-        taken = performer.perform(protocol.take(owner, segments.cut_of, may_take=watched.may_take))
-        if isinstance(taken, Owned):
-            return taken
-        if taken is None:
-            begun = performer.perform(protocol.begin(owner, _store_id(path)))
-            if begun is not None:
-                return begun
-            continue
-        if deadline is not None and time.monotonic() >= deadline:
-            message = f"{taken.head.owner[0]} owns the store {performer.folder.rstrip('/')!r}"
-            raise StoreLockedError(message, owner=taken.head.owner[0], epoch=taken.head.epoch)
-        time.sleep(min(_POLL_S, ttl_s / 10))
-
-
-def _store_id(path: Path) -> bytes:
-    """Return the id of the store that is here, or else a new one."""
-    if not path.exists():
-        return secrets.token_bytes(16)
-    with statelog.open(path) as store:
-        return store_id(store)
-
-
-class _Watched:
-    """Tells when an owner has given no sign for a time, by this machine's clock."""
-
-    def __init__(self, here: str, takeover: Takeover, ttl_s: float) -> None:
-        self._here = here
-        self._takeover = takeover
-        self._ttl_s = ttl_s
-        self._seen: tuple[str, float] = ("", 0.0)
-
-    def may_take(self, held: Held) -> bool:
-        """Whether the store may be taken. One who owned it on this file has let go of the file: it has ended."""
-        now_s = time.monotonic()
-        if self._seen[0] != held.token:
-            self._seen = held.token, now_s
-        is_former = held.head.owner[0] == self._here
-        return self._takeover == "now" or is_former or now_s - self._seen[1] >= self._ttl_s

@@ -24,6 +24,9 @@ class Follower:
         self._error: StatelogError | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statelog-fleet-follow", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
         self._thread.start()
 
     def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
@@ -33,12 +36,15 @@ class Follower:
             return True
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self._store.last_lsn < lsn:
-            if self._error is not None:
-                raise type(self._error)(self._error.message, **self._error.facts)
+            self._check()
             if deadline is not None and time.monotonic() >= deadline:
                 return False
             self._store.wait(lsn - 1, min(self._poll_s, 0.1))
         return True
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise type(self._error)(self._error.message, **self._error.facts)
 
     def admit(self) -> None:
         """See `log.engine.Remote`."""
@@ -54,13 +60,18 @@ class Follower:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._end.wait(self._poll_s) and self._error is None:
+        while self._error is None and not self._end.is_set():
             try:
-                self._take_in()
+                if self._pause():
+                    self._take_in()
             except RemoteError:  # away: it is asked again
-                continue
+                self._end.wait(self._poll_s)
             except StatelogError as error:
                 self._error = error
+
+    def _pause(self) -> bool:
+        """Wait until there may be something to take in; True if so."""
+        return not self._end.wait(self._poll_s)
 
     def _take_in(self) -> None:
         head = head_to_read(self._performer)

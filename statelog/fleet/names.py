@@ -7,6 +7,9 @@ from urllib.parse import quote, unquote
 from statelog.errors import UsageError
 
 HEAD = "head"
+COPY = ".state"
+"""What the name of a store's file on a machine ends in."""
+
 _DIGITS = 12
 """Of a number, so that names sort as numbers do."""
 
@@ -33,6 +36,11 @@ def folder(store: str) -> str:
         message = f"the name {store!r} of a store {what}"
         raise UsageError(message, argument="name", value=store)
     return f"{quoted}/"
+
+
+def copy(store: str) -> str:
+    """Return the name of a store's file on a machine. Raises as `folder`."""
+    return f"{folder(store).rstrip('/')}{COPY}"
 
 
 def store_of(quoted: str) -> str:

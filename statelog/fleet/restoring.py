@@ -82,10 +82,10 @@ def segments_of(head: Head) -> list[str]:
 def cut_here(store: Store) -> Cut:
     """Return where a store's log ends."""
     lsn = store.last_lsn
-    return Cut(lsn, _chain_at(store, lsn) or b"")
+    return Cut(lsn, chain_at(store, lsn) or b"")
 
 
-def _chain_at(store: Store, lsn: int) -> bytes | None:
+def chain_at(store: Store, lsn: int) -> bytes | None:
     """Return the chain digest at an LSN, None if the log does not reach to it."""
     target = io.BytesIO()
     try:
@@ -243,19 +243,30 @@ def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
         if found != head.store_id:
             message = f"{path} is another store than {performer.folder.rstrip('/')!r} of this fleet: move it away"
             raise ConflictError(message, path=str(path), object=performer.folder)
-        here = cut_here(store)
         try:
             catch_up(performer, head, store)
-            if head.cut is None or _chain_at(store, head.cut.lsn) == head.cut.chain:
+            if head.cut is None or chain_at(store, head.cut.lsn) == head.cut.chain:
                 return None
         except (ConflictError, CorruptionError) as error:  # a base lies between, or they differ
             if "object" in error.facts:  # of the storage, not of the file here
                 raise
+    return start_over(performer, head, path)
+
+
+def start_over(performer: Performer, head: Head, path: Path) -> Path | None:
+    """Put what a head leads to in the place of a file. If the file has something else, it is set aside: returns where.
+
+    Raises:
+        As `restore`.
+
+    """
+    with statelog.open(path, read_only=True) as store:
+        here = cut_here(store)
     fresh = path.with_name(f".{path.name}.restored")
     fresh.unlink(missing_ok=True)
     restore(performer, head, fresh)
     with statelog.open(fresh, read_only=True) as store:
-        is_earlier = _chain_at(store, here.lsn) == here.chain
+        is_earlier = chain_at(store, here.lsn) == here.chain
     aside = None if is_earlier else set_aside(path, head.epoch)
     fresh.replace(path)
     return aside
