@@ -413,7 +413,7 @@ def test_it_is_shared_by_asyncio_too(host, postgres_url, name, tmp_path):
         async with aio_fleet.share(postgres_url, name, tmp_path / "b") as store:
             await store.thread("t", schema=SCHEMA).commit({"n": 2})
             await store.remote.wait()
-            return (await store.thread("t", schema=SCHEMA).state())["n"]
+            return await store.thread("t", schema=SCHEMA).state["n"]
 
     add(host("a"))
     assert asyncio.run(run()) == 3
