@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +31,8 @@ _DIGEST_SIZE_BYTES = 20
 _LIST = "list"
 _LEVEL = 3
 _SIDE_BY_SIDE = 16
+_WRITERS = 4
+"""Threads that expand pieces and check their digests, without holding Python's lock."""
 
 
 class Piece(NamedTuple):
@@ -115,20 +118,35 @@ def decode(name: str, data: bytes) -> Listed:
 
 
 def join(listed: Listed, descriptor: int, read_all: Callable[[list[str]], list[bytes]]) -> None:
-    """Write an image into an empty file.
+    """Write an image into an empty file. Some pieces are expanded and written while the next ones are fetched.
 
     Raises:
         CorruptionError: a piece is missing, or not what its digest says. Facts: object.
 
     """
     pieces = iter(enumerate(listed.pieces))
-    while some := list(islice(pieces, _SIDE_BY_SIDE)):
-        for (number, piece), compressed in zip(some, read_all([piece.name for _number, piece in some]), strict=True):
-            data = inflate(piece.name, compressed)
-            at = number * PIECE_SIZE_BYTES
-            is_whole = len(data) == min(PIECE_SIZE_BYTES, listed.size_bytes - at)
-            if not is_whole or blake2b(data, digest_size=_DIGEST_SIZE_BYTES).digest() != piece.digest:
-                message = f"{piece.name} is damaged: it is not what its digest says"
-                raise CorruptionError(message, object=piece.name)
-            write_all(descriptor, data, at)
+    with ThreadPoolExecutor(_WRITERS, "statelog-fleet-write") as writers:
+        writing: list[Future[None]] = []
+        while some := list(islice(pieces, _SIDE_BY_SIDE)):
+            fetched = read_all([piece.name for _number, piece in some])
+            for each in writing:
+                each.result()
+            writing = [
+                writers.submit(_write, listed, number, compressed, descriptor)
+                for (number, _piece), compressed in zip(some, fetched, strict=True)
+            ]
+        for each in writing:
+            each.result()
     os.ftruncate(descriptor, listed.size_bytes)
+
+
+def _write(listed: Listed, number: int, compressed: bytes, descriptor: int) -> None:
+    """Write a piece in its place."""
+    piece = listed.pieces[number]
+    data = inflate(piece.name, compressed)
+    at = number * PIECE_SIZE_BYTES
+    is_whole = len(data) == min(PIECE_SIZE_BYTES, listed.size_bytes - at)
+    if not is_whole or blake2b(data, digest_size=_DIGEST_SIZE_BYTES).digest() != piece.digest:
+        message = f"{piece.name} is damaged: it is not what its digest says"
+        raise CorruptionError(message, object=piece.name)
+    write_all(descriptor, data, at)
