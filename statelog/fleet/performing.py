@@ -63,7 +63,7 @@ class Performer:
 
     def _carry_out(self, request: Request) -> Any:
         if isinstance(request, List):
-            return self.names(request.prefix)
+            return self.names(request.prefix, request.after)
         self.requests += 1
         if isinstance(request, Read):
             return self.archive.read(self.folder + request.name)
@@ -84,10 +84,11 @@ class Performer:
         self.requests += 1
         return self.archive.read(self.folder + name)
 
-    def names(self, prefix: str) -> list[str]:
-        """Return the names that begin so, without the store's folder."""
+    def names(self, prefix: str, after: str) -> list[str]:
+        """Return the names that begin so and sort behind another, without the store's folder."""
         self.requests += 1
-        return [name.removeprefix(self.folder) for name in self.archive.names(self.folder + prefix)]
+        found = self.archive.names_after(self.folder + prefix, self.folder + after)
+        return [name.removeprefix(self.folder) for name in found]
 
     def read_all(self, names: Sequence[str]) -> list[bytes]:
         """Return several objects. Raises CorruptionError: one is missing. Facts: object."""

@@ -48,9 +48,10 @@ class Swap(NamedTuple):
 
 
 class List(NamedTuple):
-    """Asks for the names that begin so."""
+    """Asks for the names that begin so, and sort behind another."""
 
     prefix: str
+    after: str = ""
 
 
 Request: TypeAlias = Read | Look | Create | Swap | List
@@ -175,7 +176,7 @@ def _cut(opening: Head, cut_of: CutOf) -> Asking[Head | None]:
     if not opening.tail or opening.tail[-1].last is not None:
         return opening
     going_on = opening.tail[-1]
-    listed = yield List(names.segments(going_on.epoch))
+    listed = yield List(names.segments(going_on.epoch), names.segment(going_on.epoch, going_on.first - 1))
     there = {names.number_of(name) for name in listed}
     last = going_on.first - 1
     while last + 1 in there:

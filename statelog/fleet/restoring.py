@@ -60,7 +60,8 @@ def _read_head(performer: Performer) -> Head | None:
 def _closed(performer: Performer, head: Head) -> Head:
     """Return a head with its tail closed where its segments end now."""
     going_on = head.tail[-1]
-    there = {names.number_of(name) for name in performer.names(names.segments(going_on.epoch))}
+    before = names.segment(going_on.epoch, going_on.first - 1)
+    there = {names.number_of(name) for name in performer.names(names.segments(going_on.epoch), before)}
     last = going_on.first - 1
     while last + 1 in there:
         last += 1
