@@ -116,7 +116,7 @@ def measure_base(place: Place) -> Result:
     checks: list[Check] = []
     notes: list[str] = []
     for threads in (1, 50):
-        with place.fleet(f"base-{threads}") as fleet, fleet.open("grown", durability="interval") as store:
+        with place.fleet(f"base-{threads}") as fleet, fleet.open("grown") as store:
             places = [store.thread(f"chat {number}", schema=SCHEMA) for number in range(threads)]
             sizes = []
             for start, stop in ((0, count), (count, count + more)):

@@ -71,7 +71,7 @@ _OPEN: list[object] = []
 def _build(fleet: Fleet, job: Job) -> dict[str, int]:
     began_ns = time.perf_counter_ns()
     texts = messages(RANDOM, job.size_bytes)
-    store = fleet.open(NAME, durability="interval", lag_max_bytes=1 << 40, lag_max_s=1e6)
+    store = fleet.open(NAME, lag_max_bytes=1 << 40, lag_max_s=1e6)
     _OPEN.append(store)
     thread = store.thread("chat", schema=SCHEMA)
     for _ in range(job.count - job.single):
