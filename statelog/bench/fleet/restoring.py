@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import time
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from statelog.bench import sqlite_peer
@@ -105,7 +106,7 @@ def _elsewhere(place: Place, job: Job, kind: str) -> dict[str, Any]:
     """Have a new process with an empty disk do it; it dies then, too."""
     cache = place.folder()
     try:
-        return _dead(Job(kind, job.url, job.options, str(cache)))
+        return _dead(replace(job, kind=kind, cache=str(cache)))
     finally:
         shutil.rmtree(cache)
 

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from statelog.bench.fleet.commits import SCHEMA
@@ -24,8 +25,9 @@ class Job:
     """One job.
 
     Attributes:
-        kind: "build": write messages. "read": take the store over, and read the last ones. "fetch": all objects that
-            a restore needs, side by side, and nothing more.
+        kind: "build": write messages. "read": take the store over, and read the last ones; then write some, so that
+            who comes next finds what this one has found. "fetch": all objects that a restore needs, side by side,
+            and nothing more.
         url: of the fleet.
         options: of its storage.
         cache: of this machine.
@@ -84,14 +86,18 @@ def _build(fleet: Fleet, job: Job) -> dict[str, int]:
     return {"took_ns": time.perf_counter_ns() - began_ns, "file_bytes": fleet.path(NAME).stat().st_size}
 
 
-def _read(fleet: Fleet, _job: Job) -> dict[str, int]:
+def _read(fleet: Fleet, job: Job) -> dict[str, int]:
     began_ns = time.perf_counter_ns()
     store = fleet.open(NAME, takeover="now")
-    found = [dict(each) for each in store.thread("chat", schema=SCHEMA).state["messages"][-TAKEN:]]
+    thread = store.thread("chat", schema=SCHEMA)
+    found = [dict(each) for each in thread.state["messages"][-TAKEN:]]
     took_ns = time.perf_counter_ns() - began_ns
     _OPEN.append(store)
     assert len(found) == TAKEN
-    return {"took_ns": took_ns, "last": int(found[-1]["id"][1:])}
+    last = int(found[-1]["id"][1:])
+    for message in islice(messages(RANDOM, job.size_bytes), job.single):
+        thread.commit({"messages": [{**message, "id": f"m{last}"}]}, durable="remote")
+    return {"took_ns": took_ns, "last": last}
 
 
 def _fetch(fleet: Fleet, job: Job) -> dict[str, int]:

@@ -41,8 +41,7 @@ def joined(rows: dict[str, Row], place: Place) -> Result:
 FLEET = Workload(
     "fleet",
     "The fleet beside Litestream, PostgresSaver and the storage's own requests",
-    "commit (restored stores were written with interval); SQLite: WAL, synchronous=FULL (restored ones NORMAL);"
-    " Postgres: as shipped",
+    "commit; SQLite: WAL, synchronous=FULL (of a database that is restored, NORMAL); Postgres: as shipped",
     _measure,
     needs=("obstore", "zstandard"),
     extra="bench-fleet",
