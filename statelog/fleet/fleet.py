@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 import statelog
 from statelog.errors import (
     CorruptionError,
+    ForkedError,
     NotFoundError,
     StatelogError,
     StoreLockedError,
@@ -30,7 +31,7 @@ from statelog.fleet.head import Cut, Head, decode
 from statelog.fleet.owning import Options, Owner
 from statelog.fleet.performing import Performer
 from statelog.fleet.protocol import Held, Owned
-from statelog.fleet.restoring import bring_here, head_to_read, restore, store_id
+from statelog.fleet.restoring import bring_here, head_to_read, remove_leftovers, restore, store_id
 from statelog.format.record import NO_DIGEST
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 Takeover = Literal["wait", "now"]
 _SUFFIX = ".state"
 _POLL_S = 0.2
+_NONCE_SIZE_BYTES = 16
 _BESIDE = r"(-stranded-\d+(-\d+)?)?(-[a-z]+)?"
 """What follows the name of a store's file in the names of those beside it: never a `.`, as in another store's."""
 
@@ -96,6 +98,7 @@ class Fleet:
     def __init__(self, archive: Archive, cache: Path) -> None:
         self._archive = archive
         self._cache = cache
+        self._process_id = os.getpid()
         self._open: WeakValueDictionary[str, Store] = WeakValueDictionary()
 
     def __enter__(self) -> Self:
@@ -169,10 +172,11 @@ class Fleet:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         lock = _lock(path, deadline, takeover)
         try:
+            remove_leftovers(path)
             how = Options(ship_ms, acknowledge, ttl_s, park_after_s, lag_max_s, lag_max_bytes, keep_s, grace_s)
             store = self._own(performer, path, takeover, deadline, how, options, lock)
         except BaseException:
-            os.close(lock)
+            _unlock(lock)
             raise
         self._open[name] = store
         return store
@@ -187,8 +191,11 @@ class Fleet:
         options: dict[str, Any],
         lock: int,
     ) -> Store:
-        owner = (f"{socket.gethostname()}:{path}", secrets.token_bytes(16))
-        owned = _take(performer, owner, path, takeover, deadline, how.ttl_s)
+        owner = (f"{socket.gethostname()}:{path}", secrets.token_bytes(_NONCE_SIZE_BYTES))
+        former = os.pread(lock, 2 * _NONCE_SIZE_BYTES, 0)
+        os.pwrite(lock, (owner[1] + former)[: 2 * _NONCE_SIZE_BYTES], 0)
+        watched = _Watched(former, takeover, how.ttl_s)
+        owned = _take(performer, owner, path, watched, deadline)
         try:
             before = replace(owned.head, epoch=owned.head.epoch - 1, state="free", tail=owned.head.tail[:-1])
             bring_here(performer, before, path)
@@ -220,7 +227,7 @@ class Fleet:
         """
         performer = self._performer(name)
         _head_of(performer, name)
-        restore(performer, _readable(performer, name), Path(path), at=at)
+        restore(performer, _readable(performer, name, is_earlier=at is not None), Path(path), at=at)
 
     @contextmanager
     def follow(self, name: str, *, poll_s: float = 1) -> Iterator[Store]:
@@ -246,6 +253,7 @@ class Fleet:
 
     def stores(self) -> list[StoreStatus]:
         """Return the stores of the fleet, by name."""
+        self._check_process()
         ending = f"/{names.HEAD}"
         found = [name.removesuffix(ending) for name in self._archive.names("") if name.endswith(ending)]
         listed = (self._status(names.store_of(quoted)) for quoted in found)
@@ -331,7 +339,13 @@ class Fleet:
                 path.unlink(missing_ok=True)
 
     def _performer(self, name: str) -> Performer:
+        self._check_process()
         return Performer(self._archive, names.folder(name))
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process_id:
+            message = "this fleet was connected before this process was forked: connect again in the child"
+            raise ForkedError(message, cache=str(self._cache))
 
 
 class _Locked(Owner):
@@ -346,8 +360,8 @@ class _Locked(Owner):
         try:
             super().close()
         finally:
-            if self._lock >= 0:
-                os.close(self._lock)
+            if self._lock >= 0 and not self.is_forked:
+                _unlock(self._lock)
                 self._lock = -1
 
 
@@ -362,8 +376,8 @@ def _head_of(performer: Performer, name: str, *, may_be_deleted: bool = False) -
     return head
 
 
-def _readable(performer: Performer, name: str) -> Head:
-    head = head_to_read(performer)
+def _readable(performer: Performer, name: str, *, is_earlier: bool = False) -> Head:
+    head = head_to_read(performer, is_earlier=is_earlier)
     if head is None:
         raise _no_store(name)
     return head
@@ -375,6 +389,7 @@ def _no_store(name: str) -> StoreNotFoundError:
 
 def _lock(path: Path, deadline: float | None, takeover: Takeover) -> int:
     """Hold a store's file for this process. Raises StoreLockedError: another process of this machine has it."""
+    # In the file are the nonces of its last two openings, the second in case that the first has not come to own it.
     descriptor = os.open(f"{path}-owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:
@@ -392,11 +407,16 @@ def _lock(path: Path, deadline: float | None, takeover: Takeover) -> int:
         raise
 
 
+def _unlock(descriptor: int) -> None:
+    """Let go of a store's file: also of what a child that was forked meanwhile has open."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
 def _take(
-    performer: Performer, owner: tuple[str, bytes], path: Path, takeover: Takeover, deadline: float | None, ttl_s: float
+    performer: Performer, owner: tuple[str, bytes], path: Path, watched: _Watched, deadline: float | None
 ) -> Owned:
     """Own a store, once that is allowed."""
-    watched = _Watched(owner[0], takeover, ttl_s)
     while True:
         taken = performer.perform(protocol.take(owner, segments.cut_of, may_take=watched.may_take))
         if isinstance(taken, Owned):
@@ -409,7 +429,7 @@ def _take(
         if deadline is not None and time.monotonic() >= deadline:
             message = f"{taken.head.owner[0]} owns the store {performer.folder.rstrip('/')!r}"
             raise StoreLockedError(message, owner=taken.head.owner[0], epoch=taken.head.epoch)
-        time.sleep(min(_POLL_S, ttl_s / 10))
+        time.sleep(min(_POLL_S, watched.ttl_s / 10))
 
 
 def _store_id(path: Path) -> bytes:
@@ -423,10 +443,10 @@ def _store_id(path: Path) -> bytes:
 class _Watched:
     """Tells when an owner has given no sign for a time, by this machine's clock."""
 
-    def __init__(self, here: str, takeover: Takeover, ttl_s: float) -> None:
-        self._here = here
+    def __init__(self, former: bytes, takeover: Takeover, ttl_s: float) -> None:
+        self._former = former
         self._takeover = takeover
-        self._ttl_s = ttl_s
+        self.ttl_s = ttl_s
         self._seen: tuple[str, float] = ("", 0.0)
 
     def may_take(self, held: Held) -> bool:
@@ -434,5 +454,5 @@ class _Watched:
         now_s = time.monotonic()
         if self._seen[0] != held.token:
             self._seen = held.token, now_s
-        is_former = held.head.owner[0] == self._here
-        return self._takeover == "now" or is_former or now_s - self._seen[1] >= self._ttl_s
+        is_former = held.head.owner[1] in self._former
+        return self._takeover == "now" or is_former or now_s - self._seen[1] >= self.ttl_s

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
-from statelog.errors import FencedError, RemoteError, RemoteLagError, StatelogError
+from statelog.errors import FencedError, ForkedError, RemoteError, RemoteLagError, StatelogError
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.bases import Listed
 from statelog.fleet.collecting import GRACE_S, KEEP_S, collect
 from statelog.fleet.head import Cut
 from statelog.fleet.restoring import now_us
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from statelog import Store
     from statelog.fleet.head import Base
     from statelog.fleet.performing import Performer
-    from statelog.fleet.protocol import Owned
+    from statelog.fleet.protocol import Asking, Owned
 
 _SEGMENTS_MAX = 64
 _TAIL_BYTES_MIN = 8 * 1024 * 1024
 _BACKOFF_S_MAX = 5.0
 _SLICE_S = 0.1
+_LATE_S = 1.0
+
+Change: TypeAlias = "Callable[[Owned], Asking[Owned]]"
+"""Of the head, as its owner: the same bytes each time it is asked for, as long as the head is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +80,14 @@ class Owner:
     """What `store.remote` is: ships the store's log, and tells how far it is."""
 
     def __init__(self, store: Store, performer: Performer, owned: Owned, options: Options, shipped: Cut) -> None:
+        self._process_id = os.getpid()
         self._store = store
         self._performer = performer
         self._owned = owned
         self._options = options
         self._shipped = shipped
+        self._counted = shipped.lsn, 0
+        """The bytes of the records that are not outside, as far as they were counted."""
         self._next = 1
         self._tail_bytes = 0
         self._base_bytes = 0
@@ -91,13 +102,19 @@ class Owner:
         self._changed = threading.Condition()
         self._waiting = 0
         self._is_closing = False
-        self._is_ended = self._is_forgotten = self._is_freeing = False
+        self._is_ended = self._is_forgotten = False
+        self._unsettled: tuple[Change, Callable[[], None]] | None = None
         self._attempt: Base | None = None
         self._attempt_list = b""
         self._asked_base = False
         self._beaten_s = self._busy_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="statelog-fleet", daemon=True)
         self._thread.start()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is the copy that a child has of its parent's owner."""
+        return os.getpid() != self._process_id
 
     # --- what users hold -------------------------------------------------------------------
 
@@ -111,6 +128,7 @@ class Owner:
             FencedError: another has taken the store over. RemoteError: this owner was closed.
 
         """
+        self._check_process()
         wanted = self._store.last_lsn if lsn is None else lsn
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
@@ -129,13 +147,15 @@ class Owner:
 
     def status(self) -> RemoteStatus:
         """Return how far the storage is."""
+        self._check_process()
         last = self._store.last_lsn
+        lag_bytes = self._lag_bytes()
         with self._changed:
             return RemoteStatus(
                 self._shipped.lsn,
                 last,
                 self._lag_s(),
-                len(self._pending[1]) if self._pending else 0,
+                lag_bytes,
                 self._owned.head.epoch,
                 self._is_parked,
                 self._performer.requests,
@@ -143,6 +163,7 @@ class Owner:
 
     def base(self, *, is_fresh: bool = False) -> None:
         """Have the next base made now, and return when it is there; one that shares no piece. Raises as `wait`."""
+        self._check_process()
         with self._changed:
             if is_fresh:
                 self._known = {}
@@ -160,9 +181,12 @@ class Owner:
 
     def admit(self) -> None:
         """See `log.engine.Remote`."""
+        self._check_process()
         if self._error is not None:
             raise _again(self._error)
-        if self._lag_s() <= self._options.lag_max_s and self._lag_bytes() <= self._options.lag_max_bytes:
+        lag_s = self._lag_s()
+        is_late = lag_s > _LATE_S  # before that they are not counted, which would cost each commit a look
+        if lag_s <= self._options.lag_max_s and not (is_late and self._lag_bytes() > self._options.lag_max_bytes):
             return
         if not self.wait(self._shipped.lsn + 1, self._options.ttl_s):
             message = f"the storage lacks what was committed in the last {self._lag_s():.0f} s"
@@ -170,8 +194,9 @@ class Owner:
 
     def committed(self) -> None:
         """See `log.engine.Remote`."""
-        if self._lag_since_s is None:
-            self._lag_since_s = time.monotonic()
+        with self._changed:
+            if self._lag_since_s is None and self._store.last_lsn > self._shipped.lsn:
+                self._lag_since_s = time.monotonic()
         if self._options.acknowledge == "remote":
             self.wait()
 
@@ -182,6 +207,8 @@ class Owner:
             FencedError: another has taken it over. RemoteError: the storage is away; what is left lies here.
 
         """
+        if self.is_forked:
+            return
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -210,8 +237,8 @@ class Owner:
 
     def _turn(self) -> None:
         """Wait for what is to be done, and do it."""
-        if self._is_freeing:
-            self._free()
+        if self._unsettled is not None:
+            self._change(*self._unsettled)
         beat_at_s = self._beaten_s + self._options.ttl_s / 3
         if self._has_more(self._next_look_s(beat_at_s)) or self._is_closing:
             self._ship()
@@ -226,7 +253,7 @@ class Owner:
         if self._options.park_after_s is not None and now_s - self._busy_s >= self._options.park_after_s:
             self._free()
         elif now_s >= beat_at_s and not self._is_parked:
-            self._owned = self._performer.perform(protocol.beat(self._owned))
+            self._change(protocol.beat)
             self._beaten_s = now_s
 
     def _next_look_s(self, beat_at_s: float) -> float:
@@ -271,39 +298,44 @@ class Owner:
                 self._tail_bytes += len(data)
                 self._pending = None
                 self._shipped = Cut(about.last, about.chain)
+                self._counted = about.last, 0
                 self._lag_since_s = started_s if self._store.last_lsn > about.last else None
                 self._changed.notify_all()
 
     def _take_up(self) -> None:
         """Own the store again that was given up, if nobody has owned it since."""
-        owner = self._owned.head.owner
-        token = self._owned.token
-        found = self._performer.perform(protocol.look())
-        if found != token:
-            raise protocol.fenced()
-        taken = self._performer.perform(protocol.take(owner, segments.cut_of, may_take=lambda _held: False))
-        if not isinstance(taken, protocol.Owned) or taken.head.epoch != self._owned.head.epoch + 1:
-            raise protocol.fenced()
-        self._owned, self._next, self._sent, self._is_parked = taken, 1, [], False
+        self._change(protocol.take_up, self._begin)
+
+    def _begin(self) -> None:
+        self._next, self._sent, self._is_parked = 1, [], False
         self._attempt = None
 
     def _free(self) -> None:
         if self._is_parked:
             return
         if self._is_forgotten:
-            self._owned = self._performer.perform(protocol.forget(self._owned, secrets.token_bytes(16)))
-        else:
-            self._is_freeing = True  # from here on: its end may stand under the number of the next segment
+            self._change(partial(protocol.forget, store_id=secrets.token_bytes(16)), self._rest)
+        else:  # from here on its end may stand under the number of the next segment
             cut = self._shipped if self._next > 1 else None
-            self._owned = self._performer.perform(protocol.free(self._owned, self._next - 1, cut))
-        self._is_parked, self._is_freeing = True, False
+            self._change(partial(protocol.free, last=self._next - 1, cut=cut), self._rest)
+
+    def _rest(self) -> None:
+        self._is_parked = True
+
+    def _change(self, asked: Change, done: Callable[[], None] = lambda: None) -> None:
+        """Change the head. If it is not known what came of it, that is asked again before anything else is."""
+        self._unsettled = asked, done
+        self._owned = self._performer.perform(asked(self._owned))
+        self._unsettled = None
+        done()
 
     # --- bases -------------------------------------------------------------------------------
 
     def _is_base_due(self) -> bool:
         if self._is_parked:
             return False
-        count = sum((stretch.last or 0) - stretch.first + 1 for stretch in self._owned.head.tail[:-1]) + self._next - 1
+        *earlier, own = self._owned.head.tail
+        count = sum((stretch.last or 0) - stretch.first + 1 for stretch in earlier) + self._next - own.first
         return count >= _SEGMENTS_MAX or self._tail_bytes > max(_TAIL_BYTES_MIN, self._base_bytes // 2)
 
     def _make_base(self) -> None:
@@ -339,9 +371,12 @@ class Owner:
         self._performer.perform(protocol.put(bases.list_name(base), self._attempt_list))
         self._sent = [(number, last) for number, last in self._sent if last > base.lsn]
         first = self._sent[0][0] if self._sent else self._next
-        self._owned = self._performer.perform(protocol.rebase(self._owned, base, first))
-        self._known = {piece.digest: piece.name for piece in pieces}
-        self._tail_bytes, self._base_bytes = 0, size_bytes
+
+        def done() -> None:
+            self._known = {piece.digest: piece.name for piece in pieces}
+            self._tail_bytes, self._base_bytes = 0, size_bytes
+
+        self._change(partial(protocol.rebase, base=base, next_number=first), done)
         collect(self._performer, self._owned.head, keep_s=self._options.keep_s, grace_s=self._options.grace_s)
 
     # ------------------------------------------------------------------------------------------
@@ -355,6 +390,11 @@ class Owner:
             self._error = error
             self._changed.notify_all()
 
+    def _check_process(self) -> None:
+        if self.is_forked:
+            message = f"{self._store.path} was opened before this process was forked: connect again in the child"
+            raise ForkedError(message, path=str(self._store.path))
+
     def _check(self) -> None:
         if self._error is not None:
             raise _again(self._error)
@@ -366,8 +406,13 @@ class Owner:
         return 0.0 if since_s is None else time.monotonic() - since_s
 
     def _lag_bytes(self) -> int:
-        pending = self._pending
-        return 0 if pending is None else len(pending[1])
+        """Return the size of the records that are not outside; each is looked at once."""
+        with self._changed, session_of(self._store).read() as view:
+            at, size_bytes = self._counted
+            last = view.transaction.last_lsn()
+            size_bytes += sum(len(view.transaction.get_log(lsn) or b"") for lsn in range(at + 1, last + 1))
+            self._counted = last, size_bytes
+            return size_bytes
 
 
 def _again(error: StatelogError) -> StatelogError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from statelog.errors import CorruptionError, RemoteError
 from statelog.fleet.archive import Outcome
 from statelog.fleet.names import HEAD
-from statelog.fleet.protocol import Create, List, Look, Read
+from statelog.fleet.protocol import Create, List, Look, Read, Swap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,12 +53,13 @@ class Performer:
                 result: T = ended.value
                 return result
             answer = self._carry_out(request)
-            unknown = unknown + 1 if answer is Outcome.UNKNOWN else 0
+            if isinstance(request, Create | Swap):  # what was read meanwhile says nothing of writing
+                unknown = unknown + 1 if answer is Outcome.UNKNOWN else 0
             if unknown >= _UNKNOWN_MAX:
                 asking.close()
                 message = f"the storage has left {unknown} requests unanswered"
                 raise RemoteError(message, folder=self.folder)
-            if unknown:
+            if answer is Outcome.UNKNOWN:
                 time.sleep(_PAUSE_S * 2**unknown)
 
     def _carry_out(self, request: Request) -> Any:
