@@ -1,4 +1,7 @@
-"""Bases: images of a store, cut in pieces. Pieces that an earlier base has are named, and not sent again."""
+"""Bases: images of a store, cut in pieces, and what was shipped since as few large segments.
+
+Pieces and segments that an earlier base has are named, and not sent again.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 PIECE_SIZE_BYTES = 1024 * 1024
 _DIGEST_SIZE_BYTES = 20
-_LIST = "list"
+_LIST, _LOG = "list", "log"
 _LEVEL = 3
 _SIDE_BY_SIDE = 16
 _WRITERS = 4
@@ -42,14 +45,30 @@ class Piece(NamedTuple):
     name: str
 
 
+class Log(NamedTuple):
+    """A segment that holds what was shipped as many.
+
+    Attributes:
+        name: of its object.
+        since: the LSN behind which it begins.
+        size_bytes: of the object.
+
+    """
+
+    name: str
+    since: int
+    size_bytes: int
+
+
 class Listed(NamedTuple):
     """What a base's list says.
 
     Attributes:
-        size_bytes: of the image.
+        size_bytes: of the image; 0 if there is none, and the logs begin with the store.
         pieces: in their order.
         before: the encoded head that the base has taken the place of: its base and its tail lead to earlier states.
         time_us: when the base was made.
+        logs: what is behind the image, up to the base's LSN.
 
     """
 
@@ -57,11 +76,17 @@ class Listed(NamedTuple):
     pieces: tuple[Piece, ...]
     before: bytes
     time_us: int
+    logs: tuple[Log, ...] = ()
 
 
 def list_name(base: Base) -> str:
     """Return the name of the object that lists a base's pieces."""
     return names.base(base.lsn, base.epoch) + _LIST
+
+
+def log_name(base: Base) -> str:
+    """Return the name of the segment that is put for a base."""
+    return names.base(base.lsn, base.epoch) + _LOG
 
 
 def image(store: Store, path: Path, epoch: int) -> Base:
@@ -96,6 +121,7 @@ def encode(listed: Listed) -> bytes:
         "pieces": [list(piece) for piece in listed.pieces],
         "before": listed.before,
         "time_us": listed.time_us,
+        "logs": [list(log) for log in listed.logs],
     }
     return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(cbor.encode(fields))
 
@@ -105,10 +131,12 @@ def decode(name: str, data: bytes) -> Listed:
     try:
         fields: Any = cbor.decode(inflate(name, data))
         pieces = tuple(Piece(digest, object_name) for digest, object_name in fields["pieces"])
-        found = Listed(fields["size_bytes"], pieces, fields["before"], fields["time_us"])
+        logs = tuple(Log(*each) for each in fields["logs"])
+        found = Listed(fields["size_bytes"], pieces, fields["before"], fields["time_us"], logs)
         is_sound = len(pieces) == -(-found.size_bytes // PIECE_SIZE_BYTES) and all(
             len(piece.digest) == _DIGEST_SIZE_BYTES and piece.name.startswith("base/") for piece in pieces
         )
+        is_sound = is_sound and all(log.name.startswith("base/") and log.since >= 0 for log in logs)
     except (CorruptionError, KeyError, TypeError, ValueError, AttributeError):
         is_sound = False
     if not is_sound:

@@ -29,7 +29,7 @@ def named_by(performer: Performer, head: Head, *, keep_s: float) -> set[str]:
         except CorruptionError:  # of a head before, which is not kept any more
             break
         listed = bases.decode(list_name, data)
-        found |= {list_name, *(piece.name for piece in listed.pieces)}
+        found |= {list_name, *(piece.name for piece in listed.pieces), *(log.name for log in listed.logs)}
         if now_us() - listed.time_us > keep_s * 1_000_000:
             break
         head = decode(names.HEAD, listed.before)

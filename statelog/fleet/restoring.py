@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog import Store
+    from statelog.fleet.bases import Listed
+    from statelog.fleet.head import Base
     from statelog.fleet.performing import Performer
 
 _LOOKS_MAX = 50
@@ -169,11 +171,11 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
     """
     if at is not None:
         head = _head_at(performer, head, at)
-    _make(performer, head, path)
+    logs = _make(performer, head, path)
     try:
         with statelog.open(path, durability="interval") as store:
             upto = None if at is None else _lsn_at(performer, head, at)
-            all_names = segments_of(head) if upto is None else _segments_upto(performer, head, upto)
+            all_names = logs + (segments_of(head) if upto is None else _segments_upto(performer, head, upto))
             if all_names and (upto is None or upto > store.last_lsn):
                 store.import_(segments.Tail(all_names, performer.read_all), upto=upto)
             store.flush()
@@ -182,15 +184,22 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
         raise
 
 
-def _make(performer: Performer, head: Head, path: Path) -> None:
-    """Make the file of a head's base."""
-    if head.base is None:
+def _make(performer: Performer, head: Head, path: Path) -> list[str]:
+    """Make the file of the image that a head's base has; return the names of the base's logs."""
+    listed = None if head.base is None else listed_of(performer, head.base)
+    if listed is None or not listed.size_bytes:
         create_store(path, head.store_id)
-        return
-    name = bases.list_name(head.base)
+    else:
+        with new_file(path) as descriptor:
+            bases.join(listed, descriptor, performer.read_all)
+    return [] if listed is None else [log.name for log in listed.logs]
+
+
+def listed_of(performer: Performer, base: Base) -> Listed:
+    """Return what the list of a base says. Raises CorruptionError: it is missing or damaged. Facts: object."""
+    name = bases.list_name(base)
     [data] = performer.read_all([name])
-    with new_file(path) as descriptor:
-        bases.join(bases.decode(name, data), descriptor, performer.read_all)
+    return bases.decode(name, data)
 
 
 def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
