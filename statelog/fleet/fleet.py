@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 import statelog
 from statelog.errors import (
     CorruptionError,
+    ForkedError,
     NotFoundError,
     StatelogError,
     StoreNotFoundError,
@@ -27,8 +28,8 @@ from statelog.fleet.following import Follower
 from statelog.fleet.head import Cut, Head, decode
 from statelog.fleet.owning import Options, Owner
 from statelog.fleet.performing import Performer
-from statelog.fleet.restoring import bring_here, head_to_read, restore
-from statelog.fleet.taking import Takeover, lock_file, take
+from statelog.fleet.restoring import bring_here, head_to_read, remove_leftovers, restore
+from statelog.fleet.taking import NONCE_SIZE_BYTES, Takeover, Watched, lock_file, note_opening, take, unlock
 from statelog.format.record import NO_DIGEST
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from statelog import Store
     from statelog.fleet.archive import Archive
     from statelog.fleet.protocol import Owned
+
 
 _BESIDE = r"(-stranded-\d+(-\d+)?)?(-[a-z]+)?"
 """What follows the name of a store's file in the names of those beside it: never a `.`, as in another store's."""
@@ -92,6 +94,7 @@ class Fleet:
     def __init__(self, archive: Archive, cache: Path) -> None:
         self._archive = archive
         self._cache = cache
+        self._process_id = os.getpid()
         self._open: WeakValueDictionary[str, Store] = WeakValueDictionary()
 
     def __enter__(self) -> Self:
@@ -165,10 +168,11 @@ class Fleet:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         lock = lock_file(path, deadline, takeover)
         try:
+            remove_leftovers(path)
             how = Options(ship_ms, acknowledge, ttl_s, park_after_s, lag_max_s, lag_max_bytes, keep_s, grace_s)
             store = self._own(performer, path, takeover, deadline, how, options, lock)
         except BaseException:
-            os.close(lock)
+            unlock(lock)
             raise
         self._open[name] = store
         return store
@@ -183,8 +187,9 @@ class Fleet:
         options: dict[str, Any],
         lock: int,
     ) -> Store:
-        owner = (f"{socket.gethostname()}:{path}", secrets.token_bytes(16))
-        owned = take(performer, owner, path, takeover, deadline, how.ttl_s)
+        owner = (f"{socket.gethostname()}:{path}", secrets.token_bytes(NONCE_SIZE_BYTES))
+        watched = Watched(note_opening(lock, owner[1]), takeover, how.ttl_s)
+        owned = take(performer, owner, path, watched, deadline)
         try:
             before = replace(owned.head, epoch=owned.head.epoch - 1, state="free", tail=owned.head.tail[:-1])
             bring_here(performer, before, path)
@@ -216,7 +221,7 @@ class Fleet:
         """
         performer = self._performer(name)
         _head_of(performer, name)
-        restore(performer, _readable(performer, name), Path(path), at=at)
+        restore(performer, _readable(performer, name, is_earlier=at is not None), Path(path), at=at)
 
     @contextmanager
     def follow(self, name: str, *, poll_s: float = 1) -> Iterator[Store]:
@@ -243,6 +248,7 @@ class Fleet:
 
     def stores(self) -> list[StoreStatus]:
         """Return the stores of the fleet, by name."""
+        self._check_process()
         ending = f"/{names.HEAD}"
         found = [name.removesuffix(ending) for name in self._archive.names("") if name.endswith(ending)]
         listed = (self._status(names.store_of(quoted)) for quoted in found)
@@ -328,7 +334,13 @@ class Fleet:
                 path.unlink(missing_ok=True)
 
     def _performer(self, name: str) -> Performer:
+        self._check_process()
         return Performer(self._archive, names.folder(name))
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process_id:
+            message = "this fleet was connected before this process was forked: connect again in the child"
+            raise ForkedError(message, cache=str(self._cache))
 
 
 class _Locked(Owner):
@@ -343,8 +355,8 @@ class _Locked(Owner):
         try:
             super().close()
         finally:
-            if self._lock >= 0:
-                os.close(self._lock)
+            if self._lock >= 0 and not self.is_forked:
+                unlock(self._lock)
                 self._lock = -1
 
 
@@ -359,8 +371,8 @@ def _head_of(performer: Performer, name: str, *, may_be_deleted: bool = False) -
     return head
 
 
-def _readable(performer: Performer, name: str) -> Head:
-    head = head_to_read(performer)
+def _readable(performer: Performer, name: str, *, is_earlier: bool = False) -> Head:
+    head = head_to_read(performer, is_earlier=is_earlier)
     if head is None:
         raise _no_store(name)
     return head

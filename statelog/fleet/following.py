@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from statelog.errors import NotFoundError, ReadOnlyError, RemoteError, StatelogError
-from statelog.fleet.restoring import catch_up, head_to_read
+from statelog.fleet.restoring import catch_up_over_bases, head_to_read
 
 if TYPE_CHECKING:
     from statelog import Store
@@ -56,6 +56,8 @@ class Follower:
 
     def close(self) -> None:
         """Follow no more."""
+        if not self._thread.is_alive():  # nor in a forked child
+            return
         self._end.set()
         self._thread.join()
 
@@ -78,4 +80,4 @@ class Follower:
         if head is None:
             message = f"there is no store {self._performer.folder.rstrip('/')!r} in the fleet any more"
             raise NotFoundError(message)
-        catch_up(self._performer, head, self._store)
+        catch_up_over_bases(self._performer, head, self._store)

@@ -139,6 +139,10 @@ class PostgresArchive(Archive):
         """Return the names that begin with a prefix, sorted."""
         return sorted(row[0] for row in self._listed(_NAMES, prefix))
 
+    def names_after(self, prefix: str, after: str) -> list[str]:
+        """Return the names that begin with a prefix and sort behind one."""
+        return [name for name in sorted(row[0] for row in self._listed(_NAMES, prefix, after)) if name > after]
+
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects; those that are not there are passed over."""
         pending = [*names]
@@ -171,8 +175,8 @@ class PostgresArchive(Archive):
         for connection in idle:
             connection.close()
 
-    def _listed(self, statement: sql.SQL, prefix: str) -> list[Any]:
-        within = (prefix, prefix + _LAST)
+    def _listed(self, statement: sql.SQL, prefix: str, after: str = "") -> list[Any]:
+        within = (max(prefix, after), prefix + _LAST)
         return [row for table in (HEADS, OBJECTS) for row in self._asked(statement.format(table), within)]
 
     def _asked(self, statement: sql.Composed, values: tuple[Any, ...]) -> list[Any]:

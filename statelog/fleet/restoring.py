@@ -20,21 +20,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog import Store
+    from statelog.fleet.bases import Listed
+    from statelog.fleet.head import Base
     from statelog.fleet.performing import Performer
 
 _LOOKS_MAX = 50
 _PAUSE_S = 0.1
 
 
-def head_to_read(performer: Performer) -> Head | None:
+def head_to_read(performer: Performer, *, is_earlier: bool = False) -> Head | None:
     """Return a head whose tail is closed where its segments end now; None if there is none.
 
     Nothing is read while the store is being taken over (F3). What was listed counts if the head has stayed (F2).
+
+    Args:
+        performer: of the store.
+        is_earlier: what is read may end before the tail does: then it is read also if nobody can take the store over.
 
     Raises:
         RemoteError: it is being taken over all the time. CorruptionError: it is damaged. Facts: object.
 
     """
+    head = None
     for _again in range(_LOOKS_MAX):
         head = _read_head(performer)
         if head is None:
@@ -48,6 +55,8 @@ def head_to_read(performer: Performer) -> Head | None:
         now = _read_head(performer)
         if now is not None and replace(now, beat=head.beat) == head:
             return closed
+    if is_earlier and head is not None and head.state == "opening":
+        return _closed(performer, head, is_last_late=True)
     message = f"the store {performer.folder.rstrip('/')!r} is being taken over"
     raise RemoteError(message, folder=performer.folder)
 
@@ -57,14 +66,18 @@ def _read_head(performer: Performer) -> Head | None:
     return None if found is None else decode(performer.folder + names.HEAD, found.data)
 
 
-def _closed(performer: Performer, head: Head) -> Head:
-    """Return a head with its tail closed where its segments end now."""
+def _closed(performer: Performer, head: Head, *, is_last_late: bool = False) -> Head:
+    """Return a head with its tail closed where its segments end now: before the last one, if that may be a late one.
+
+    One that is missing is missed by who reads it.
+    """
     going_on = head.tail[-1]
-    there = {names.number_of(name) for name in performer.names(names.segments(going_on.epoch))}
-    last = going_on.first - 1
-    while last + 1 in there:
-        last += 1
-    while last >= going_on.first and performer.read_all([names.segment(going_on.epoch, last)]) == [protocol.END]:
+    before = names.segment(going_on.epoch, going_on.first - 1)
+    there = [names.number_of(name) for name in performer.names(names.segments(going_on.epoch), before)]
+    last = max([going_on.first - 1, *there]) - is_last_late
+    while going_on.first <= last in there:
+        if performer.read_all([names.segment(going_on.epoch, last)]) != [protocol.END]:
+            break
         last -= 1
     return head.cut_at(last, None)
 
@@ -130,6 +143,17 @@ class _Known:
         return self._names[first:]
 
 
+def catch_up_over_bases(performer: Performer, head: Head, store: Store) -> None:
+    """Take into a store what it lacks, also if its end is before the base of a head. Raises as `catch_up`."""
+    heads = [head]
+    while (base := heads[-1].base) is not None and base.lsn > store.last_lsn:
+        name = bases.list_name(base)
+        [data] = performer.read_all([name])
+        heads.append(decode(names.HEAD, bases.decode(name, data).before))
+    for each in reversed(heads):
+        catch_up(performer, each, store)
+
+
 def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime | None = None) -> None:
     """Make a new file of what a head leads to.
 
@@ -147,11 +171,11 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
     """
     if at is not None:
         head = _head_at(performer, head, at)
-    _make(performer, head, path)
+    logs = _make(performer, head, path)
     try:
         with statelog.open(path, durability="interval") as store:
             upto = None if at is None else _lsn_at(performer, head, at)
-            all_names = segments_of(head)
+            all_names = logs + (segments_of(head) if upto is None else _segments_upto(performer, head, upto))
             if all_names and (upto is None or upto > store.last_lsn):
                 store.import_(segments.Tail(all_names, performer.read_all), upto=upto)
             store.flush()
@@ -160,15 +184,22 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
         raise
 
 
-def _make(performer: Performer, head: Head, path: Path) -> None:
-    """Make the file of a head's base."""
-    if head.base is None:
+def _make(performer: Performer, head: Head, path: Path) -> list[str]:
+    """Make the file of the image that a head's base has; return the names of the base's logs."""
+    listed = None if head.base is None else listed_of(performer, head.base)
+    if listed is None or not listed.size_bytes:
         create_store(path, head.store_id)
-        return
-    name = bases.list_name(head.base)
+    else:
+        with new_file(path) as descriptor:
+            bases.join(listed, descriptor, performer.read_all)
+    return [] if listed is None else [log.name for log in listed.logs]
+
+
+def listed_of(performer: Performer, base: Base) -> Listed:
+    """Return what the list of a base says. Raises CorruptionError: it is missing or damaged. Facts: object."""
+    name = bases.list_name(base)
     [data] = performer.read_all([name])
-    with new_file(path) as descriptor:
-        bases.join(bases.decode(name, data), descriptor, performer.read_all)
+    return bases.decode(name, data)
 
 
 def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
@@ -181,12 +212,25 @@ def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
             return head
         before = decode(names.HEAD, listed.before)
         try:
-            performer.read_all(segments_of(before)[:1])
+            performer.read_all([*segments_of(before)[:1], *([bases.list_name(before.base)] if before.base else [])])
         except CorruptionError as error:  # it is not kept any more
             message = f"what was at {at} is not kept any more: the oldest that is kept is LSN {head.base.lsn}"
             raise ExpiredError(message, at=at, oldest=head.base.lsn) from error
         head = before
     return head
+
+
+def _segments_upto(performer: Performer, head: Head, lsn: int) -> list[str]:
+    """Return the names of the segments that hold what is up to an LSN: what is behind it may be damaged."""
+    found: list[str] = []
+    last = 0 if head.base is None else head.base.lsn
+    for name in segments_of(head):
+        if last >= lsn:
+            break
+        [data] = performer.read_all([name])
+        last = segments.about(name, data).last
+        found.append(name)
+    return found
 
 
 def _lsn_at(performer: Performer, head: Head, at: int | datetime) -> int:
@@ -270,6 +314,13 @@ def start_over(performer: Performer, head: Head, path: Path) -> Path | None:
     aside = None if is_earlier else set_aside(path, head.epoch)
     fresh.replace(path)
     return aside
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what a process that ended too early has left beside a store's file: a copy of it, made for a while."""
+    for what in ("base", "restored", "unfenced"):
+        for ending in ("", "-lock"):
+            path.with_name(f".{path.name}.{what}{ending}").unlink(missing_ok=True)
 
 
 def store_id(store: Store) -> bytes:

@@ -49,10 +49,10 @@ class About(NamedTuple):
 
 def make(store: Store, since: int) -> tuple[About, bytes] | None:
     """Return a segment of all records behind an LSN; None if there is none."""
-    target = io.BytesIO()
-    report = store.export(target, since=since)
-    if report.last_lsn == since:
+    if store.last_lsn == since:
         return None
+    target = io.BytesIO()
+    store.export(target, since=since)
     data = target.getvalue()
     reader = FrameReader(io.BytesIO(data))
     times = [decode_record(payload, lsn).time_us for lsn, payload in _records(reader)]

@@ -26,7 +26,7 @@ from statelog.fleet.head import SHARED, Cut, Head, decode
 from statelog.fleet.owning import RemoteStatus
 from statelog.fleet.performing import Performer
 from statelog.fleet.restoring import (
-    catch_up,
+    catch_up_over_bases,
     chain_at,
     head_to_read,
     now_us,
@@ -35,7 +35,7 @@ from statelog.fleet.restoring import (
     start_over,
     store_id,
 )
-from statelog.fleet.taking import share_file, take
+from statelog.fleet.taking import NONCE_SIZE_BYTES, Watched, note_opening, share_file, take, unlock
 from statelog.format.record import NO_DIGEST
 from statelog.limits import LOCK_TIMEOUT_DEFAULT_S
 
@@ -70,6 +70,7 @@ class Sharer(Follower):
         super().__init__(store, performer, poll_s)
         self._turns = turns
         self._lock = lock
+        self._process_id = os.getpid()
         self._owner = head.owner
         self._head, self._version = head, ""
         self._known = _Known(names.segment(head.epoch, head.tail[-1].first - 1), None, Cut(0, NO_DIGEST))
@@ -85,7 +86,7 @@ class Sharer(Follower):
         if head is None or head.owner != self._owner:
             raise self._fenced("another has taken this store over")
         with self._store._engine.taking_in():  # noqa: SLF001 - the fleet's door
-            catch_up(self._performer, head, self._store)
+            catch_up_over_bases(self._performer, head, self._store)
         cut = head.cut
         segment = (segments_of(head) or [""])[-1]
         version = None
@@ -116,14 +117,14 @@ class Sharer(Follower):
 
     def close(self) -> None:
         """Let go of the log; others go on."""
-        if self._lock < 0:
+        if self._lock < 0 or os.getpid() != self._process_id:
             return
         self._end.set()
         self._turns.wake()
         super().close()
         self._turns.close()
         self._performer.archive.close()
-        os.close(self._lock)
+        unlock(self._lock)
         self._lock = -1
 
     # --- a turn --------------------------------------------------------------------------------
@@ -312,7 +313,9 @@ def share(
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         lock, is_alone = share_file(path, deadline)
         performer = Performer(archive, folder)
-        owned = take(performer, (SHARED, secrets.token_bytes(16)), path, "wait", deadline, _TTL_S)
+        nonce = secrets.token_bytes(NONCE_SIZE_BYTES)
+        watched = Watched(note_opening(lock, nonce) if is_alone else b"", None, _TTL_S)
+        owned = take(performer, (SHARED, nonce), path, watched, deadline)
         make = partial(Sharer, performer=performer, turns=turns, head=owned.head, poll_s=poll_s, lock=lock)
         try:
             store = _joined(make, performer, owned.head, path, options)
@@ -325,7 +328,7 @@ def share(
         turns.close()
         archive.close()
         if lock >= 0:
-            os.close(lock)
+            unlock(lock)
         raise
     fcntl.flock(lock, fcntl.LOCK_SH)
     return store

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Takeover = Literal["wait", "now"]
 POLL_S = 0.2
+NONCE_SIZE_BYTES = 16
 
 
 def lock_file(path: Path, deadline: float | None, takeover: Takeover) -> int:
@@ -38,6 +39,7 @@ def share_file(path: Path, deadline: float | None) -> tuple[int, bool]:
 
 def _held(path: Path, deadline: float | None, kinds: tuple[int, ...]) -> tuple[int, int]:
     """Return a descriptor of a file's lock, held in the first of these ways that can be had."""
+    # In the file are the nonces of its last two openings, the second in case that the first has not come to own it.
     descriptor = os.open(f"{path}-owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         return descriptor, _wait(path, descriptor, deadline, kinds)
@@ -58,11 +60,21 @@ def _wait(path: Path, descriptor: int, deadline: float | None, kinds: tuple[int,
         time.sleep(POLL_S)
 
 
-def take(
-    performer: Performer, owner: tuple[str, bytes], path: Path, takeover: Takeover, deadline: float | None, ttl_s: float
-) -> Owned:
+def unlock(descriptor: int) -> None:
+    """Let go of a store's file: also of what a child that was forked meanwhile has open."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def note_opening(lock: int, nonce: bytes) -> bytes:
+    """Note an opening of a store's file in its lock; return the nonces of those before, which have ended."""
+    former = os.pread(lock, 2 * NONCE_SIZE_BYTES, 0)
+    os.pwrite(lock, (nonce + former)[: 2 * NONCE_SIZE_BYTES], 0)
+    return former
+
+
+def take(performer: Performer, owner: tuple[str, bytes], path: Path, watched: Watched, deadline: float | None) -> Owned:
     """Own a store, once that is allowed; who is to own it with others joins those that share it already."""
-    watched = Watched(owner[0], takeover, ttl_s)
     while True:
         taken = performer.perform(protocol.take(owner, segments.cut_of, may_take=watched.may_take))
         if isinstance(taken, Owned):
@@ -77,7 +89,7 @@ def take(
         if deadline is not None and time.monotonic() >= deadline:
             message = f"{taken.head.owner[0]} owns the store {performer.folder.rstrip('/')!r}"
             raise StoreLockedError(message, owner=taken.head.owner[0], epoch=taken.head.epoch)
-        time.sleep(min(POLL_S, ttl_s / 10))
+        time.sleep(min(POLL_S, watched.ttl_s / 10))
 
 
 def id_of(path: Path) -> bytes:
@@ -89,12 +101,19 @@ def id_of(path: Path) -> bytes:
 
 
 class Watched:
-    """Tells when an owner has given no sign for a time, by this machine's clock."""
+    """Tells when an owner has given no sign for a time, by this machine's clock.
 
-    def __init__(self, here: str, takeover: Takeover, ttl_s: float) -> None:
-        self._here = here
+    Args:
+        former: nonces of openings of the file here, which have ended.
+        takeover: see `Fleet.open`; None: many hosts are to own it.
+        ttl_s: the time.
+
+    """
+
+    def __init__(self, former: bytes, takeover: Takeover | None, ttl_s: float) -> None:
+        self._former = former
         self._takeover = takeover
-        self._ttl_s = ttl_s
+        self.ttl_s = ttl_s
         self._seen: tuple[str, float] = ("", 0.0)
 
     def may_take(self, held: Held) -> bool:
@@ -104,13 +123,13 @@ class Watched:
             UsageError: many hosts share it, which give no sign.
 
         """
-        if held.head.is_shared and self._takeover == "wait":
-            if self._here == SHARED:
+        now_s = time.monotonic()
+        if held.head.is_shared and self._takeover != "now":
+            if self._takeover is None:
                 return False
             message = "many hosts share this store: open it by `share`; takeover='now' takes it from all of them"
             raise UsageError(message, argument="takeover", value=self._takeover)
-        now_s = time.monotonic()
         if self._seen[0] != held.token:
             self._seen = held.token, now_s
-        is_former = held.head.owner[0] == self._here
-        return self._takeover == "now" or is_former or now_s - self._seen[1] >= self._ttl_s
+        is_former = held.head.owner[1] in self._former
+        return self._takeover == "now" or is_former or now_s - self._seen[1] >= self.ttl_s
