@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from statelog.aio.store import Store
     from statelog.portable.frames import Target
 
-__all__ = ["Fleet", "connect"]
+__all__ = ["Fleet", "connect", "share"]
 
 
 class Fleet:
@@ -98,3 +98,8 @@ class Fleet:
 async def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
     """See `statelog.fleet.connect`."""
     return Fleet(await asyncio.to_thread(fleets.connect, url, cache, **options))
+
+
+def share(url: str, name: str, cache: str | os.PathLike[str] | None = None, **options: Any) -> Opening:
+    """See `statelog.fleet.share`; `async with` it, or `await` it."""
+    return Opening(name, partial(fleets.share, url, name, cache, **options))

@@ -115,6 +115,10 @@ class BucketArchive(Archive):
         """Return the names that begin with a prefix, sorted."""
         return sorted(str(each["path"]) for each in self._listed(prefix))
 
+    def names_after(self, prefix: str, after: str) -> list[str]:
+        """Return the names that begin with a prefix and sort behind one: the bucket lists only those."""
+        return sorted(str(each["path"]) for each in self._listed(prefix, after))
+
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects; those that are not there are passed over."""
         store = self._store
@@ -174,11 +178,11 @@ class BucketArchive(Archive):
         except FileNotFoundError:  # to be swapped, and not there
             return Outcome.REFUSED
 
-    def _listed(self, prefix: str) -> list[Any]:
+    def _listed(self, prefix: str, after: str | None = None) -> list[Any]:
         """Return what is listed; obstore's own prefixes end with a folder."""
         folder = prefix.rpartition("/")[0]
         with self._translating():
-            listed = obstore.list(self._store, folder or None, chunk_size=1000).collect()
+            listed = obstore.list(self._store, folder or None, offset=after, chunk_size=1000).collect()
         return [each for each in listed if each["path"].startswith(prefix)]
 
     def _token(self, meta: Any) -> str:

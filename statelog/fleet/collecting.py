@@ -29,7 +29,7 @@ def named_by(performer: Performer, head: Head, *, keep_s: float) -> set[str]:
         except CorruptionError:  # of a head before, which is not kept any more
             break
         listed = bases.decode(list_name, data)
-        found |= {list_name, *(piece.name for piece in listed.pieces)}
+        found |= {list_name, *(piece.name for piece in listed.pieces), *(log.name for log in listed.logs)}
         if now_us() - listed.time_us > keep_s * 1_000_000:
             break
         head = decode(names.HEAD, listed.before)
@@ -50,13 +50,14 @@ def collect(performer: Performer, head: Head, *, keep_s: float = KEEP_S, grace_s
 
 
 def _is_to_come(name: str, head: Head) -> bool:
-    """Whether a later head may name an object: one of a later epoch, or what an owner has put ahead."""
+    """Whether a later head may name an object: one of a later epoch, of an opening one, or put ahead."""
     kind, _, rest = name.partition("/")
     if kind == "log":
         epoch, number = (int(part) for part in rest.split("/"))
         last = head.tail[-1] if head.tail else None
         is_ahead = last is not None and last.last is None and last.epoch == epoch and number >= last.first
-        return epoch > head.epoch or is_ahead
+        is_opening = epoch == head.epoch and head.state == "opening"
+        return epoch > head.epoch or is_opening or is_ahead
     if kind == "base":
         epoch = int(rest.partition("/")[0].partition("-")[2])
         latest = names.base(0 if head.base is None else head.base.lsn, head.epoch)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from statelog.errors import AccessError, UsageError
 from statelog.fleet.fleet import Fleet
 from statelog.fleet.opening import open_archive, probe
+
+if TYPE_CHECKING:
+    from statelog.fleet.archive import Archive
 
 
 def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
@@ -28,6 +31,11 @@ def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
         UnsafeStorageError: it ignores conditions. RemoteError: it is away.
 
     """
+    return Fleet(*prepare(url, cache, **options))
+
+
+def prepare(url: str, cache: str | os.PathLike[str], **options: Any) -> tuple[Archive, Path]:
+    """Return a storage that was probed, and the folder for copies. Raises as `connect`."""
     archive = open_archive(url, **options)
     try:
         probe(archive)
@@ -35,7 +43,7 @@ def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
     except BaseException:
         archive.close()
         raise
-    return Fleet(archive, folder)
+    return archive, folder
 
 
 def _folder(cache: str | os.PathLike[str]) -> Path:

@@ -17,6 +17,7 @@ import statelog
 from statelog.errors import (
     AccessError,
     CorruptionError,
+    ForkedError,
     NewerFormatError,
     NotFoundError,
     RemoteError,
@@ -29,10 +30,10 @@ from statelog.fleet.following import Follower
 from statelog.fleet.head import Cut, Head, decode
 from statelog.fleet.owning import Options, Owner, check_number
 from statelog.fleet.performing import Performer
-from statelog.fleet.restoring import bring_here, head_to_read, restore
+from statelog.fleet.restoring import bring_here, head_to_read, remove_leftovers, restore
 from statelog.fleet.scratch import scratch
 from statelog.fleet.stranding import export_lost
-from statelog.fleet.taking import NONCE_SIZE_BYTES, Watched, lock, take
+from statelog.fleet.taking import NONCE_SIZE_BYTES, Takeover, Watched, lock_file, note_opening, take, unlock
 from statelog.format.record import NO_DIGEST
 
 if TYPE_CHECKING:
@@ -43,10 +44,8 @@ if TYPE_CHECKING:
     from statelog import Store
     from statelog.fleet.archive import Archive
     from statelog.fleet.protocol import Owned
-    from statelog.fleet.taking import Takeover
     from statelog.portable.frames import Target
 
-_SUFFIX = ".state"
 _OPEN: WeakValueDictionary[tuple[int, Path], Store] = WeakValueDictionary()
 """The stores of this process's fleets, by process and path: a lock is no help against oneself."""
 
@@ -102,6 +101,7 @@ class Fleet:
     def __init__(self, archive: Archive, cache: Path) -> None:
         self._archive = archive
         self._cache = cache
+        self._process_id = os.getpid()
 
     def __enter__(self) -> Self:
         return self
@@ -175,18 +175,19 @@ class Fleet:
             check_number("timeout_s", timeout_s)
         performer = self._performer(name)
         path = self.path(name)
-        known = _OPEN.get((os.getpid(), path))
+        known = _OPEN.get((os.getpid(), path.resolve()))
         if known is not None and not known.closed:
             message = f"store {name!r} is open in this process already: use that one, or close it first"
             raise UsageError(message, argument="name", value=name)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        held = lock(path, deadline, takeover)
+        lock = lock_file(path, deadline, takeover)
         try:
-            store = self._own(performer, path, takeover, deadline, how, options, held)
+            remove_leftovers(path)
+            store = self._own(performer, path, takeover, deadline, how, options, lock)
         except BaseException:
-            os.close(held)
+            unlock(lock)
             raise
-        _OPEN[os.getpid(), path] = store
+        _OPEN[os.getpid(), path.resolve()] = store
         return store
 
     def _own(
@@ -197,12 +198,11 @@ class Fleet:
         deadline: float | None,
         how: Options,
         options: dict[str, Any],
-        held: int,
+        lock: int,
     ) -> Store:
         owner = (f"{socket.gethostname()}:{path}", secrets.token_bytes(NONCE_SIZE_BYTES))
-        former = os.pread(held, NONCE_SIZE_BYTES, 0)
-        owned = take(performer, owner, path, Watched(former, takeover, how.ttl_s), deadline)
-        os.pwrite(held, owner[1], 0)
+        watched = Watched(note_opening(lock, owner[1]), takeover, how.ttl_s)
+        owned = take(performer, owner, path, watched, deadline)
         try:
             before = replace(owned.head, epoch=owned.head.epoch - 1, state="free", tail=owned.head.tail[:-1])
             bring_here(performer, before, path)
@@ -212,12 +212,12 @@ class Fleet:
                 performer.perform(protocol.free(owned, 0, None))
             raise
         shipped = before.cut or Cut(0, NO_DIGEST)
-        store._engine.remote = _Locked(store, performer, owned, how, shipped, held)  # noqa: SLF001 - the fleet's door
+        store._engine.remote = _Locked(store, performer, owned, how, shipped, lock)  # noqa: SLF001 - the fleet's door
         return store
 
     def path(self, name: str) -> Path:
         """Return where a store lies on this machine, once it was opened here: other processes may open it there."""
-        return self._cache / f"{names.folder(name).rstrip('/')}{_SUFFIX}"
+        return self._cache / names.copy(name)
 
     def restore(self, name: str, path: str | os.PathLike[str], *, at: int | datetime | None = None) -> None:
         """Make a file of what is outside of a store, as an ordinary store that nothing ships.
@@ -256,7 +256,8 @@ class Fleet:
             path = folder / "copy.state"
             _restore(performer, name, path)
             with statelog.open(path, durability="interval") as store:
-                store._engine.remote = Follower(store, performer, name, poll_s)  # noqa: SLF001 - the fleet's door
+                store._engine.remote = follower = Follower(store, performer, poll_s)  # noqa: SLF001 - the fleet's door
+                follower.start()
                 yield store
 
     # --- all of them -----------------------------------------------------------------------
@@ -272,6 +273,7 @@ class Fleet:
         return [each for each in listed if each is not None]
 
     def _names(self) -> list[str]:
+        self._check_process()
         ending = f"/{names.HEAD}"
         found = self._archive.names("")
         return sorted(names.store_of(name.removesuffix(ending)) for name in found if name.endswith(ending))
@@ -314,7 +316,7 @@ class Fleet:
 
     def stranded(self) -> list[Stranded]:
         """Return the files here that have what was never shipped. They open as stores; fenced, for reading."""
-        marked = f"{_SUFFIX}-stranded-"
+        marked = f"{names.COPY}-stranded-"
         found = [path for path in sorted(self._cache.glob(f"*{marked}*")) if path.name.rpartition("-")[2].isdigit()]
         return [Stranded(names.store_of(path.name.partition(marked)[0]), path) for path in found]
 
@@ -332,7 +334,7 @@ class Fleet:
             By the id of each thread: the one by which it went out.
 
         """
-        suffix = stranded.path.name.partition(_SUFFIX)[2]
+        suffix = stranded.path.name.partition(names.COPY)[2]
         with scratch(self._cache) as folder:
             live: Path | None = folder / "live.state"
             try:
@@ -386,7 +388,13 @@ class Fleet:
                 path.unlink(missing_ok=True)
 
     def _performer(self, name: str) -> Performer:
+        self._check_process()
         return Performer(self._archive, names.folder(name))
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process_id:
+            message = "this fleet was connected before this process was forked: connect again in the child"
+            raise ForkedError(message, cache=str(self._cache))
 
 
 class _Locked(Owner):
@@ -401,8 +409,8 @@ class _Locked(Owner):
         try:
             super().close()
         finally:
-            if self._lock >= 0:
-                os.close(self._lock)
+            if self._lock >= 0 and not self.is_forked:
+                unlock(self._lock)
                 self._lock = -1
 
 
@@ -417,19 +425,20 @@ def _head_of(performer: Performer, name: str, *, may_be_deleted: bool = False) -
     return head
 
 
-def _readable(performer: Performer, name: str) -> Head:
-    head = head_to_read(performer)
+def _readable(performer: Performer, name: str, *, is_earlier: bool = False) -> Head:
+    head = head_to_read(performer, is_earlier=is_earlier)
     if head is None:
         raise _no_store(name)
     return head
 
 
 def _restore(performer: Performer, name: str, path: Path, at: int | datetime | None = None) -> None:
-    head = _readable(performer, name)
+    is_earlier = at is not None
+    head = _readable(performer, name, is_earlier=is_earlier)
     try:
         restore(performer, head, path, at=at)
     except CorruptionError:
-        now = _readable(performer, name)
+        now = _readable(performer, name, is_earlier=is_earlier)
         if now.base == head.base:
             raise
         restore(performer, now, path, at=at)  # what was missing was collected meanwhile

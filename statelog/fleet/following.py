@@ -6,16 +6,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from statelog.errors import (
-    ConflictError,
-    CorruptionError,
-    ExpiredError,
-    ReadOnlyError,
-    RemoteError,
-    StatelogError,
-    StoreNotFoundError,
-)
-from statelog.fleet.restoring import catch_up, head_to_read, store_id
+from statelog.errors import CorruptionError, ReadOnlyError, RemoteError, StatelogError, StoreNotFoundError
+from statelog.fleet import names
+from statelog.fleet.restoring import catch_up_over_bases, head_to_read, store_id
 
 if TYPE_CHECKING:
     from statelog import Store
@@ -26,9 +19,8 @@ if TYPE_CHECKING:
 class Follower:
     """What `store.remote` is of a copy that follows: it takes in what the owner has shipped."""
 
-    def __init__(self, store: Store, performer: Performer, name: str, poll_s: float) -> None:
+    def __init__(self, store: Store, performer: Performer, poll_s: float) -> None:
         self._store = store
-        self._name = name
         self._performer = performer
         self._poll_s = poll_s
         self._store_id = store_id(store)
@@ -36,6 +28,9 @@ class Follower:
         self._error: StatelogError | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statelog-fleet-follow", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
         self._thread.start()
 
     def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
@@ -51,12 +46,15 @@ class Follower:
             return True
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self._store.last_lsn < lsn:
-            if self._error is not None:
-                raise type(self._error)(self._error.message, **self._error.facts)
+            self._check()
             if deadline is not None and time.monotonic() >= deadline:
                 return False
             self._store.wait(lsn - 1, min(self._poll_s, 0.1))
         return True
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise type(self._error)(self._error.message, **self._error.facts)
 
     def admit(self) -> None:
         """See `log.engine.Remote`."""
@@ -68,37 +66,39 @@ class Follower:
 
     def close(self) -> None:
         """Follow no more."""
+        if not self._thread.is_alive():  # nor in a forked child
+            return
         self._end.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._end.wait(self._poll_s) and self._error is None:
+        while self._error is None and not self._end.is_set():
             try:
-                self._take_in()
+                if self._pause():
+                    self._take_in()
             except RemoteError:  # away: it is asked again
-                continue
+                self._end.wait(self._poll_s)
             except StatelogError as error:
                 self._error = error
 
+    def _pause(self) -> bool:
+        """Wait until there may be something to take in; True if so."""
+        return not self._end.wait(self._poll_s)
+
     def _take_in(self) -> None:
         with self._taking_in:
-            self._catch_up(self._head())
+            head = self._head_there()
+            try:
+                catch_up_over_bases(self._performer, head, self._store)
+            except CorruptionError:
+                now = self._head_there()
+                if now.base == head.base:
+                    raise
+                catch_up_over_bases(self._performer, now, self._store)  # what was missing was collected meanwhile
 
-    def _catch_up(self, head: Head) -> None:
-        try:
-            catch_up(self._performer, head, self._store, is_across_bases=True)
-        except CorruptionError:  # or it was collected meanwhile
-            now = self._head()
-            if now.base == head.base:
-                raise
-            catch_up(self._performer, now, self._store, is_across_bases=True)
-        except ConflictError as error:
-            message = f"what came behind LSN {self._store.last_lsn} is not kept any more: follow the store anew"
-            raise ExpiredError(message, oldest=None if head.base is None else head.base.lsn) from error
-
-    def _head(self) -> Head:
+    def _head_there(self) -> Head:
         head = head_to_read(self._performer)
         if head is None or head.store_id != self._store_id or (head.base is None and not head.tail):
-            message = f"the store {self._name!r} was deleted from this fleet"
-            raise StoreNotFoundError(message, name=self._name)
+            name = names.store_of(self._performer.folder.rstrip("/"))
+            raise StoreNotFoundError(f"the store {name!r} was deleted from this fleet", name=name)
         return head

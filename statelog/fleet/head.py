@@ -49,6 +49,10 @@ class Base(NamedTuple):
     chain: bytes
 
 
+SHARED = "shared"
+"""The owner of a store that many hosts write. No host is named so: the name of one has a `:`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """What a head says.
@@ -106,6 +110,11 @@ class Head:
     def based(self, base: Base, next_number: int) -> Head:
         """Return it with a base that all segments before the next one lie in."""
         return replace(self, base=base, tail=(Stretch(self.epoch, next_number),))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether many hosts write the store."""
+        return self.owner[0] == SHARED and self.state == "open"
 
     @property
     def cut(self) -> Cut | None:

@@ -7,6 +7,9 @@ from urllib.parse import quote, unquote
 from statelog.errors import UsageError
 
 HEAD = "head"
+COPY = ".state"
+"""What the name of a store's file on a machine ends in."""
+
 _DIGITS = 12
 """Of a number, so that names sort as numbers do."""
 
@@ -42,6 +45,11 @@ def folder(store: str) -> str:
 
 def _shown(store: str) -> str:
     return repr(store if len(store) <= _SHOWN_MAX else f"{store[:_SHOWN_MAX]}...")
+
+
+def copy(store: str) -> str:
+    """Return the name of a store's file on a machine. Raises as `folder`."""
+    return f"{folder(store).rstrip('/')}{COPY}"
 
 
 def store_of(quoted: str) -> str:

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
-from statelog.errors import FencedError, RemoteError, RemoteLagError, StatelogError, UsageError
+from statelog.errors import FencedError, ForkedError, RemoteError, RemoteLagError, StatelogError, UsageError
 from statelog.fleet import bases, names, protocol, segments
-from statelog.fleet.bases import Listed
+from statelog.fleet.bases import Listed, Log
 from statelog.fleet.collecting import GRACE_S, KEEP_S, collect
-from statelog.fleet.head import Cut
-from statelog.fleet.restoring import now_us
+from statelog.fleet.head import Base, Cut
+from statelog.fleet.restoring import listed_of, now_us
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from statelog import Store
-    from statelog.fleet.head import Base
     from statelog.fleet.performing import Performer
-    from statelog.fleet.protocol import Owned
+    from statelog.fleet.protocol import Asking, Owned
 
 _SEGMENTS_MAX = 64
-_TAIL_BYTES_MIN = 8 * 1024 * 1024
+_LOG_BYTES_MIN = 8 * 1024 * 1024
+_RECORDS_MAX = 2000
+"""Behind the image of a base: a restore takes 0.1 ms for each. A new image may send the whole file."""
+
 _BACKOFF_S_MAX = 5.0
 _SLICE_S = 0.1
+_LATE_S = 1.0
+
+Change: TypeAlias = "Callable[[Owned], Asking[Owned]]"
+"""Of the head, as its owner: the same bytes each time it is asked for, as long as the head is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +94,32 @@ class RemoteStatus:
     requests: int
 
 
+@dataclass(slots=True)
+class _Attempt:
+    """A base that is being made: of a log, or of an image that lies beside the store."""
+
+    base: Base
+    log: Log | None = None
+    data: bytes = b""
+    listed: Listed | None = None
+
+
 class Owner:
     """What `store.remote` is: ships the store's log, and tells how far it is."""
 
     def __init__(self, store: Store, performer: Performer, owned: Owned, options: Options, shipped: Cut) -> None:
+        self._process_id = os.getpid()
         self._store = store
         self._performer = performer
         self._owned = owned
         self._options = options
         self._shipped = shipped
+        self._counted = shipped.lsn, 0
+        """The bytes of the records that are not outside, as far as they were counted."""
         self._next = 1
         self._tail_bytes = 0
-        self._base_bytes = 0
-        self._known: dict[bytes, str] = {}
+        self._listed: Listed | None = None
+        """What the list of the head's base says, once it was made or read."""
         self._sent: list[tuple[int, int]] = []
         """Numbers and last LSNs of the segments of this epoch that are behind the base."""
         self._pending: tuple[segments.About, bytes] | None = None
@@ -107,13 +130,18 @@ class Owner:
         self._changed = threading.Condition()
         self._waiting = 0
         self._is_closing = False
-        self._is_ended = self._is_forgotten = self._is_freeing = False
-        self._attempt: Base | None = None
-        self._attempt_list = b""
-        self._asked_base = False
+        self._is_ended = self._is_forgotten = False
+        self._unsettled: tuple[Change, Callable[[], None]] | None = None
+        self._attempt: _Attempt | None = None
+        self._asked_base = self._is_fresh = False
         self._beaten_s = self._busy_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="statelog-fleet", daemon=True)
         self._thread.start()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is the copy that a child has of its parent's owner."""
+        return os.getpid() != self._process_id
 
     # --- what users hold -------------------------------------------------------------------
 
@@ -127,6 +155,7 @@ class Owner:
             FencedError: another has taken the store over. RemoteError: this owner was closed.
 
         """
+        self._check_process()
         wanted = self._store.last_lsn if lsn is None else lsn
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
@@ -145,23 +174,28 @@ class Owner:
 
     def status(self) -> RemoteStatus:
         """Return how far the storage is."""
+        self._check_process()
         last = self._store.last_lsn
+        lag_bytes = self._lag_bytes()
         with self._changed:
             return RemoteStatus(
                 self._shipped.lsn,
                 last,
                 self._lag_s(),
-                len(self._pending[1]) if self._pending else 0,
+                lag_bytes,
                 self._owned.head.epoch,
                 self._is_parked,
                 self._performer.requests,
             )
 
     def base(self, *, is_fresh: bool = False) -> None:
-        """Have the next base made now, and return when it is there; one that shares no piece. Raises as `wait`."""
+        """Have an image sent now, and return when it is the base; one that shares no piece, if that is asked.
+
+        Where the base of this owner goes up to the last LSN already, it stays. Raises as `wait`.
+        """
+        self._check_process()
         with self._changed:
-            if is_fresh:
-                self._known = {}
+            self._is_fresh = self._is_fresh or is_fresh
             self._asked_base = True
             self._changed.notify_all()
             while self._asked_base:
@@ -176,9 +210,12 @@ class Owner:
 
     def admit(self) -> None:
         """See `log.engine.Remote`."""
+        self._check_process()
         if self._error is not None:
             raise _again(self._error)
-        if self._lag_s() <= self._options.lag_max_s and self._lag_bytes() <= self._options.lag_max_bytes:
+        lag_s = self._lag_s()
+        is_late = lag_s > _LATE_S  # before that they are not counted, which would cost each commit a look
+        if lag_s <= self._options.lag_max_s and not (is_late and self._lag_bytes() > self._options.lag_max_bytes):
             return
         if not self.wait(self._shipped.lsn + 1, self._options.ttl_s):
             message = f"the storage lacks what was committed in the last {self._lag_s():.0f} s"
@@ -186,8 +223,9 @@ class Owner:
 
     def committed(self) -> None:
         """See `log.engine.Remote`."""
-        if self._lag_since_s is None:
-            self._lag_since_s = time.monotonic()
+        with self._changed:
+            if self._lag_since_s is None and self._store.last_lsn > self._shipped.lsn:
+                self._lag_since_s = time.monotonic()
         if self._options.acknowledge == "remote":
             self.wait()
 
@@ -198,6 +236,8 @@ class Owner:
             FencedError: another has taken it over. RemoteError: the storage is away; what is left lies here.
 
         """
+        if self.is_forked:
+            return
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -226,8 +266,8 @@ class Owner:
 
     def _turn(self) -> None:
         """Wait for what is to be done, and do it."""
-        if self._is_freeing:
-            self._free()
+        if self._unsettled is not None:
+            self._change(*self._unsettled)
         beat_at_s = self._beaten_s + self._options.ttl_s / 3
         if self._has_more(self._next_look_s(beat_at_s)) or self._is_closing:
             self._ship()
@@ -242,7 +282,7 @@ class Owner:
         if self._options.park_after_s is not None and now_s - self._busy_s >= self._options.park_after_s:
             self._free()
         elif now_s >= beat_at_s and not self._is_parked:
-            self._owned = self._performer.perform(protocol.beat(self._owned))
+            self._change(protocol.beat)
             self._beaten_s = now_s
 
     def _next_look_s(self, beat_at_s: float) -> float:
@@ -287,40 +327,45 @@ class Owner:
                 self._tail_bytes += len(data)
                 self._pending = None
                 self._shipped = Cut(about.last, about.chain)
+                self._counted = about.last, 0
                 self._lag_since_s = started_s if self._store.last_lsn > about.last else None
                 self._changed.notify_all()
 
     def _take_up(self) -> None:
         """Own the store again that was given up, if nobody has owned it since."""
-        owner = self._owned.head.owner
-        token = self._owned.token
-        found = self._performer.perform(protocol.look())
-        if found != token:
-            raise protocol.fenced()
-        taken = self._performer.perform(protocol.take(owner, segments.cut_of, may_take=lambda _held: False))
-        if not isinstance(taken, protocol.Owned) or taken.head.epoch != self._owned.head.epoch + 1:
-            raise protocol.fenced()
-        self._owned, self._next, self._sent, self._is_parked = taken, 1, [], False
+        self._change(protocol.take_up, self._begin)
+
+    def _begin(self) -> None:
+        self._next, self._sent, self._is_parked = 1, [], False
         self._attempt = None
 
     def _free(self) -> None:
         if self._is_parked:
             return
         if self._is_forgotten:
-            self._owned = self._performer.perform(protocol.forget(self._owned, secrets.token_bytes(16)))
-        else:
-            self._is_freeing = True  # from here on: its end may stand under the number of the next segment
+            self._change(partial(protocol.forget, store_id=secrets.token_bytes(16)), self._rest)
+        else:  # from here on its end may stand under the number of the next segment
             cut = self._shipped if self._next > 1 else None
-            self._owned = self._performer.perform(protocol.free(self._owned, self._next - 1, cut))
-        self._is_parked, self._is_freeing = True, False
+            self._change(partial(protocol.free, last=self._next - 1, cut=cut), self._rest)
+
+    def _rest(self) -> None:
+        self._is_parked = True
+
+    def _change(self, asked: Change, done: Callable[[], None] = lambda: None) -> None:
+        """Change the head. If it is not known what came of it, that is asked again before anything else is."""
+        self._unsettled = asked, done
+        self._owned = self._performer.perform(asked(self._owned))
+        self._unsettled = None
+        done()
 
     # --- bases -------------------------------------------------------------------------------
 
     def _is_base_due(self) -> bool:
         if self._is_parked:
             return False
-        count = sum((stretch.last or 0) - stretch.first + 1 for stretch in self._owned.head.tail[:-1]) + self._next - 1
-        return count >= _SEGMENTS_MAX or self._tail_bytes > max(_TAIL_BYTES_MIN, self._base_bytes // 2)
+        *earlier, own = self._owned.head.tail
+        count = sum((stretch.last or 0) - stretch.first + 1 for stretch in earlier) + self._next - own.first
+        return count >= _SEGMENTS_MAX or self._tail_bytes > _LOG_BYTES_MIN
 
     def _make_base(self) -> None:
         """Make a base; after a failure the same one again, since no name is used twice (F4)."""
@@ -328,36 +373,64 @@ class Owner:
             self._take_up()
         path = self._store.path.with_name(f".{self._store.path.name}.base")
         if self._attempt is None:
-            path.unlink(missing_ok=True)
-            self._attempt = bases.image(self._store, path, self._owned.head.epoch)
-            self._attempt_list = b""
+            self._attempt = self._begun_base(path)
         held = self._owned.head.base
-        if held is None or self._attempt[:2] != held[:2]:
+        if held is None or self._attempt.base[:2] != held[:2]:
             self._put_base(path, self._attempt)
         path.unlink(missing_ok=True)
         path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
         self._attempt = None
         with self._changed:
-            self._asked_base = False
+            self._asked_base = self._is_fresh = False
             self._changed.notify_all()
 
-    def _put_base(self, path: Path, base: Base) -> None:
+    def _begun_base(self, path: Path) -> _Attempt:
+        """Begin with a base of what was shipped since the last one, if that will do; else of an image."""
+        held, epoch = self._owned.head.base, self._owned.head.epoch
+        if held is not None and self._listed is None:
+            self._listed = listed_of(self._performer, held)
+        listed = self._listed or Listed(0, (), b"", 0)
+        since = 0 if held is None else held.lsn
+        if not self._asked_base and not self._is_image_due(listed, since):
+            made = segments.make(self._store, since)
+            if made is not None:
+                about, data = made
+                base = Base(about.last, epoch, about.chain)
+                return _Attempt(base, Log(bases.log_name(base), since, len(data)), data)
+        path.unlink(missing_ok=True)
+        return _Attempt(bases.image(self._store, path, epoch))
+
+    def _is_image_due(self, listed: Listed, since: int) -> bool:
+        first = listed.logs[0].since if listed.logs else since
+        size_bytes = sum(log.size_bytes for log in listed.logs) + self._tail_bytes
+        is_large = size_bytes > max(_LOG_BYTES_MIN, listed.size_bytes // 2)
+        return is_large or self._store.last_lsn - first > _RECORDS_MAX
+
+    def _put_base(self, path: Path, attempt: _Attempt) -> None:
         self._ship()  # a base holds what this owner has shipped, and no more: a clone may have shipped something else
-        pieces = []
-        for piece, data in bases.cut(path, base, self._known):
-            if data is not None:
-                self._performer.perform(protocol.put(piece.name, data))
-            pieces.append(piece)
-        size_bytes = path.stat().st_size
-        if not self._attempt_list:
+        base, listed = attempt.base, self._listed or Listed(0, (), b"", 0)
+        if attempt.log is not None:
+            self._performer.perform(protocol.put(attempt.log.name, attempt.data))
+            made = listed._replace(logs=(*listed.logs, attempt.log))
+        else:
+            known = {} if self._is_fresh else {piece.digest: piece.name for piece in listed.pieces}
+            pieces = []
+            for piece, data in bases.cut(path, base, known):
+                if data is not None:
+                    self._performer.perform(protocol.put(piece.name, data))
+                pieces.append(piece)
+            made = Listed(path.stat().st_size, tuple(pieces), b"", 0)
+        if attempt.listed is None:
             before = self._owned.head.cut_at(self._next - 1, self._shipped).encode()
-            self._attempt_list = bases.encode(Listed(size_bytes, tuple(pieces), before, now_us()))
-        self._performer.perform(protocol.put(bases.list_name(base), self._attempt_list))
+            attempt.listed = made._replace(before=before, time_us=now_us())
+        self._performer.perform(protocol.put(bases.list_name(base), bases.encode(attempt.listed)))
         self._sent = [(number, last) for number, last in self._sent if last > base.lsn]
         first = self._sent[0][0] if self._sent else self._next
-        self._owned = self._performer.perform(protocol.rebase(self._owned, base, first))
-        self._known = {piece.digest: piece.name for piece in pieces}
-        self._tail_bytes, self._base_bytes = 0, size_bytes
+
+        def done() -> None:
+            self._listed, self._tail_bytes = attempt.listed, 0
+
+        self._change(partial(protocol.rebase, base=base, next_number=first), done)
         collect(self._performer, self._owned.head, keep_s=self._options.keep_s, grace_s=self._options.grace_s)
 
     # ------------------------------------------------------------------------------------------
@@ -371,6 +444,11 @@ class Owner:
             self._error = error
             self._changed.notify_all()
 
+    def _check_process(self) -> None:
+        if self.is_forked:
+            message = f"{self._store.path} was opened before this process was forked: connect again in the child"
+            raise ForkedError(message, path=str(self._store.path))
+
     def _check(self) -> None:
         if self._error is not None:
             raise _again(self._error)
@@ -382,8 +460,13 @@ class Owner:
         return 0.0 if since_s is None else time.monotonic() - since_s
 
     def _lag_bytes(self) -> int:
-        pending = self._pending
-        return 0 if pending is None else len(pending[1])
+        """Return the size of the records that are not outside; each is looked at once."""
+        with self._changed, session_of(self._store).read() as view:
+            at, size_bytes = self._counted
+            last = view.transaction.last_lsn()
+            size_bytes += sum(len(view.transaction.get_log(lsn) or b"") for lsn in range(at + 1, last + 1))
+            self._counted = last, size_bytes
+            return size_bytes
 
 
 def _again(error: StatelogError) -> StatelogError:

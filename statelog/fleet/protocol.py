@@ -15,7 +15,7 @@ from statelog.fleet.archive import Found, Outcome
 from statelog.fleet.head import Base, Cut, Head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator
 
 T = TypeVar("T")
 
@@ -48,9 +48,10 @@ class Swap(NamedTuple):
 
 
 class List(NamedTuple):
-    """Asks for the names that begin so."""
+    """Asks for the names that begin so, and sort behind another."""
 
     prefix: str
+    after: str = ""
 
 
 Request: TypeAlias = Read | Look | Create | Swap | List
@@ -154,7 +155,7 @@ def take(
             token = yield from exchange(names.HEAD, opening.encode(), found.token)
             if token is None:
                 continue
-            closed = yield from _cut(Owned(opening, token), cut_of)
+            closed = yield from _cut(opening, token, cut_of)
             if closed is None:
                 continue
             new = closed.begun()
@@ -167,48 +168,40 @@ def _next(old: Head, owner: tuple[str, bytes]) -> Head:
     return replace(old, epoch=old.epoch + 1, owner=owner, state="opening", beat=0)
 
 
-def last_of(listed: Iterable[str], first: int) -> tuple[int, int | None]:
-    """Return the last number of a stretch by the names of its segments, and one that lacks below others, if any."""
-    there = {number for number in map(names.number_of, listed) if number >= first}
-    last = first - 1
-    while last + 1 in there:
-        last += 1
-    return last, last + 1 if len(there) > last - first + 1 else None
-
-
-def missing(folder: str, epoch: int, number: int) -> CorruptionError:
-    """Return the error of a segment that lacks, as later ones are there: its owner put them one after the other."""
-    name = f"{folder}{names.segment(epoch, number)}"
-    return CorruptionError(f"{name} is missing from the storage: later segments are there", object=name)
-
-
-def _cut(owned: Owned, cut_of: CutOf) -> Asking[Head | None]:
+def _cut(opening: Head, token: str, cut_of: CutOf) -> Asking[Head | None]:
     """Return a head with the cut of its tail, which nobody adds to any more.
 
-    None if a segment is gone that was listed: another has taken over since, and what it let go was collected.
-
-    Raises:
-        CorruptionError: a segment is missing amid the tail. Facts: object.
-
+    None if a segment is gone: another has taken over since, and what it let go was collected. Raises CorruptionError:
+    one is missing, or damaged.
     """
-    opening = owned.head
     if not opening.tail or opening.tail[-1].last is not None:
         return opening
     going_on = opening.tail[-1]
-    listed = yield List(names.segments(going_on.epoch))
-    last, lacking = last_of(listed, going_on.first)
-    if lacking is not None:
-        if (yield Look(names.HEAD)) == owned.token:
-            raise missing("", going_on.epoch, lacking)
-        return None
+    listed = yield List(names.segments(going_on.epoch), names.segment(going_on.epoch, going_on.first - 1))
+    there = {names.number_of(name) for name in listed}
+    last = max((number for number in there if number >= going_on.first), default=going_on.first - 1)
+    gap = next((number for number in range(going_on.first, last) if number not in there), None)
+    if gap is not None:
+        now = yield Look(names.HEAD)
+        if now != token:
+            return None
+        raise _damaged(names.segment(going_on.epoch, gap), "missing from the storage")
     while last >= going_on.first:
-        found: Found | None = yield Read(names.segment(going_on.epoch, last))
+        name = names.segment(going_on.epoch, last)
+        found: Found | None = yield Read(name)
         if found is None:
             return None
         if found.data != END:
-            return opening.cut_at(last, cut_of(found.data))
+            try:
+                return opening.cut_at(last, cut_of(found.data))
+            except CorruptionError as error:
+                raise _damaged(name, "damaged") from error
         last -= 1
     return opening.cut_at(last, None)
+
+
+def _damaged(name: str, what: str) -> CorruptionError:
+    return CorruptionError(f"{name} is {what}", object=name)
 
 
 def append(owned: Owned, number: int, data: bytes) -> Asking[None]:
@@ -227,12 +220,6 @@ def check(owned: Owned) -> Asking[None]:
     token = yield Look(names.HEAD)
     if token != owned.token:
         raise fenced()
-
-
-def look() -> Asking[str | None]:
-    """Return the token of the head, None if there is none."""
-    token: str | None = yield Look(names.HEAD)
-    return token
 
 
 def change(owned: Owned, head: Head) -> Asking[Owned]:
@@ -257,6 +244,11 @@ def free(owned: Owned, last: int, cut: Cut | None) -> Asking[Owned]:
     """Give a store up, with its tail closed; done again until it returns. Raises FencedError."""
     yield from put(names.segment(owned.head.epoch, last + 1), END)  # or a clone puts there what the cut leaves out
     return (yield from change(owned, replace(owned.head.cut_at(last, cut), state="free")))
+
+
+def take_up(owned: Owned) -> Asking[Owned]:
+    """Own a store again that was given up, if nobody has owned it since. Raises FencedError."""
+    return (yield from change(owned, _next(owned.head, owned.head.owner).begun()))
 
 
 def forget(owned: Owned, store_id: bytes) -> Asking[Owned]:

@@ -10,14 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import statelog
-from statelog.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    CorruptionError,
-    ExpiredError,
-    RemoteError,
-    UsageError,
-)
+from statelog.errors import AlreadyExistsError, ConflictError, CorruptionError, ExpiredError, RemoteError, UsageError
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.head import Cut, Head, decode
 from statelog.portable.frames import FrameReader
@@ -28,21 +21,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog import Store
+    from statelog.fleet.bases import Listed
+    from statelog.fleet.head import Base
     from statelog.fleet.performing import Performer
 
 _LOOKS_MAX = 50
 _PAUSE_S = 0.1
 
 
-def head_to_read(performer: Performer) -> Head | None:
+def head_to_read(performer: Performer, *, is_earlier: bool = False) -> Head | None:
     """Return a head whose tail is closed where its segments end now; None if there is none.
 
     Nothing is read while the store is being taken over (F3). What was listed counts if the head has stayed (F2).
+
+    Args:
+        performer: of the store.
+        is_earlier: what is read may end before the tail does: then it is read also if nobody can take the store over.
 
     Raises:
         RemoteError: it is being taken over all the time. CorruptionError: it is damaged. Facts: object.
 
     """
+    head = None
     for _again in range(_LOOKS_MAX):
         head = _read_head(performer)
         if head is None:
@@ -52,14 +52,12 @@ def head_to_read(performer: Performer) -> Head | None:
             continue
         if not head.tail or head.tail[-1].last is not None:
             return head
-        closed, lacking = _closed(performer, head)
-        is_lost = lacking is not None and performer.read(names.segment(head.epoch, lacking)) is None
+        closed = _closed(performer, head)
         now = _read_head(performer)
         if now is not None and replace(now, beat=head.beat) == head:
-            if is_lost and lacking is not None:
-                raise protocol.missing(performer.folder, head.epoch, lacking)
-            if lacking is None:
-                return closed
+            return closed
+    if is_earlier and head is not None and head.state == "opening":
+        return _closed(performer, head, is_last_late=True)
     message = f"the store {performer.folder.rstrip('/')!r} is being taken over"
     raise RemoteError(message, folder=performer.folder)
 
@@ -69,13 +67,20 @@ def _read_head(performer: Performer) -> Head | None:
     return None if found is None else decode(performer.folder + names.HEAD, found.data)
 
 
-def _closed(performer: Performer, head: Head) -> tuple[Head, int | None]:
-    """Return a head with its tail closed where its segments end now; and a number that lacked in the list."""
+def _closed(performer: Performer, head: Head, *, is_last_late: bool = False) -> Head:
+    """Return a head with its tail closed where its segments end now: before the last one, if that may be a late one.
+
+    One that is missing is missed by who reads it.
+    """
     going_on = head.tail[-1]
-    last, lacking = protocol.last_of(performer.names(names.segments(going_on.epoch)), going_on.first)
-    while last >= going_on.first and performer.read_all([names.segment(going_on.epoch, last)]) == [protocol.END]:
+    before = names.segment(going_on.epoch, going_on.first - 1)
+    there = [names.number_of(name) for name in performer.names(names.segments(going_on.epoch), before)]
+    last = max([going_on.first - 1, *there]) - is_last_late
+    while going_on.first <= last in there:
+        if performer.read_all([names.segment(going_on.epoch, last)]) != [protocol.END]:
+            break
         last -= 1
-    return head.cut_at(last, None), lacking
+    return head.cut_at(last, None)
 
 
 def segments_of(head: Head) -> list[str]:
@@ -91,10 +96,10 @@ def segments_of(head: Head) -> list[str]:
 def cut_here(store: Store) -> Cut:
     """Return where a store's log ends."""
     lsn = store.last_lsn
-    return Cut(lsn, _chain_at(store, lsn) or b"")
+    return Cut(lsn, chain_at(store, lsn) or b"")
 
 
-def _chain_at(store: Store, lsn: int) -> bytes | None:
+def chain_at(store: Store, lsn: int) -> bytes | None:
     """Return the chain digest at an LSN, None if the log does not reach to it."""
     target = io.BytesIO()
     try:
@@ -104,37 +109,20 @@ def _chain_at(store: Store, lsn: int) -> bytes | None:
     return FrameReader(io.BytesIO(target.getvalue())).header.chain
 
 
-def catch_up(performer: Performer, head: Head, store: Store, *, is_across_bases: bool = False) -> None:
-    """Take into a store what the tail of a head has behind its end; of the heads before, too, if a base lies between.
+def catch_up(performer: Performer, head: Head, store: Store, *, upto: int | None = None) -> None:
+    """Take into a store what the tail of a head has behind its end.
 
     Raises:
-        ConflictError: the store is no earlier state of the one that was shipped, or what lies between is not kept.
+        ConflictError: the store is no earlier state of the one that was shipped.
         CorruptionError: a segment is missing or damaged. Facts: object.
 
     """
-    if head.cut is not None and head.cut == cut_here(store):
+    if head.cut is not None and head.cut == cut_here(store) and upto is None:
         return
-    all_names = segments_of(head)
-    while is_across_bases and head.base is not None and head.base.lsn > store.last_lsn:
-        before = _before(performer, head)
-        if before is None:
-            break
-        head = before
-        all_names = [name for name in segments_of(head) if name not in all_names] + all_names
-    wanted = _Known(performer, all_names).behind(store.last_lsn)
+    tail = _Known(performer, segments_of(head))
+    wanted = tail.behind(store.last_lsn)
     if wanted:
-        store.import_(segments.Tail(wanted, performer.read_all))
-
-
-def _before(performer: Performer, head: Head) -> Head | None:
-    """Return the head that a head's base has taken the place of, None if what it leads to is not kept any more."""
-    if head.base is None:
-        return None
-    name = bases.list_name(head.base)
-    [data] = performer.read_all([name])
-    before = decode(names.HEAD, bases.decode(name, data).before)
-    first = [bases.list_name(before.base)] if before.base is not None else segments_of(before)[:1]
-    return before if None not in performer.archive.read_all([performer.folder + each for each in first]) else None
+        store.import_(segments.Tail(wanted, performer.read_all), upto=upto)
 
 
 class _Known:
@@ -154,6 +142,24 @@ class _Known:
             if segments.about(name, data).since <= lsn:
                 break
         return self._names[first:]
+
+
+def catch_up_over_bases(performer: Performer, head: Head, store: Store) -> None:
+    """Take into a store what it lacks, also if its end is before the base of a head.
+
+    Raises:
+        ExpiredError: what lies between is not kept any more. Facts: oldest. As `catch_up`.
+
+    """
+    heads = [head]
+    while (base := heads[-1].base) is not None and base.lsn > store.last_lsn:
+        before = _kept(performer, listed_of(performer, base))
+        if before is None:
+            message = f"what came behind LSN {store.last_lsn} is not kept any more: follow the store anew"
+            raise ExpiredError(message, oldest=base.lsn)
+        heads.append(before)
+    for each in reversed(heads):
+        catch_up(performer, each, store)
 
 
 def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime | None = None) -> None:
@@ -177,11 +183,11 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
     if at is not None:
         _check_at(at)
         head = _head_at(performer, head, at)
-    _make(performer, head, path)
+    logs = _make(performer, head, path)
     try:
         with statelog.open(path, durability="interval") as store:
             upto = None if at is None else _lsn_at(performer, head, at)
-            all_names = segments_of(head)
+            all_names = logs + (segments_of(head) if upto is None else _segments_upto(performer, head, upto))
             if all_names and (upto is None or upto > store.last_lsn):
                 store.import_(segments.Tail(all_names, performer.read_all), upto=upto)
             if upto is not None and upto > store.last_lsn:
@@ -213,15 +219,22 @@ def _check_reached(performer: Performer, all_names: list[str], end: int, upto: i
         raise UsageError(message, argument="at", value=upto, last=end)
 
 
-def _make(performer: Performer, head: Head, path: Path) -> None:
-    """Make the file of a head's base."""
-    if head.base is None:
+def _make(performer: Performer, head: Head, path: Path) -> list[str]:
+    """Make the file of the image that a head's base has; return the names of the base's logs."""
+    listed = None if head.base is None else listed_of(performer, head.base)
+    if listed is None or not listed.size_bytes:
         create_store(path, head.store_id)
-        return
-    name = bases.list_name(head.base)
+    else:
+        with new_file(path) as descriptor:
+            bases.join(listed, descriptor, performer.read_all)
+    return [] if listed is None else [log.name for log in listed.logs]
+
+
+def listed_of(performer: Performer, base: Base) -> Listed:
+    """Return what the list of a base says. Raises CorruptionError: it is missing or damaged. Facts: object."""
+    name = bases.list_name(base)
     [data] = performer.read_all([name])
-    with new_file(path) as descriptor:
-        bases.join(bases.decode(name, data), descriptor, performer.read_all)
+    return bases.decode(name, data)
 
 
 def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
@@ -232,7 +245,7 @@ def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
         listed = bases.decode(name, data)
         if (head.base.lsn <= at) if isinstance(at, int) else (listed.time_us <= _to_us(at)):
             return head
-        before = _before(performer, head)
+        before = _kept(performer, listed)
         if before is None:
             made = datetime.fromtimestamp(listed.time_us / 1_000_000, UTC).isoformat(timespec="milliseconds")
             message = (
@@ -241,6 +254,26 @@ def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
             raise ExpiredError(message, at=at, oldest=head.base.lsn)
         head = before
     return head
+
+
+def _kept(performer: Performer, listed: Listed) -> Head | None:
+    """Return the head that a base has taken the place of, None if what it leads to is not kept any more."""
+    before = decode(names.HEAD, listed.before)
+    first = [*segments_of(before)[:1], *([bases.list_name(before.base)] if before.base else [])]
+    return before if None not in performer.archive.read_all([performer.folder + each for each in first]) else None
+
+
+def _segments_upto(performer: Performer, head: Head, lsn: int) -> list[str]:
+    """Return the names of the segments that hold what is up to an LSN: what is behind it may be damaged."""
+    found: list[str] = []
+    last = 0 if head.base is None else head.base.lsn
+    for name in segments_of(head):
+        if last >= lsn:
+            break
+        [data] = performer.read_all([name])
+        last = segments.about(name, data).last
+        found.append(name)
+    return found
 
 
 def _lsn_at(performer: Performer, head: Head, at: int | datetime) -> int:
@@ -297,23 +330,41 @@ def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
         if found != head.store_id:
             message = f"{path} is another store than {performer.folder.rstrip('/')!r} of this fleet: move it away"
             raise ConflictError(message, path=str(path), object=performer.folder)
-        here = cut_here(store)
         try:
             catch_up(performer, head, store)
-            if head.cut is None or _chain_at(store, head.cut.lsn) == head.cut.chain:
+            if head.cut is None or chain_at(store, head.cut.lsn) == head.cut.chain:
                 return None
         except (ConflictError, CorruptionError) as error:  # a base lies between, or they differ
             if "object" in error.facts:  # of the storage, not of the file here
                 raise
+    return start_over(performer, head, path)
+
+
+def start_over(performer: Performer, head: Head, path: Path) -> Path | None:
+    """Put what a head leads to in the place of a file. If the file has something else, it is set aside: returns where.
+
+    Raises:
+        As `restore`.
+
+    """
+    with statelog.open(path, read_only=True) as store:
+        here = cut_here(store)
     fresh = path.with_name(f".{path.name}.restored")
     fresh.unlink(missing_ok=True)
     restore(performer, head, fresh)
     with statelog.open(fresh, read_only=True) as store:
-        is_earlier = _chain_at(store, here.lsn) == here.chain
+        is_earlier = chain_at(store, here.lsn) == here.chain
     aside = None if is_earlier else set_aside(path, head.epoch)
     fresh.replace(path)
     fresh.with_name(f"{fresh.name}-lock").unlink(missing_ok=True)
     return aside
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what a process that ended too early has left beside a store's file: a copy of it, made for a while."""
+    for what in ("base", "restored", "unfenced"):
+        for ending in ("", "-lock"):
+            path.with_name(f".{path.name}.{what}{ending}").unlink(missing_ok=True)
 
 
 def store_id(store: Store) -> bytes:

@@ -60,8 +60,9 @@ def writer(name, plan, rules=Rules, *, epochs=3):
     """Return a program.
 
     Its plan is letters: `b`egin, `t`ake from whoever owns it, `w`ait until it is free and take it; `a`ppend, append
-    `m`ore if it is a clone, `h`eartbeat, `i`mage as a base, `f`ree. A writer that is fenced goes on with the next `t`
-    or `w`. Nobody takes from an owner after some epochs: two that take from each other would do so for ever.
+    `m`ore if it is a clone, `h`eartbeat, `i`mage as a base, `f`ree; `p`ark, and take `u`p what was parked. A writer
+    that is fenced goes on with the next `t` or `w`. Nobody takes from an owner after some epochs: two that take from
+    each other would do so for ever.
     """
 
     def may_take(held):
@@ -126,9 +127,13 @@ def _done(step, owned, data, number, rules):
         base = Base(lsn_of(data[-1]), epoch, digest_of(image))
         yield from protocol.put(list_name(base), image)
         return (yield from rules.rebase(owned, base, number)), data, number
-    assert step == "f"
-    yield from rules.free(owned, number - 1, cut_of(data[-1]) if number > 1 else None)
-    return None, data, number
+    if step == "u":
+        owned = yield from protocol.take_up(owned)
+        yield Owning(owned.head.epoch, owned.head.owner)
+        return owned, data, 1
+    assert step in "fp"
+    parked = yield from rules.free(owned, number - 1, cut_of(data[-1]) if number > 1 else None)
+    return parked if step == "p" else None, data, number
 
 
 def collect_by(head, rules=Rules):

@@ -125,25 +125,6 @@ while True:
 """
 
 
-def test_an_owner_is_left_alone_by_a_machine_of_the_same_name_and_path(tmp_path):
-    """As containers of one image are. That an owner has ended, only the lock of its file tells: then none waits."""
-    (tmp_path / "bucket").mkdir()
-    fleet = connect(f"file://{tmp_path}/bucket", tmp_path / "m")
-    code = OWNER.format(bucket=tmp_path / "bucket", cache=tmp_path / "m")
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout.readline()
-        owner.send_signal(signal.SIGSTOP)
-        (tmp_path / "m").rename(tmp_path / "its")
-        (tmp_path / "m").mkdir()
-        with pytest.raises(StoreLockedError, match="owns the store"):
-            fleet.open("t", ttl_s=30, timeout_s=0.3)
-        owner.send_signal(signal.SIGKILL)
-    (tmp_path / "m").rename(tmp_path / "other")
-    (tmp_path / "its").rename(tmp_path / "m")
-    with fleet.open("t", ttl_s=30, timeout_s=0) as store:
-        assert heard(store) >= 1
-
-
 def test_killed_owners_lose_nothing_that_they_acknowledged(tmp_path):
     (tmp_path / "bucket").mkdir()
     last = 0

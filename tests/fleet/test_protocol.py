@@ -28,6 +28,7 @@ SCENES = {
     "three writers, three epochs": (THREE_OWNERS, {}),
     "an owner that takes the store back": ({"a": "bata", "b": "taa"}, {}),
     "an owner that gives up, one that waits, one that does not": ({"a": "baf", "b": "wa", "c": "ta"}, {}),
+    "an owner that parks, and takes up again": ({"a": "bapua", "b": "wa", "c": "ta"}, {}),
     "two that begin": ({"a": "baa", "b": "bata"}, {}),
     "beats": ({"a": "bhaha", "b": "tha"}, {}),
     "bases, collected": ({"a": "baiai", "b": "tai"}, {"others": ["collector"]}),
@@ -56,6 +57,7 @@ CLONED = {
     "two that append": {"a": "baa", "b": "ta"},
     "both are taken from": {"a": "bat", "b": "ta"},
     "one that gives up while another goes on": {"a": "bamf", "b": "wa"},
+    "one that parks, and takes up again": {"a": "bapuam", "b": "wa"},
     "one that makes bases, and collects": {"a": "bamia", "b": "t"},
     "beats": {"a": "bhma", "b": "t"},
 }

@@ -79,7 +79,7 @@ class ListedBefore(Rules):
         old = decode(names.HEAD, found.data)
         if old.state == "free" or not may_take(protocol.Held(old, found.token)):
             return None
-        cut = yield from protocol._cut(Owned(_next(old, owner), found.token), cut_of)
+        cut = yield from protocol._cut(_next(old, owner), found.token, cut_of)
         if cut is None:
             return None
         new = cut.begun()
@@ -100,7 +100,7 @@ class NoCut(Rules):
         token = yield from protocol.exchange(names.HEAD, opening.encode(), found.token)
         if token is None:
             return None
-        cut = yield from protocol._cut(Owned(opening, token), cut_of)
+        cut = yield from protocol._cut(opening, token, cut_of)
         uncut = replace(opening, state="open", tail=(*opening.tail, Stretch(opening.epoch, 1)))
         token = yield from protocol.exchange(names.HEAD, uncut.encode(), token)
         return token and cut and Owned(cut.begun(), token)

@@ -1,0 +1,195 @@
+"""An owner in trouble: answers that are lost, a storage that takes no writes, what is left of a failure."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from statelog.errors import FencedError, RemoteError, RemoteLagError, StoreLockedError
+from statelog.fleet import collecting, names, protocol, segments
+from statelog.fleet.archive import Outcome
+from statelog.fleet.fleet import Fleet
+from statelog.fleet.performing import Performer
+
+
+def say(store, n, **how):
+    return store.thread("chat").commit({"n": n}, **how)
+
+
+def heard(store):
+    return store.thread("chat").state.get("n")
+
+
+AWAY_S = 0.2
+
+
+def lose_the_next_answer(memory):
+    """Have the next swap be done, its answer lost, and nothing answered for a while; return when that began."""
+    lost = []
+    swap = memory.swap
+
+    def losing(name, data, token):
+        done = swap(name, data, token)
+        if lost:
+            return done
+        lost.append(time.monotonic())
+        return Outcome.UNKNOWN
+
+    def fail(*_request):
+        if lost and time.monotonic() < lost[0] + AWAY_S:
+            raise RemoteError("away")
+
+    memory.swap, memory.fail = losing, fail
+    return lost
+
+
+@pytest.mark.parametrize("change", ["beat", "base", "park", "take up", "free", "forget"])
+def test_an_owner_that_does_not_hear_of_its_own_change_is_not_fenced_by_it(machine, memory, change):
+    fleet = machine("a")
+    store = fleet.open(
+        "t", ttl_s=0.3 if change == "beat" else 10, park_after_s=0.1 if change in ("park", "take up") else None
+    )
+    say(store, 1, durable="remote")
+    if change == "take up":
+        while not store.remote.status().parked:
+            time.sleep(0.02)
+    lost = lose_the_next_answer(memory)
+    if change == "base":
+        store.remote.base()
+    elif change in ("free", "forget"):
+        if change == "forget":
+            store.remote.forget()
+        with pytest.raises(RemoteError):
+            store.close()
+    elif change == "take up":
+        say(store, 2, durable="remote")
+    while not lost:
+        time.sleep(0.01)
+    if not store.closed:
+        say(store, 3, durable="remote")
+        memory.fail = lambda *_: None
+        store.close()
+    time.sleep(max(0.0, lost[0] + AWAY_S - time.monotonic()))
+    with machine("b").open("t", takeover="now") as other:
+        assert heard(other) == {"free": 1, "forget": None}.get(change, 3)
+
+
+def test_a_storage_that_takes_no_writes_lets_an_owner_close(machine, memory):
+    store = machine("a").open("t")
+    say(store, 1, durable="remote")
+    memory.fail = lambda request, _name: Outcome.UNKNOWN if request in ("create", "swap") else None
+    say(store, 2)
+    with pytest.raises(RemoteError, match="unanswered"):
+        store.close()
+    memory.fail = lambda *_: None
+    with machine("a").open("t") as store:
+        assert heard(store) == 2
+
+
+def test_a_base_is_made_once_for_64_segments(machine, memory):
+    with machine("a").open("t", ttl_s=1000) as store:
+        for n in range(100):
+            say(store, n, durable="remote")
+        time.sleep(0.5)
+        assert len({name.split("/")[2] for name in memory.objects if "/base/" in name}) == 1
+        assert len(memory.requests) < 250
+
+
+def test_what_is_shipped_lags_by_nothing_whenever_it_is_told(machine):
+    with machine("a").open("t", acknowledge="remote") as store:
+        say(store, 1)
+        store.remote.committed()  # a commit that was shipped before it could say so
+        assert store.remote.status().lag_s == store.remote.status().lag_bytes == 0
+
+
+def test_what_is_not_outside_is_counted_and_bounded(machine, memory):
+    store = machine("a").open("t", ship_ms=1, lag_max_bytes=290_000, ttl_s=0.3)
+    memory.fail = lambda request, _name: Outcome.UNKNOWN if request in ("create", "swap") else None
+    for n in range(10):
+        say(store, os.urandom(20_000 + n))
+    assert 200_000 < store.remote.status().lag_bytes < 220_000
+    time.sleep(1.1)
+    for n in range(5):
+        say(store, os.urandom(20_000 + n))
+    with pytest.raises(RemoteLagError) as caught:
+        say(store, 1)
+    assert 290_000 < caught.value.facts["lag_bytes"] < 340_000
+    memory.fail = lambda *_: None
+    assert store.remote.wait(timeout_s=20)
+    assert store.remote.status().lag_bytes == 0
+    store.close()
+
+
+def test_a_collector_that_saw_an_opening_head_spares_what_its_owner_puts(machine, memory):
+    """Its head is old by the time it lists (F4, F5)."""
+    with machine("a").open("t") as store:
+        say(store, 1, durable="remote")
+        performer = Performer(memory, "t/")
+        seen = []
+        swap = memory.swap
+
+        def watched(name, data, token):
+            done = swap(name, data, token)
+            seen.append(protocol.heads.decode(name, memory.objects[name].data))
+            return done
+
+        memory.swap = watched
+        taken = performer.perform(protocol.take(("b", b"b" * 16), segments.cut_of))
+        opening = next(head for head in seen if head.state == "opening")
+        performer.perform(protocol.append(taken, 1, b"acknowledged"))
+        assert collecting.collect(performer, opening, keep_s=0, grace_s=0) == []
+        assert performer.read(names.segment(2, 1)) is not None
+        memory.swap = swap
+        with pytest.raises(FencedError):
+            store.remote.wait(say(store, 2).lsn)
+        with pytest.raises(FencedError):
+            store.close()
+
+
+def test_copies_that_a_killed_process_left_beside_its_store_go_when_it_is_opened(machine, tmp_path):
+    fleet = machine("a")
+    for other in ("t.state.base", ".t"):  # stores, whose files begin alike
+        fleet.open(other).close()
+    kept = {path.name for path in (tmp_path / "a").iterdir()}
+    left = [f".t.state.{what}{ending}" for what in ("base", "restored", "unfenced") for ending in ("", "-lock")]
+    for name in left:
+        (tmp_path / "a" / name).write_bytes(b"left")
+    fleet.open("t").close()
+    now = {path.name for path in (tmp_path / "a").iterdir()}
+    assert kept <= now
+    assert not now & set(left)
+
+
+def end_at_once(store):
+    """Have an owner end as if its process was killed: its file is not locked any more, and its head is as it was."""
+    store.remote._error = RemoteError("killed")
+    store.remote._thread.join()
+    with pytest.raises(RemoteError):
+        store.close()
+
+
+def test_who_owned_a_store_with_this_file_is_not_waited_for(machine):
+    a = machine("a")
+    for n in range(3):
+        store = a.open("t", ttl_s=1000, timeout_s=2)
+        say(store, n, durable="remote")
+        end_at_once(store)
+    with pytest.raises(StoreLockedError):
+        machine("b").open("t", ttl_s=1000, timeout_s=0.3)
+    with a.open("t", ttl_s=1000, timeout_s=2) as store:
+        assert heard(store) == 2
+
+
+def test_an_owner_on_a_machine_with_the_same_name_and_folders_is_waited_for(memory, tmp_path, monkeypatch):
+    machines = [tmp_path / "1", tmp_path / "2"]  # sandboxes of one image
+    for folder in machines:
+        (folder / "cache").mkdir(parents=True)
+    monkeypatch.chdir(machines[0])
+    with Fleet(memory, Path("cache")).open("t", ttl_s=1000) as store:
+        monkeypatch.chdir(machines[1])
+        with pytest.raises(StoreLockedError):
+            Fleet(memory, Path("cache")).open("t", ttl_s=1000, timeout_s=0.3)
+        say(store, 1, durable="remote")

@@ -1,0 +1,144 @@
+"""What is missing or damaged in the storage: it is named, and what was before it can be had."""
+
+from __future__ import annotations
+
+import pytest
+
+import statelog
+from statelog.errors import CorruptionError, ExpiredError
+
+
+def say(store, n, **how):
+    return store.thread("chat").commit({"n": n}, **how)
+
+
+def heard(store):
+    return store.thread("chat").state.get("n")
+
+
+def remove(memory, name):
+    del memory.objects[name]
+
+
+def empty(memory, name):
+    memory.objects[name] = memory.objects[name]._replace(data=b"")
+
+
+def flip(memory, name):
+    data = bytearray(memory.objects[name].data)
+    data[-20] ^= 1
+    memory.objects[name] = memory.objects[name]._replace(data=bytes(data))
+
+
+HARMS = [remove, empty, flip]
+
+
+@pytest.fixture(params=["killed", "closed"])
+def shipped(request, machine, monkeypatch):
+    """The LSNs of six commits, each a segment; a base is behind the third one."""
+    monkeypatch.setattr("statelog.fleet.restoring._PAUSE_S", 0.001)
+    store = machine("a").open("t", ship_ms=1)
+    lsns = []
+    for n in range(6):
+        lsns.append(say(store, n, durable="remote").lsn)
+        if n == 2:
+            store.remote.base()
+    if request.param == "killed":
+        thread = store.remote._thread
+        store.remote._error = RuntimeError("killed")
+        thread.join()
+    else:
+        store.close()
+    return lsns
+
+
+def logged(memory):
+    """Return the names of the segments, in their order."""
+    return sorted(name for name, found in memory.objects.items() if "/log/" in name and b"ended" not in found.data)
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("which", [3, 4])
+def test_a_segment_that_is_harmed_is_named_and_what_was_before_is_restored(
+    machine, memory, shipped, tmp_path, harm, which
+):
+    name = logged(memory)[which]
+    held = memory.objects[name]
+    harm(memory, name)
+    fleet = machine("b")
+    for _again in range(2):
+        with pytest.raises(CorruptionError) as caught:
+            fleet.open("t", takeover="now")
+        assert name.endswith(caught.value.facts["object"].removeprefix("t/"))
+    for at in (1, which - 1):
+        path = tmp_path / f"{at}.state"
+        fleet.restore("t", path, at=shipped[at])
+        with statelog.open(path) as store:
+            assert heard(store) == at
+    with pytest.raises(CorruptionError) as caught:
+        fleet.restore("t", tmp_path / "none.state", at=shipped[which])
+    assert name.endswith(caught.value.facts["object"].removeprefix("t/"))
+    assert not (tmp_path / "none.state").exists()
+    memory.objects[name] = held
+    with fleet.open("t", takeover="now") as store:
+        assert heard(store) == 5
+
+
+def test_a_last_segment_without_its_header_is_named_and_what_was_before_is_restored(machine, memory, shipped, tmp_path):
+    name = logged(memory)[-1]
+    held = memory.objects[name]
+    empty(memory, name)
+    fleet = machine("b")
+    with pytest.raises(CorruptionError) as caught:
+        fleet.open("t", takeover="now")
+    assert name.endswith(caught.value.facts["object"].removeprefix("t/"))
+    fleet.restore("t", tmp_path / "r.state", at=shipped[4])
+    with statelog.open(tmp_path / "r.state") as store:
+        assert heard(store) == 4
+    memory.objects[name] = held
+    with fleet.open("t", takeover="now") as store:
+        assert heard(store) == 5
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("kind", ["list", "00000000"])
+def test_a_base_that_is_harmed_is_named_and_what_was_before_is_restored(machine, memory, shipped, tmp_path, harm, kind):
+    [name] = [name for name in memory.objects if "/base/" in name and name.endswith(kind)]
+    harm(memory, name)
+    fleet = machine("b")
+    with pytest.raises(CorruptionError) as caught:
+        fleet.open("t", takeover="now")
+    assert name.endswith(caught.value.facts["object"].removeprefix("t/"))
+    if kind == "list":  # which leads to what was before
+        return
+    for at in (0, 1):
+        fleet.restore("t", tmp_path / f"{at}.state", at=shipped[at])
+        with statelog.open(tmp_path / f"{at}.state") as store:
+            assert heard(store) == at
+
+
+def test_before_a_base_with_nothing_behind_the_one_before_it_is_not_kept(machine, memory, tmp_path):
+    fleet = machine("a")
+    with fleet.open("t") as store:
+        first = say(store, 1, durable="remote")
+        say(store, 2)
+        store.remote.base()
+    with machine("b").open("t") as store:
+        store.remote.base()
+    for name in [name for name in memory.objects if "/log/000000000001" in name or "-000000000001/" in name]:
+        del memory.objects[name]
+    with pytest.raises(ExpiredError):
+        fleet.restore("t", tmp_path / "r.state", at=first.lsn)
+
+
+def test_a_copy_that_lags_behind_a_base_follows(machine):
+    with machine("a").open("t", ship_ms=1) as store:
+        say(store, 1, durable="remote")
+        with machine("b").follow("t", poll_s=3600) as copy:
+            for n in range(2, 5):
+                say(store, n, durable="remote")
+                store.remote.base()
+            made = say(store, 9, durable="remote")
+            assert copy.remote.wait()
+            assert copy.last_lsn == made.lsn
+            assert heard(copy) == 9
