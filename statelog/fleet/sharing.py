@@ -8,7 +8,7 @@ import io
 import os
 import secrets
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import statelog
-from statelog.errors import ConflictError, CorruptionError, ExpiredError, FencedError, UsageError
+from statelog.errors import ConflictError, CorruptionError, ExpiredError, FencedError, StatelogError, UsageError
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.bases import Listed
 from statelog.fleet.collecting import collect
@@ -196,14 +196,23 @@ class Sharer(Follower):
             return
         found = [(row, row.data or b"") for row in rows]
         export = b"".join(segments.expand(row.name, data) for row, data in found)
-        with self._store._engine.taking_in():  # noqa: SLF001 - the fleet's door
-            try:
-                self._store.import_(io.BytesIO(export))
-            except ConflictError as error:
-                raise self._fenced("this copy is another than the log") from error
+        self._import(export)
         for row, data in found:
             about = segments.about(row.name, data)
             self._note(_Known(row.name, row.version, Cut(about.last, about.chain)), len(data))
+
+    def _import(self, export: bytes) -> None:
+        while True:
+            end = self._store.last_lsn
+            try:
+                with self._store._engine.taking_in():  # noqa: SLF001 - the fleet's door
+                    self._store.import_(io.BytesIO(export))
+            except ConflictError as error:
+                if self._store.last_lsn == end:
+                    raise self._fenced("this copy is another than the log") from error
+                # Another process of this machine has taken some of it in, meanwhile.
+            else:
+                return
 
     def _fenced(self, why: str) -> FencedError:
         self._error = FencedError(f"{why}: open it again", path=str(self._store.path))
@@ -214,7 +223,8 @@ class Sharer(Follower):
     def _pause(self) -> bool:
         if self._is_base_due:
             self._is_base_due = False
-            self._make_base()
+            with suppress(StatelogError):  # there will be another; what fences is remembered
+                self._make_base()
         self._turns.hear(self._poll_s)
         return not self._end.is_set()
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import errors, sql
 
-from statelog.errors import CommitOutcomeUnknownError, RemoteError, StoreLockedError
+from statelog.errors import CommitOutcomeUnknownError, NotFoundError, RemoteError, StoreLockedError
 from statelog.fleet import names
 from statelog.fleet.postgres import HEADS, OBJECTS, connecting, translated, without_password
 
@@ -106,9 +106,9 @@ class Turns:
             self.requests += 1
             cursor = connection.execute(_BEGIN, (self._folder + names.HEAD, *self._behind(known)))
             cursor.nextset()
-            [(data, version)] = cursor.fetchall()
+            head = cursor.fetchall()
             cursor.nextset()
-            return Locked(data, version, self._rows(cursor))
+            rows = self._rows(cursor)
         except errors.LockNotAvailable as error:
             self.release()
             message = f"other hosts have had the turn to write for {self._timeout_s} s"
@@ -119,6 +119,10 @@ class Turns:
         except BaseException:
             self._drop()
             raise
+        if not head:
+            self.release()
+            raise NotFoundError(f"{self._shown} has no store {self._folder.rstrip('/')!r} any more", url=self._shown)
+        return Locked(head[0][0], head[0][1], rows)
 
     def append(self, name: str, data: bytes) -> tuple[str, BaseException | None]:
         """Append a segment, and end the turn. It is there for good on return.
@@ -210,7 +214,8 @@ class Turns:
             ready, _, _ = select.select([self._ear.fileno(), self._waker], [], [], timeout_s)
             if self._waker in ready:
                 os.read(self._waker, 4096)
-            own = None if self._turn is None else self._turn.info.backend_pid
+            turn = self._turn
+            own = None if turn is None else turn.info.backend_pid
             return any(note.payload == self._folder and note.pid != own for note in self._ear.notifies(timeout=0))
         except psycopg.Error as error:
             _close(self._ear)

@@ -7,6 +7,8 @@ import io
 import os
 import secrets
 import shutil
+import subprocess
+import sys
 import threading
 import time
 
@@ -132,15 +134,16 @@ def test_processes_of_one_machine_share_a_copy(host, postgres_url, name, tmp_pat
     code = (
         "import sys, statelog; from statelog.fleet import share\n"
         "with share(*sys.argv[1:4]) as store:\n"
-        "    store.thread('t', schema={'n': statelog.reducers.add, 'who': statelog.reducers.append})"
-        ".commit({'n': 5})\n"
+        "    thread = store.thread('t', schema={'n': statelog.reducers.add, 'who': statelog.reducers.append})\n"
+        "    for _ in range(20): thread.commit({'n': 1})\n"
     )
-    import subprocess
-    import sys
-
-    subprocess.run([sys.executable, "-c", code, postgres_url, name, str(tmp_path / "a")], check=True, timeout=60)
-    assert total(a) == 6
-    assert total(host("b")) == 6
+    command = [sys.executable, "-c", code, postgres_url, name, str(tmp_path / "a")]
+    others = [subprocess.Popen(command) for _ in range(2)]
+    for _ in range(20):
+        add(a)
+        time.sleep(0.02)
+    assert [other.wait(60) for other in others] == [0, 0]
+    assert total(a) == total(host("b")) == 61
 
 
 # --- what becomes of a commit -----------------------------------------------------------------
