@@ -219,7 +219,7 @@ class BucketArchive(Archive):
         if isinstance(error, exceptions.InvalidPathError):
             return UsageError(f"an object of a storage cannot be named so: {told}", argument="name", value=told)
         if _NO_CREDENTIALS.search(text):
-            return AccessError(f"{self._url}: there are no credentials for it: {told}", url=self._url)
+            return _no_credentials(self._url, told)
         is_refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
         if is_refused or _NO_ACCESS.search(text):
             return AccessError(f"{self._url}: its credentials are refused: {told}", url=self._url)
@@ -231,7 +231,7 @@ class BucketArchive(Archive):
         return RemoteError(f"{self._url}: {told}", url=self._url)
 
     def _no_bucket(self) -> NotFoundError:
-        return NotFoundError(f"{self._url}: there is no such bucket", url=self._url)
+        return NotFoundError(f"{self._url}: there is no such bucket: make it first", url=self._url)
 
 
 def _open(url: str, options: Mapping[str, Any]) -> ObjectStore:
@@ -248,9 +248,14 @@ def _open(url: str, options: Mapping[str, Any]) -> ObjectStore:
         raise UsageError(_told(str(error)), argument="options", value=sorted(options)) from error
     except (exceptions.BaseError, ValueError, TypeError) as error:
         if _NO_CREDENTIALS.search(str(error)):
-            raise AccessError(f"{url}: there are no credentials for it: {_told(str(error))}", url=url) from error
+            raise _no_credentials(url, _told(str(error))) from error
         message = f"{url} cannot be opened: {_told(str(error))}"
         raise UsageError(message, argument="url", value=url) from error
+
+
+def _no_credentials(url: str, told: str) -> AccessError:
+    where = f"the environment ({_ENVIRONMENT[url.partition(':')[0]]}_...), or the options"
+    return AccessError(f"{url}: there are no credentials for it in {where}: {told}", url=url)
 
 
 def _told(text: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from statelog.errors import FencedError, ForkedError, RemoteError, RemoteLagError, StatelogError
+from statelog.errors import FencedError, ForkedError, RemoteError, RemoteLagError, StatelogError, UsageError
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.bases import Listed, Log
 from statelog.fleet.collecting import GRACE_S, KEEP_S, OFTEN, collect
@@ -52,6 +52,22 @@ class Options:
     lag_max_bytes: int = 64 * 1024 * 1024
     keep_s: float = KEEP_S
     grace_s: float = GRACE_S
+
+    def __post_init__(self) -> None:
+        """Refuse what is no time or size. Raises UsageError. Facts: argument, value."""
+        check_number("ttl_s", self.ttl_s, is_zero_allowed=False)
+        check_number("park_after_s", 1 if self.park_after_s is None else self.park_after_s, is_zero_allowed=False)
+        for name in ("ship_ms", "lag_max_s", "lag_max_bytes", "keep_s", "grace_s"):
+            check_number(name, getattr(self, name))
+
+
+def check_number(name: str, value: object, *, is_zero_allowed: bool = True) -> None:
+    """Refuse a time or size that is none. Raises UsageError. Facts: argument, value."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and (value > 0 or (value == 0 and is_zero_allowed)):  # type: ignore[operator]
+        return
+    message = f"{name} is a number {'from' if is_zero_allowed else 'above'} 0{' on' * is_zero_allowed}, not {value!r}"
+    raise UsageError(message, argument=name, value=value)
 
 
 @dataclass(frozen=True, slots=True)

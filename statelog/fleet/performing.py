@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from statelog.errors import CorruptionError, RemoteError
+from statelog.errors import CorruptionError, NewerFormatError, RemoteError
 from statelog.fleet.archive import Outcome
 from statelog.fleet.names import HEAD
 from statelog.fleet.protocol import Create, List, Look, Read, Swap
@@ -52,6 +52,9 @@ class Performer:
             except StopIteration as ended:
                 result: T = ended.value
                 return result
+            except (CorruptionError, NewerFormatError) as error:  # the protocol knows no folders
+                facts = {**error.facts, "object": f"{self.folder}{error.facts['object']}"}
+                raise type(error)(f"{self.folder}{error.message}", **facts) from error
             answer = self._carry_out(request)
             if isinstance(request, Create | Swap):  # what was read meanwhile says nothing of writing
                 unknown = unknown + 1 if answer is Outcome.UNKNOWN else 0

@@ -20,7 +20,7 @@ NAMES = ["s/head", "s/log/000000000001/000000000001"]
 
 ODD_NAMES = [
     f"{names.folder(name)}head"
-    for name in ["ticket 42", "a/b", "50%", "%2F", "ünï", "~", "...", "-", "A.B_c~d", "a+b=c&d?e#f", "é" * 40]
+    for name in ["ticket 42", "a/b", "50%", "%2F", "ünï", "~", "...", "-", "A.B_c~d", "a+b=c&d?e#f", "é" * 33]
 ]
 
 
