@@ -15,6 +15,7 @@ import secrets
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import obstore
@@ -86,10 +87,13 @@ class BucketArchive(Archive):
         self._is_gcs = url.startswith("gs:")
         self._process_id = os.getpid()
         self._opened: ObjectStore | None = _open(url, options or {})
+        self._readers = ThreadPoolExecutor(_READERS_MAX, "statelog-fleet-read")
 
     def read(self, name: str) -> Found | None:
         """Return an object, None if there is none."""
-        store = self._store
+        return self._read(self._store, name)
+
+    def _read(self, store: ObjectStore, name: str) -> Found | None:
         with self._translating(), suppress(FileNotFoundError), self._seeing_the_bucket():
             got = obstore.get(store, name)
             return Found(bytes(got.bytes()), self._token(got.meta))
@@ -149,14 +153,13 @@ class BucketArchive(Archive):
 
     def read_all(self, names: Sequence[str]) -> list[Found | None]:
         """Return several objects, fetched side by side."""
-        if len(names) < 2:
-            return [self.read(name) for name in names]
-        with ThreadPoolExecutor(min(len(names), _READERS_MAX), "statelog-fleet-read") as readers:
-            return [*readers.map(self.read, names)]
+        read = partial(self._read, self._store)  # a forked child has no readers: it is told here
+        return [*(self._readers.map(read, names) if len(names) > 1 else map(read, names))]
 
     def close(self) -> None:
         """Let go of connections."""
         self._opened = None
+        self._readers.shutdown(wait=False)
 
     @property
     def _store(self) -> ObjectStore:

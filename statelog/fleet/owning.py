@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from statelog.errors import FencedError, ForkedError, RemoteError, RemoteLagError, StatelogError, UsageError
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.bases import Listed, Log
-from statelog.fleet.collecting import GRACE_S, KEEP_S, collect
+from statelog.fleet.collecting import GRACE_S, KEEP_S, OFTEN, collect
 from statelog.fleet.head import Base, Cut
 from statelog.fleet.restoring import listed_of, now_us
 from statelog.store.session import session_of
@@ -132,6 +132,8 @@ class Owner:
         self._is_closing = False
         self._is_ended = self._is_forgotten = False
         self._unsettled: tuple[Change, Callable[[], None]] | None = None
+        self._lists: dict[str, Listed] = {}
+        self._collected_s: float | None = None
         self._attempt: _Attempt | None = None
         self._asked_base = self._is_fresh = False
         self._beaten_s = self._busy_s = time.monotonic()
@@ -431,7 +433,13 @@ class Owner:
             self._listed, self._tail_bytes = attempt.listed, 0
 
         self._change(partial(protocol.rebase, base=base, next_number=first), done)
-        collect(self._performer, self._owned.head, keep_s=self._options.keep_s, grace_s=self._options.grace_s)
+        self._collect()
+
+    def _collect(self) -> None:
+        now_s, keep_s, grace_s = time.monotonic(), self._options.keep_s, self._options.grace_s
+        if self._collected_s is None or now_s - self._collected_s >= grace_s / OFTEN:
+            collect(self._performer, self._owned.head, keep_s=keep_s, grace_s=grace_s, lists=self._lists)
+            self._collected_s = now_s
 
     # ------------------------------------------------------------------------------------------
 

@@ -164,3 +164,17 @@ def test_a_storage_that_is_away_between_a_log_and_its_list_gets_the_same_again(m
     assert len([name for name in memory.objects if name.endswith("/log")]) == 1
     with machine("b").open("t") as store:
         assert heard(store) == MANY - 1
+
+
+def test_an_owner_reads_the_list_of_a_base_once_and_lists_all_objects_now_and_then(machine, memory):
+    with machine("a").open("t", grace_s=0) as store:
+        n = 0
+        for _ in range(4):
+            n = say_until_based(store, memory, n)
+    lists = [name for request, name in memory.requests if request == "read" and name.endswith("/list")]
+    assert len(lists) == len(set(lists))
+    memory.requests.clear()
+    with machine("b").open("t") as store:
+        for _ in range(4):
+            n = say_until_based(store, memory, n)
+    assert memory.requests.count(("names", "t/")) == 1
