@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from statelog.aio.store import Store
+    from statelog.portable.frames import Target
 
-__all__ = ["Fleet", "connect"]
+__all__ = ["Fleet", "connect", "share"]
 
 
 class Fleet:
@@ -77,6 +78,10 @@ class Fleet:
         """See `statelog.fleet.Fleet.stranded`."""
         return await asyncio.to_thread(self._fleet.stranded)
 
+    async def export_stranded(self, stranded: fleets.Stranded, target: Target) -> dict[str, str]:
+        """See `statelog.fleet.Fleet.export_stranded`."""
+        return await asyncio.to_thread(self._fleet.export_stranded, stranded, target)
+
     async def gc(self, name: str, **how: Any) -> int:
         """See `statelog.fleet.Fleet.gc`."""
         return await asyncio.to_thread(self._fleet.gc, name, **how)
@@ -93,3 +98,8 @@ class Fleet:
 async def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
     """See `statelog.fleet.connect`."""
     return Fleet(await asyncio.to_thread(fleets.connect, url, cache, **options))
+
+
+def share(url: str, name: str, cache: str | os.PathLike[str] | None = None, **options: Any) -> Opening:
+    """See `statelog.fleet.share`; `async with` it, or `await` it."""
+    return Opening(name, partial(fleets.share, url, name, cache, **options))

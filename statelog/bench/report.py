@@ -96,7 +96,8 @@ def print_sides(console: Console, workload: Workload, result: Result) -> None:
         table.add_column(column, justify="right", no_wrap=True)
     for side in result.sides:
         table.add_row(*_cells(side))
-    console.print(table)
+    if result.sides:
+        console.print(table)
     for note in result.notes:
         console.print(note, style="dim", highlight=False)
     for check in result.checks:

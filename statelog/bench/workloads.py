@@ -6,6 +6,7 @@ from statelog.bench import durability, growth, processes, recovery
 from statelog.bench.adapters import workload as adapters
 from statelog.bench.board import workload as board
 from statelog.bench.durable import workload as durable
+from statelog.bench.fleet import workload as fleet
 from statelog.bench.langgraph import workload as langgraph
 
 WORKLOADS = {
@@ -19,6 +20,7 @@ WORKLOADS = {
         board.BOARD,
         langgraph.LANGGRAPH,
         durable.DURABLE,
+        fleet.FLEET,
         adapters.ADAPTERS,
     )
 }

@@ -192,8 +192,8 @@ def main(context: click.Context) -> None:
     """The state of an AI agent in one file: look into it, go back in it, take care of it.
 
     Commands that only read open the file read-only and never create one. With --json,
-    `threads`, `history`, `tree`, `log`, `board history`, `board watch` and every `ls`
-    write one object per line, the others one object; what JSON lacks is written as
+    `threads`, `history`, `tree`, `log`, `board history`, `board watch`, `fleet follow`,
+    `fleet stranded` and every `ls` write one object per line, the others one object; what JSON lacks is written as
     {"$bytes": base64}, {"$tuple": [...]}, {"$set": [...]}, {"$frozenset": [...]},
     {"$datetime": ...}, {"$uuid": ...}, {"$decimal": ...}, {"$float": "nan"},
     {"$int": hexadecimal}, and read back from --update and --metadata.

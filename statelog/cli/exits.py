@@ -20,6 +20,9 @@ INTERNAL = 70
 INTERRUPTED = 130
 """Ctrl-C: 128 + SIGINT, as shells have it."""
 
+TERMINATED = 143
+"""A command that follows was ended by SIGTERM: 128 + SIGTERM."""
+
 BROKEN_PIPE = 141
 """Whoever read our output has stopped: 128 + SIGPIPE."""
 
@@ -48,6 +51,7 @@ def table() -> dict[int, str]:
     meanings[INTERNAL] = ["a bug in statelog"]
     meanings[INTERRUPTED] = ["interrupted"]
     meanings[BROKEN_PIPE] = ["the reader of the output has gone"]
+    meanings[TERMINATED] = ["ended by SIGTERM"]
     return {code: "; ".join(meanings[code]) for code in sorted(meanings)}
 
 

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from statelog.cli import exits
+from statelog.cli.logs import of_thread, write_record
 from statelog.cli.options import AS_JSON
 from statelog.cli.output import Output
+from statelog.cli.replacing import opened_for_replacing, refuse_files_of
 from statelog.cli.text import count
 from statelog.cli.values import to_json
-from statelog.errors import CorruptionError, UsageError
+from statelog.errors import CorruptionError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from statelog.fleet.fleet import Fleet
+    from collections.abc import Iterator
+
+    from statelog import Store
+    from statelog.fleet.fleet import Fleet, Stranded
+    from statelog.log.reader import LogRecord
 
 _URL = click.argument("url")
 _NAME = click.argument("name")
@@ -86,7 +97,7 @@ def status(*, url: str, name: str, cache: Path, as_json: bool) -> None:
         output.emit(asdict(found))
     else:
         end = "it goes on" if found.lsn is None else f"up to LSN {found.lsn}"
-        output.say(f"{found.name}: {found.state}, {end}, epoch {found.epoch}, {found.owner}")
+        output.line(f"{found.name}: {found.state}, {end}, epoch {found.epoch}, {found.owner}")
 
 
 @fleet.command("restore", short_help="Make a file of a store.")
@@ -104,25 +115,117 @@ def restore(*, url: str, name: str, path: Path, at: str | None, cache: Path, as_
     if as_json:
         output.emit({"name": name, "path": str(path)})
     else:
-        output.say(f"{name} -> {path}")
+        output.line(f"{name} -> {path}")
 
 
-@fleet.command("stranded", short_help="List what was never shipped.")
+@fleet.command("follow", short_help="Print what a store commits, as it arrives.")
 @_URL
+@_NAME
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="LSN", help="Only records above this number.")
+@click.option("--thread", metavar="ID", help="Only records of this thread.")
+@click.option("--limit", type=click.IntRange(min=0), help="Stop after so many.")
+@click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="Stop after so long a wait.")
+@click.option("--poll", "poll_s", type=float, default=1, show_default=True, metavar="SECONDS", help="Look so often.")
 @_CACHE
 @AS_JSON
-def stranded(*, url: str, cache: Path, as_json: bool) -> None:
+def follow(
+    *,
+    url: str,
+    name: str,
+    after: int,
+    thread: str | None,
+    limit: int | None,
+    timeout_s: float | None,
+    poll_s: float,
+    cache: Path,
+    as_json: bool,
+) -> None:
+    """Print the event log of the store NAME in order, as `statelog log --follow` does, and what its owner ships.
+
+    It ends with Ctrl-C, and when the store is deleted.
+    """
+    output = Output(as_json=as_json, absolute=True)
+    with _ended_by_sigterm(), _connect(url, cache) as opened, opened.follow(name, poll_s=poll_s) as copy:
+        for record in islice(of_thread(_arriving(copy, after, timeout_s), thread), limit):
+            write_record(record, output)
+            sys.stdout.flush()
+
+
+def _arriving(copy: Store, after: int, timeout_s: float | None) -> Iterator[LogRecord]:
+    """Yield the records of a copy as they come. Raises what ends its following."""
+    is_more = True
+    while is_more:
+        end = copy.last_lsn
+        for record in copy.log(after):
+            after = record.lsn
+            yield record
+        after = max(after, end)
+        is_more = copy.remote.wait(after + 1, timeout_s)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM end a command as Ctrl-C does: what it has made on the disk goes first."""
+
+    def end(_number: int, _frame: object) -> None:
+        raise click.exceptions.Exit(exits.TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@fleet.command("stranded", short_help="List what was never shipped, and export it.")
+@_URL
+@click.option(
+    "--export",
+    "exported",
+    nargs=2,
+    type=click.Path(path_type=Path),
+    metavar="FILE TARGET",
+    help="Write what is in FILE, one of the list, to the file TARGET.",
+)
+@_CACHE
+@AS_JSON
+def stranded(*, url: str, exported: tuple[Path, Path] | None, cache: Path, as_json: bool) -> None:
     """List the files of this machine with commits that were not shipped before another took the store over.
 
-    Each opens as a store, for reading: `statelog threads FILE`, `statelog export FILE --thread ID`.
+    Each opens as a store, for reading: `statelog threads FILE`, `statelog board ls FILE`. --export writes the threads
+    that have gone on there, for `statelog import`. A thread with which the store has gone on, too, goes out as a copy,
+    by the id ID-stranded-EPOCH.
     """
     output = Output(as_json=as_json)
     with _connect(url, cache) as opened:
         found = opened.stranded()
+        if exported is not None:
+            _export_stranded(opened, found, *exported, output)
+            return
     if as_json:
-        output.emit([{"name": each.name, "path": str(each.path)} for each in found])
+        for each in found:
+            output.emit({"name": each.name, "path": str(each.path)})
         return
-    output.table(["name", "path"], [[each.name, str(each.path)] for each in found])
+    output.table(["name", "path"], [[each.name, str(each.path)] for each in found], whole=["path"])
+
+
+def _export_stranded(opened: Fleet, found: list[Stranded], path: Path, target: Path, output: Output) -> None:
+    chosen = next((each for each in found if each.path.resolve() == path.resolve()), None)
+    if chosen is None:
+        message = f"{path} is no stranded file of this machine: `statelog fleet stranded URL` lists them"
+        raise NotFoundError(message, path=str(path))
+    refuse_files_of(path, target)
+    with opened_for_replacing(target, like=path) as stream:
+        ids = opened.export_stranded(chosen, stream)
+        if not ids:
+            message = f"no thread has gone on in {path}: there is nothing to export"
+            raise NotFoundError(message, path=str(path))
+    if output.as_json:
+        output.emit({"name": chosen.name, "path": str(path), "output": str(target), "threads": ids})
+        return
+    for id, new in ids.items():
+        output.line(id if id == new else f"{id}, as {new}")
+    output.say(f"{count(len(ids), 'thread')} to {target}")
 
 
 @fleet.command("gc", short_help="Remove what nothing leads to.")

@@ -55,20 +55,26 @@ def log(
     is_silent = True
     with open_for_reading(store) as opened:
         records = opened.log(after, follow=follow, timeout_s=timeout_s)
-        for record in islice(_of_thread(records, thread), limit):
+        for record in islice(of_thread(records, thread), limit):
             is_silent = False
-            if as_json:
-                output.emit(record_document(record))
-            else:
-                sys.stdout.write(_format_record(record, output) + "\n")
+            write_record(record, output)
             if follow:
                 sys.stdout.flush()
         if is_silent and thread is not None and not follow:
             find_thread(opened, thread, "main")  # which says so if there is none
 
 
-def _of_thread(records: Iterator[LogRecord], thread: str | None) -> Iterator[LogRecord]:
+def of_thread(records: Iterator[LogRecord], thread: str | None) -> Iterator[LogRecord]:
+    """Yield the records of one thread; all if none is named."""
     return records if thread is None else (record for record in records if record.thread_id == thread)
+
+
+def write_record(record: LogRecord, output: Output) -> None:
+    """Write a record, on one line."""
+    if output.as_json:
+        output.emit(record_document(record))
+    else:
+        sys.stdout.write(_format_record(record, output) + "\n")
 
 
 def _format_record(record: LogRecord, output: Output) -> str:

@@ -54,6 +54,10 @@ class Archive(ABC):
     def names(self, prefix: str) -> list[str]:
         """Return the names that begin with a prefix, sorted."""
 
+    def names_after(self, prefix: str, after: str) -> list[str]:
+        """Return the names that begin with a prefix and sort behind one; those before cost nothing where it can be."""
+        return [name for name in self.names(prefix) if name > after]
+
     @abstractmethod
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects; those that are not there are passed over."""

@@ -1,9 +1,13 @@
-"""Bases: images of a store, cut in pieces. Pieces that an earlier base has are named, and not sent again."""
+"""Bases: images of a store, cut in pieces, and what was shipped since as few large segments.
+
+Pieces and segments that an earlier base has are named, and not sent again.
+"""
 
 from __future__ import annotations
 
 import io
 import os
+from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,9 +31,11 @@ if TYPE_CHECKING:
 
 PIECE_SIZE_BYTES = 1024 * 1024
 _DIGEST_SIZE_BYTES = 20
-_LIST = "list"
+_LIST, _LOG = "list", "log"
 _LEVEL = 3
 _SIDE_BY_SIDE = 16
+_WRITERS = 4
+"""Threads that expand pieces and check their digests, without holding Python's lock."""
 
 
 class Piece(NamedTuple):
@@ -39,14 +45,30 @@ class Piece(NamedTuple):
     name: str
 
 
+class Log(NamedTuple):
+    """A segment that holds what was shipped as many.
+
+    Attributes:
+        name: of its object.
+        since: the LSN behind which it begins.
+        size_bytes: of the object.
+
+    """
+
+    name: str
+    since: int
+    size_bytes: int
+
+
 class Listed(NamedTuple):
     """What a base's list says.
 
     Attributes:
-        size_bytes: of the image.
+        size_bytes: of the image; 0 if there is none, and the logs begin with the store.
         pieces: in their order.
         before: the encoded head that the base has taken the place of: its base and its tail lead to earlier states.
         time_us: when the base was made.
+        logs: what is behind the image, up to the base's LSN.
 
     """
 
@@ -54,11 +76,17 @@ class Listed(NamedTuple):
     pieces: tuple[Piece, ...]
     before: bytes
     time_us: int
+    logs: tuple[Log, ...] = ()
 
 
 def list_name(base: Base) -> str:
     """Return the name of the object that lists a base's pieces."""
     return names.base(base.lsn, base.epoch) + _LIST
+
+
+def log_name(base: Base) -> str:
+    """Return the name of the segment that is put for a base."""
+    return names.base(base.lsn, base.epoch) + _LOG
 
 
 def image(store: Store, path: Path, epoch: int) -> Base:
@@ -93,6 +121,7 @@ def encode(listed: Listed) -> bytes:
         "pieces": [list(piece) for piece in listed.pieces],
         "before": listed.before,
         "time_us": listed.time_us,
+        "logs": [list(log) for log in listed.logs],
     }
     return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(cbor.encode(fields))
 
@@ -102,10 +131,12 @@ def decode(name: str, data: bytes) -> Listed:
     try:
         fields: Any = cbor.decode(inflate(name, data))
         pieces = tuple(Piece(digest, object_name) for digest, object_name in fields["pieces"])
-        found = Listed(fields["size_bytes"], pieces, fields["before"], fields["time_us"])
+        logs = tuple(Log(*each) for each in fields["logs"])
+        found = Listed(fields["size_bytes"], pieces, fields["before"], fields["time_us"], logs)
         is_sound = len(pieces) == -(-found.size_bytes // PIECE_SIZE_BYTES) and all(
             len(piece.digest) == _DIGEST_SIZE_BYTES and piece.name.startswith("base/") for piece in pieces
         )
+        is_sound = is_sound and all(log.name.startswith("base/") and log.since >= 0 for log in logs)
     except (CorruptionError, KeyError, TypeError, ValueError, AttributeError):
         is_sound = False
     if not is_sound:
@@ -115,20 +146,35 @@ def decode(name: str, data: bytes) -> Listed:
 
 
 def join(listed: Listed, descriptor: int, read_all: Callable[[list[str]], list[bytes]]) -> None:
-    """Write an image into an empty file.
+    """Write an image into an empty file. Some pieces are expanded and written while the next ones are fetched.
 
     Raises:
         CorruptionError: a piece is missing, or not what its digest says. Facts: object.
 
     """
     pieces = iter(enumerate(listed.pieces))
-    while some := list(islice(pieces, _SIDE_BY_SIDE)):
-        for (number, piece), compressed in zip(some, read_all([piece.name for _number, piece in some]), strict=True):
-            data = inflate(piece.name, compressed)
-            at = number * PIECE_SIZE_BYTES
-            is_whole = len(data) == min(PIECE_SIZE_BYTES, listed.size_bytes - at)
-            if not is_whole or blake2b(data, digest_size=_DIGEST_SIZE_BYTES).digest() != piece.digest:
-                message = f"{piece.name} is damaged: it is not what its digest says"
-                raise CorruptionError(message, object=piece.name)
-            write_all(descriptor, data, at)
+    with ThreadPoolExecutor(_WRITERS, "statelog-fleet-write") as writers:
+        writing: list[Future[None]] = []
+        while some := list(islice(pieces, _SIDE_BY_SIDE)):
+            fetched = read_all([piece.name for _number, piece in some])
+            for each in writing:
+                each.result()
+            writing = [
+                writers.submit(_write, listed, number, compressed, descriptor)
+                for (number, _piece), compressed in zip(some, fetched, strict=True)
+            ]
+        for each in writing:
+            each.result()
     os.ftruncate(descriptor, listed.size_bytes)
+
+
+def _write(listed: Listed, number: int, compressed: bytes, descriptor: int) -> None:
+    """Write a piece in its place."""
+    piece = listed.pieces[number]
+    data = inflate(piece.name, compressed)
+    at = number * PIECE_SIZE_BYTES
+    is_whole = len(data) == min(PIECE_SIZE_BYTES, listed.size_bytes - at)
+    if not is_whole or blake2b(data, digest_size=_DIGEST_SIZE_BYTES).digest() != piece.digest:
+        message = f"{piece.name} is damaged: it is not what its digest says"
+        raise CorruptionError(message, object=piece.name)
+    write_all(descriptor, data, at)

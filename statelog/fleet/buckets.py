@@ -15,6 +15,7 @@ import secrets
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import obstore
@@ -86,10 +87,13 @@ class BucketArchive(Archive):
         self._is_gcs = url.startswith("gs:")
         self._process_id = os.getpid()
         self._opened: ObjectStore | None = _open(url, options or {})
+        self._readers = ThreadPoolExecutor(_READERS_MAX, "statelog-fleet-read")
 
     def read(self, name: str) -> Found | None:
         """Return an object, None if there is none."""
-        store = self._store
+        return self._read(self._store, name)
+
+    def _read(self, store: ObjectStore, name: str) -> Found | None:
         with self._translating(), suppress(FileNotFoundError), self._seeing_the_bucket():
             got = obstore.get(store, name)
             return Found(bytes(got.bytes()), self._token(got.meta))
@@ -114,6 +118,10 @@ class BucketArchive(Archive):
     def names(self, prefix: str) -> list[str]:
         """Return the names that begin with a prefix, sorted."""
         return sorted(str(each["path"]) for each in self._listed(prefix))
+
+    def names_after(self, prefix: str, after: str) -> list[str]:
+        """Return the names that begin with a prefix and sort behind one: the bucket lists only those."""
+        return sorted(str(each["path"]) for each in self._listed(prefix, after))
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects; those that are not there are passed over."""
@@ -145,14 +153,13 @@ class BucketArchive(Archive):
 
     def read_all(self, names: Sequence[str]) -> list[Found | None]:
         """Return several objects, fetched side by side."""
-        if len(names) < 2:
-            return [self.read(name) for name in names]
-        with ThreadPoolExecutor(min(len(names), _READERS_MAX), "statelog-fleet-read") as readers:
-            return [*readers.map(self.read, names)]
+        read = partial(self._read, self._store)  # a forked child has no readers: it is told here
+        return [*(self._readers.map(read, names) if len(names) > 1 else map(read, names))]
 
     def close(self) -> None:
         """Let go of connections."""
         self._opened = None
+        self._readers.shutdown(wait=False)
 
     @property
     def _store(self) -> ObjectStore:
@@ -174,11 +181,11 @@ class BucketArchive(Archive):
         except FileNotFoundError:  # to be swapped, and not there
             return Outcome.REFUSED
 
-    def _listed(self, prefix: str) -> list[Any]:
+    def _listed(self, prefix: str, after: str | None = None) -> list[Any]:
         """Return what is listed; obstore's own prefixes end with a folder."""
         folder = prefix.rpartition("/")[0]
         with self._translating():
-            listed = obstore.list(self._store, folder or None, chunk_size=1000).collect()
+            listed = obstore.list(self._store, folder or None, offset=after, chunk_size=1000).collect()
         return [each for each in listed if each["path"].startswith(prefix)]
 
     def _token(self, meta: Any) -> str:
@@ -212,7 +219,7 @@ class BucketArchive(Archive):
         if isinstance(error, exceptions.InvalidPathError):
             return UsageError(f"an object of a storage cannot be named so: {told}", argument="name", value=told)
         if _NO_CREDENTIALS.search(text):
-            return AccessError(f"{self._url}: there are no credentials for it: {told}", url=self._url)
+            return _no_credentials(self._url, told)
         is_refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
         if is_refused or _NO_ACCESS.search(text):
             return AccessError(f"{self._url}: its credentials are refused: {told}", url=self._url)
@@ -224,7 +231,7 @@ class BucketArchive(Archive):
         return RemoteError(f"{self._url}: {told}", url=self._url)
 
     def _no_bucket(self) -> NotFoundError:
-        return NotFoundError(f"{self._url}: there is no such bucket", url=self._url)
+        return NotFoundError(f"{self._url}: there is no such bucket: make it first", url=self._url)
 
 
 def _open(url: str, options: Mapping[str, Any]) -> ObjectStore:
@@ -241,9 +248,14 @@ def _open(url: str, options: Mapping[str, Any]) -> ObjectStore:
         raise UsageError(_told(str(error)), argument="options", value=sorted(options)) from error
     except (exceptions.BaseError, ValueError, TypeError) as error:
         if _NO_CREDENTIALS.search(str(error)):
-            raise AccessError(f"{url}: there are no credentials for it: {_told(str(error))}", url=url) from error
+            raise _no_credentials(url, _told(str(error))) from error
         message = f"{url} cannot be opened: {_told(str(error))}"
         raise UsageError(message, argument="url", value=url) from error
+
+
+def _no_credentials(url: str, told: str) -> AccessError:
+    where = f"the environment ({_ENVIRONMENT[url.partition(':')[0]]}_...), or the options"
+    return AccessError(f"{url}: there are no credentials for it in {where}: {told}", url=url)
 
 
 def _told(text: str) -> str:

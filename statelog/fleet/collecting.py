@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from statelog.errors import CorruptionError
 from statelog.fleet import bases, names
 from statelog.fleet.head import decode
-from statelog.fleet.restoring import now_us, segments_of
+from statelog.fleet.restoring import listed_of, now_us, segments_of
 
 if TYPE_CHECKING:
+    from statelog.fleet.bases import Listed
     from statelog.fleet.head import Head
     from statelog.fleet.performing import Performer
 
@@ -18,28 +19,51 @@ GRACE_S = 86_400.0
 BATCH = 1000
 """Objects removed at once."""
 
+OFTEN = 24
+"""So often in a grace an owner collects, at most: it lists all that the store has."""
 
-def named_by(performer: Performer, head: Head, *, keep_s: float) -> set[str]:
+
+def named_by(performer: Performer, head: Head, *, keep_s: float, lists: dict[str, Listed]) -> set[str]:
     """Return the names that a head leads to, and those before it that lead to what was there within a time."""
     found = {names.HEAD, *segments_of(head)}
+    read, known = {}, dict(lists)
     while head.base is not None:
         list_name = bases.list_name(head.base)
         try:
-            [data] = performer.read_all([list_name])
+            listed = known.get(list_name) or listed_of(performer, head.base)
         except CorruptionError:  # of a head before, which is not kept any more
             break
-        listed = bases.decode(list_name, data)
-        found |= {list_name, *(piece.name for piece in listed.pieces)}
+        read[list_name] = listed
+        found |= {list_name, *(piece.name for piece in listed.pieces), *(log.name for log in listed.logs)}
         if now_us() - listed.time_us > keep_s * 1_000_000:
             break
         head = decode(names.HEAD, listed.before)
         found.update(segments_of(head))
+    lists.clear()
+    lists.update(read)
     return found
 
 
-def collect(performer: Performer, head: Head, *, keep_s: float = KEEP_S, grace_s: float = GRACE_S) -> list[str]:
-    """Remove what no head names and is older than a grace; return the names, without the store's folder."""
-    named = named_by(performer, head, keep_s=keep_s)
+def collect(
+    performer: Performer,
+    head: Head,
+    *,
+    keep_s: float = KEEP_S,
+    grace_s: float = GRACE_S,
+    lists: dict[str, Listed] | None = None,
+) -> list[str]:
+    """Remove what no head names and is older than a grace; return the names, without the store's folder.
+
+    Args:
+        performer: of the store.
+        head: read at any time.
+        keep_s: see `Fleet.open`.
+        grace_s: see `Fleet.open`.
+        lists: of the bases that are known by then, by name, which are not read again; they are kept there for the next
+            time.
+
+    """
+    named = named_by(performer, head, keep_s=keep_s, lists={} if lists is None else lists)
     ages = performer.ages()
     gone = [
         name for name, age_s in ages.items() if name not in named and age_s >= grace_s and not _is_to_come(name, head)

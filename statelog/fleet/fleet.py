@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
 import socket
-import tempfile
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,21 +15,25 @@ from weakref import WeakValueDictionary
 
 import statelog
 from statelog.errors import (
+    AccessError,
     CorruptionError,
     ForkedError,
+    NewerFormatError,
     NotFoundError,
+    RemoteError,
     StatelogError,
-    StoreLockedError,
     StoreNotFoundError,
     UsageError,
 )
-from statelog.fleet import collecting, names, protocol, segments
+from statelog.fleet import collecting, names, protocol
 from statelog.fleet.following import Follower
 from statelog.fleet.head import Cut, Head, decode
-from statelog.fleet.owning import Options, Owner
+from statelog.fleet.owning import Options, Owner, check_number
 from statelog.fleet.performing import Performer
-from statelog.fleet.protocol import Held, Owned
-from statelog.fleet.restoring import bring_here, head_to_read, remove_leftovers, restore, store_id
+from statelog.fleet.restoring import bring_here, head_to_read, remove_leftovers, restore
+from statelog.fleet.scratch import scratch
+from statelog.fleet.stranding import export_lost
+from statelog.fleet.taking import NONCE_SIZE_BYTES, Takeover, Watched, lock_file, note_opening, take, unlock
 from statelog.format.record import NO_DIGEST
 
 if TYPE_CHECKING:
@@ -41,11 +43,12 @@ if TYPE_CHECKING:
 
     from statelog import Store
     from statelog.fleet.archive import Archive
+    from statelog.fleet.protocol import Owned
+    from statelog.portable.frames import Target
 
-Takeover = Literal["wait", "now"]
-_SUFFIX = ".state"
-_POLL_S = 0.2
-_NONCE_SIZE_BYTES = 16
+_OPEN: WeakValueDictionary[tuple[int, Path], Store] = WeakValueDictionary()
+"""The stores of this process's fleets, by process and path: a lock is no help against oneself."""
+
 _BESIDE = r"(-stranded-\d+(-\d+)?)?(-[a-z]+)?"
 """What follows the name of a store's file in the names of those beside it: never a `.`, as in another store's."""
 
@@ -56,7 +59,7 @@ class StoreStatus:
 
     Attributes:
         name: by which it is opened.
-        state: "open", "opening" or "free".
+        state: "open", "opening", "free", or "unreadable": damaged, or of a newer format.
         owner: who owns it, or did last.
         epoch: how many owners there were.
         lsn: up to where its log is written down; None as long as the owner goes on.
@@ -99,7 +102,6 @@ class Fleet:
         self._archive = archive
         self._cache = cache
         self._process_id = os.getpid()
-        self._open: WeakValueDictionary[str, Store] = WeakValueDictionary()
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +139,7 @@ class Fleet:
         returns. `close` ships the rest and gives the store up.
 
         Args:
-            name: any text of up to 255 bytes.
+            name: any text of up to 200 bytes, of which all but `A-Z a-z 0-9 - _ . ~` count as three each.
             takeover: "wait": until its owner gives it up, or has given no sign for `ttl_s`. "now": at once. Who is
                 wrong about the owner's death stops that owner; what was acknowledged is not lost.
             timeout_s: how long to wait for the owner; for ever if left out.
@@ -153,6 +155,7 @@ class Fleet:
 
         Raises:
             StoreLockedError: it has an owner all the time allowed, or another process of this machine.
+            ConflictError: the file here is another store. NewerFormatError: a newer release has written it.
             CorruptionError: what is outside is damaged or not whole. Facts: object.
             RemoteError: the storage is away. UsageError: bad arguments, or it is open in this process already.
 
@@ -163,22 +166,28 @@ class Fleet:
         if acknowledge not in ("local", "remote"):
             message = f"acknowledge is 'local' or 'remote', not {acknowledge!r}"
             raise UsageError(message, argument="acknowledge", value=acknowledge)
+        how = Options(ship_ms, acknowledge, ttl_s, park_after_s, lag_max_s, lag_max_bytes, keep_s, grace_s)
+        for option in ("read_only", "create"):
+            if option in options:
+                message = f"who opens a store of a fleet writes it: {option} is no option (`follow` reads one)"
+                raise UsageError(message, argument=option, value=options[option])
+        if timeout_s is not None:
+            check_number("timeout_s", timeout_s)
         performer = self._performer(name)
-        known = self._open.get(name)
-        if known is not None and not known.closed:
-            message = f"store {name!r} is open in this process already"
-            raise UsageError(message, argument="name", value=name)
         path = self.path(name)
+        known = _OPEN.get((os.getpid(), path.resolve()))
+        if known is not None and not known.closed:
+            message = f"store {name!r} is open in this process already: use that one, or close it first"
+            raise UsageError(message, argument="name", value=name)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        lock = _lock(path, deadline, takeover)
+        lock = lock_file(path, deadline, takeover)
         try:
             remove_leftovers(path)
-            how = Options(ship_ms, acknowledge, ttl_s, park_after_s, lag_max_s, lag_max_bytes, keep_s, grace_s)
             store = self._own(performer, path, takeover, deadline, how, options, lock)
         except BaseException:
-            _unlock(lock)
+            unlock(lock)
             raise
-        self._open[name] = store
+        _OPEN[os.getpid(), path.resolve()] = store
         return store
 
     def _own(
@@ -191,11 +200,9 @@ class Fleet:
         options: dict[str, Any],
         lock: int,
     ) -> Store:
-        owner = (f"{socket.gethostname()}:{path}", secrets.token_bytes(_NONCE_SIZE_BYTES))
-        former = os.pread(lock, 2 * _NONCE_SIZE_BYTES, 0)
-        os.pwrite(lock, (owner[1] + former)[: 2 * _NONCE_SIZE_BYTES], 0)
-        watched = _Watched(former, takeover, how.ttl_s)
-        owned = _take(performer, owner, path, watched, deadline)
+        owner = (f"{socket.gethostname()}:{path}", secrets.token_bytes(NONCE_SIZE_BYTES))
+        watched = Watched(note_opening(lock, owner[1]), takeover, how.ttl_s)
+        owned = take(performer, owner, path, watched, deadline)
         try:
             before = replace(owned.head, epoch=owned.head.epoch - 1, state="free", tail=owned.head.tail[:-1])
             bring_here(performer, before, path)
@@ -210,7 +217,7 @@ class Fleet:
 
     def path(self, name: str) -> Path:
         """Return where a store lies on this machine, once it was opened here: other processes may open it there."""
-        return self._cache / f"{names.folder(name).rstrip('/')}{_SUFFIX}"
+        return self._cache / names.copy(name)
 
     def restore(self, name: str, path: str | os.PathLike[str], *, at: int | datetime | None = None) -> None:
         """Make a file of what is outside of a store, as an ordinary store that nothing ships.
@@ -218,45 +225,58 @@ class Fleet:
         Args:
             name: of the store.
             path: where there is no file.
-            at: an LSN, or a time, of the last days (`keep_s`): whole transactions up to there.
+            at: an LSN, or a time with its zone, of the last days (`keep_s`): whole transactions up to there. A time to
+                come is now.
 
         Raises:
+            UsageError: `at` is none, or an LSN that is not outside yet. Facts: argument, value.
             StoreNotFoundError: no such store. AlreadyExistsError: there is a file.
             ExpiredError: `at` is before what is kept. Facts: oldest. CorruptionError: see `open`.
 
         """
         performer = self._performer(name)
         _head_of(performer, name)
-        _restore(performer, name, Path(path), at=at)
+        _restore(performer, name, Path(path), at)
 
     @contextmanager
     def follow(self, name: str, *, poll_s: float = 1) -> Iterator[Store]:
         """Yield a copy for reading, which takes in what the owner ships, `poll_s` after it at most. Any number may.
 
-        Its commits raise ReadOnlyError. `store.remote.wait(lsn)` waits until it has an LSN.
+        Its commits raise ReadOnlyError. `store.remote.wait(lsn)` waits until it has an LSN, and raises what has ended
+        the following: StoreNotFoundError, if the store was deleted; ExpiredError, if the copy fell too far behind.
 
         Raises:
             StoreNotFoundError: no such store. CorruptionError, RemoteError: see `open`.
 
         """
+        check_number("poll_s", poll_s, is_zero_allowed=False)
         performer = self._performer(name)
         _head_of(performer, name)
-        with tempfile.TemporaryDirectory(dir=self._cache, prefix=".follow-") as folder:
-            path = Path(folder) / "copy.state"
+        with scratch(self._cache) as folder:
+            path = folder / "copy.state"
             _restore(performer, name, path)
             with statelog.open(path, durability="interval") as store:
-                store._engine.remote = Follower(store, performer, poll_s)  # noqa: SLF001 - the fleet's door
+                store._engine.remote = follower = Follower(store, performer, poll_s)  # noqa: SLF001 - the fleet's door
+                follower.start()
                 yield store
 
     # --- all of them -----------------------------------------------------------------------
 
     def stores(self) -> list[StoreStatus]:
-        """Return the stores of the fleet, by name."""
+        """Return the stores of the fleet, by name. One whose head cannot be read is "unreadable"."""
+        listed = []
+        for name in self._names():
+            try:
+                listed.append(self._status(name))
+            except (CorruptionError, NewerFormatError):
+                listed.append(StoreStatus(name, "unreadable", "", 0, None))
+        return [each for each in listed if each is not None]
+
+    def _names(self) -> list[str]:
         self._check_process()
         ending = f"/{names.HEAD}"
-        found = [name.removesuffix(ending) for name in self._archive.names("") if name.endswith(ending)]
-        listed = (self._status(names.store_of(quoted)) for quoted in found)
-        return sorted((each for each in listed if each is not None), key=lambda each: each.name)
+        found = self._archive.names("")
+        return sorted(names.store_of(name.removesuffix(ending)) for name in found if name.endswith(ending))
 
     def status(self, name: str) -> StoreStatus:
         """Return what a store's head tells. Raises StoreNotFoundError."""
@@ -276,27 +296,57 @@ class Fleet:
     def check(self, name: str | None = None) -> list[Problem]:
         """Restore every store, or one, into a temporary file, verify it, and return what is wrong."""
         problems = []
-        for each in [self.status(name)] if name is not None else self.stores():
-            with tempfile.TemporaryDirectory(dir=self._cache, prefix=".check-") as folder:
-                path = Path(folder) / "copy.state"
+        for each in [name] if name is not None else self._names():
+            with scratch(self._cache) as folder:
+                path = folder / "copy.state"
                 try:
-                    self.restore(each.name, path)
+                    self.restore(each, path)
                     with statelog.open(path, read_only=True) as store:
                         found = store.verify().problems
                     if found:
-                        problems.append(Problem(each.name, CorruptionError(found[0].message)))
+                        problems.append(Problem(each, CorruptionError(found[0].message)))
+                except StoreNotFoundError:  # it was deleted
+                    if name is not None:
+                        raise
+                except (UsageError, RemoteError, AccessError):
+                    raise
                 except StatelogError as error:
-                    problems.append(Problem(each.name, error))
+                    problems.append(Problem(each, error))
         return problems
 
     def stranded(self) -> list[Stranded]:
         """Return the files here that have what was never shipped. They open as stores; fenced, for reading."""
-        marked = f"{_SUFFIX}-stranded-"
+        marked = f"{names.COPY}-stranded-"
         found = [path for path in sorted(self._cache.glob(f"*{marked}*")) if path.name.rpartition("-")[2].isdigit()]
         return [Stranded(names.store_of(path.name.partition(marked)[0]), path) for path in found]
 
+    def export_stranded(self, stranded: Stranded, target: Target) -> dict[str, str]:
+        """Write the threads that have gone on in a stranded file behind where the store was taken over.
+
+        `store.import_` of the store takes them in. With what the store has gone on with, too, a copy goes out, by the
+        id `ID-stranded-EPOCH`. Entries of the board do not go out: look at them in the file.
+
+        Args:
+            stranded: of `stranded()`.
+            target: what is written to: a binary file. Nothing is, if no thread has gone on.
+
+        Returns:
+            By the id of each thread: the one by which it went out.
+
+        """
+        suffix = stranded.path.name.partition(names.COPY)[2]
+        with scratch(self._cache) as folder:
+            live: Path | None = folder / "live.state"
+            try:
+                self.restore(stranded.name, folder / "live.state")
+            except StoreNotFoundError:  # it was deleted
+                live = None
+            return export_lost(stranded.path, live, target, suffix=suffix)
+
     def gc(self, name: str, *, keep_s: float = collecting.KEEP_S, grace_s: float = collecting.GRACE_S) -> int:
         """Remove what nothing leads to any more; return how many objects. Anybody may, also beside the owner."""
+        check_number("keep_s", keep_s)
+        check_number("grace_s", grace_s)
         performer = self._performer(name)
         head = _head_of(performer, name, may_be_deleted=True)
         return len(collecting.collect(performer, head, keep_s=keep_s, grace_s=grace_s))
@@ -360,7 +410,7 @@ class _Locked(Owner):
             super().close()
         finally:
             if self._lock >= 0 and not self.is_forked:
-                _unlock(self._lock)
+                unlock(self._lock)
                 self._lock = -1
 
 
@@ -382,88 +432,17 @@ def _readable(performer: Performer, name: str, *, is_earlier: bool = False) -> H
     return head
 
 
-def _restore(performer: Performer, name: str, path: Path, *, at: int | datetime | None = None) -> None:
-    """Make a file of a store; anew, if what its head led to was collected meanwhile, as another head has come."""
-    while True:
-        head = _readable(performer, name, is_earlier=at is not None)
-        try:
-            return restore(performer, head, path, at=at)
-        except CorruptionError:
-            now = _readable(performer, name, is_earlier=at is not None)
-            if (now.epoch, now.base) == (head.epoch, head.base):
-                raise
+def _restore(performer: Performer, name: str, path: Path, at: int | datetime | None = None) -> None:
+    is_earlier = at is not None
+    head = _readable(performer, name, is_earlier=is_earlier)
+    try:
+        restore(performer, head, path, at=at)
+    except CorruptionError:
+        now = _readable(performer, name, is_earlier=is_earlier)
+        if now.base == head.base:
+            raise
+        restore(performer, now, path, at=at)  # what was missing was collected meanwhile
 
 
 def _no_store(name: str) -> StoreNotFoundError:
     return StoreNotFoundError(f"there is no store {name!r} in this fleet", name=name)
-
-
-def _lock(path: Path, deadline: float | None, takeover: Takeover) -> int:
-    """Hold a store's file for this process. Raises StoreLockedError: another process of this machine has it."""
-    # In the file are the nonces of its last two openings, the second in case that the first has not come to own it.
-    descriptor = os.open(f"{path}-owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if takeover == "now" or (deadline is not None and time.monotonic() >= deadline):
-                    message = f"another process of this machine owns the store at {path}: end it first"
-                    raise StoreLockedError(message, path=str(path)) from None
-                time.sleep(_POLL_S)
-            else:
-                return descriptor
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def _unlock(descriptor: int) -> None:
-    """Let go of a store's file: also of what a child that was forked meanwhile has open."""
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    os.close(descriptor)
-
-
-def _take(
-    performer: Performer, owner: tuple[str, bytes], path: Path, watched: _Watched, deadline: float | None
-) -> Owned:
-    """Own a store, once that is allowed."""
-    while True:
-        taken = performer.perform(protocol.take(owner, segments.cut_of, may_take=watched.may_take))
-        if isinstance(taken, Owned):
-            return taken
-        if taken is None:
-            begun = performer.perform(protocol.begin(owner, _store_id(path)))
-            if begun is not None:
-                return begun
-            continue
-        if deadline is not None and time.monotonic() >= deadline:
-            message = f"{taken.head.owner[0]} owns the store {performer.folder.rstrip('/')!r}"
-            raise StoreLockedError(message, owner=taken.head.owner[0], epoch=taken.head.epoch)
-        time.sleep(min(_POLL_S, watched.ttl_s / 10))
-
-
-def _store_id(path: Path) -> bytes:
-    """Return the id of the store that is here, or else a new one."""
-    if not path.exists():
-        return secrets.token_bytes(16)
-    with statelog.open(path) as store:
-        return store_id(store)
-
-
-class _Watched:
-    """Tells when an owner has given no sign for a time, by this machine's clock."""
-
-    def __init__(self, former: bytes, takeover: Takeover, ttl_s: float) -> None:
-        self._former = former
-        self._takeover = takeover
-        self.ttl_s = ttl_s
-        self._seen: tuple[str, float] = ("", 0.0)
-
-    def may_take(self, held: Held) -> bool:
-        """Whether the store may be taken. One who owned it on this file has let go of the file: it has ended."""
-        now_s = time.monotonic()
-        if self._seen[0] != held.token:
-            self._seen = held.token, now_s
-        is_former = held.head.owner[1] in self._former
-        return self._takeover == "now" or is_former or now_s - self._seen[1] >= self.ttl_s

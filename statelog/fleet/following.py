@@ -6,11 +6,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from statelog.errors import NotFoundError, ReadOnlyError, RemoteError, StatelogError
-from statelog.fleet.restoring import catch_up_over_bases, head_to_read
+from statelog.errors import CorruptionError, ReadOnlyError, RemoteError, StatelogError, StoreNotFoundError
+from statelog.fleet import names
+from statelog.fleet.restoring import catch_up_over_bases, head_to_read, store_id
 
 if TYPE_CHECKING:
     from statelog import Store
+    from statelog.fleet.head import Head
     from statelog.fleet.performing import Performer
 
 
@@ -21,24 +23,38 @@ class Follower:
         self._store = store
         self._performer = performer
         self._poll_s = poll_s
+        self._store_id = store_id(store)
+        self._taking_in = threading.Lock()
         self._error: StatelogError | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statelog-fleet-follow", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
         self._thread.start()
 
     def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
-        """Return when the copy has all up to an LSN: what is shipped by now, if none is named. False: time is up."""
+        """Return when the copy has all up to an LSN: what is shipped by now, if none is named. False: time is up.
+
+        Raises:
+            StoreNotFoundError: the store was deleted. ExpiredError: this copy is too old to go on: follow anew.
+            CorruptionError: what is outside is damaged. Facts: object.
+
+        """
         if lsn is None:
             self._take_in()
             return True
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self._store.last_lsn < lsn:
-            if self._error is not None:
-                raise type(self._error)(self._error.message, **self._error.facts)
+            self._check()
             if deadline is not None and time.monotonic() >= deadline:
                 return False
             self._store.wait(lsn - 1, min(self._poll_s, 0.1))
         return True
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise type(self._error)(self._error.message, **self._error.facts)
 
     def admit(self) -> None:
         """See `log.engine.Remote`."""
@@ -56,17 +72,33 @@ class Follower:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._end.wait(self._poll_s) and self._error is None:
+        while self._error is None and not self._end.is_set():
             try:
-                self._take_in()
+                if self._pause():
+                    self._take_in()
             except RemoteError:  # away: it is asked again
-                continue
+                self._end.wait(self._poll_s)
             except StatelogError as error:
                 self._error = error
 
+    def _pause(self) -> bool:
+        """Wait until there may be something to take in; True if so."""
+        return not self._end.wait(self._poll_s)
+
     def _take_in(self) -> None:
+        with self._taking_in:
+            head = self._head_there()
+            try:
+                catch_up_over_bases(self._performer, head, self._store)
+            except CorruptionError:
+                now = self._head_there()
+                if now.base == head.base:
+                    raise
+                catch_up_over_bases(self._performer, now, self._store)  # what was missing was collected meanwhile
+
+    def _head_there(self) -> Head:
         head = head_to_read(self._performer)
-        if head is None:
-            message = f"there is no store {self._performer.folder.rstrip('/')!r} in the fleet any more"
-            raise NotFoundError(message)
-        catch_up_over_bases(self._performer, head, self._store)
+        if head is None or head.store_id != self._store_id or (head.base is None and not head.tail):
+            name = names.store_of(self._performer.folder.rstrip("/"))
+            raise StoreNotFoundError(f"the store {name!r} was deleted from this fleet", name=name)
+        return head

@@ -49,6 +49,10 @@ class Base(NamedTuple):
     chain: bytes
 
 
+SHARED = "shared"
+"""The owner of a store that many hosts write. No host is named so: the name of one has a `:`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """What a head says.
@@ -108,6 +112,11 @@ class Head:
         return replace(self, base=base, tail=(Stretch(self.epoch, next_number),))
 
     @property
+    def is_shared(self) -> bool:
+        """Whether many hosts write the store."""
+        return self.owner[0] == SHARED and self.state == "open"
+
+    @property
     def cut(self) -> Cut | None:
         """Where the log is at the end of the tail, or of the base; None if it goes on, or has not begun."""
         if self.tail:
@@ -132,7 +141,7 @@ def decode(name: str, data: bytes) -> Head:
             raise _damaged(name)
         needed = fields["format"]
         if type(needed) is int and needed > FORMAT:
-            message = f"{name} has format {needed}; this release reads up to format {FORMAT}"
+            message = f"{name} has format {needed}; this release reads up to format {FORMAT}: take a newer statelog"
             raise NewerFormatError(message, object=name, needed=needed, supported=FORMAT)
         return _checked(name, fields)
     except (CorruptionError, KeyError, TypeError, ValueError, IndexError) as error:

@@ -7,10 +7,16 @@ from urllib.parse import quote, unquote
 from statelog.errors import UsageError
 
 HEAD = "head"
+COPY = ".state"
+"""What the name of a store's file on a machine ends in."""
+
 _DIGITS = 12
 """Of a number, so that names sort as numbers do."""
 
-_NAME_BYTES_MAX = 255
+_NAME_BYTES_MAX = 200
+"""With what stands behind it in the names of files here, it stays below the 255 bytes that file systems take."""
+
+_SHOWN_MAX = 60
 
 
 def folder(store: str) -> str:
@@ -29,10 +35,21 @@ def folder(store: str) -> str:
         message = f"a store's name is text that can be encoded, not {store!r}"
         raise UsageError(message, argument="name", value=store) from error
     if ".." in store.split("/") or len(quoted) > _NAME_BYTES_MAX:
-        what = "has '..' in it" if len(quoted) <= _NAME_BYTES_MAX else f"takes more than {_NAME_BYTES_MAX} bytes"
-        message = f"the name {store!r} of a store {what}"
+        what = (
+            "has '..' in it" if len(quoted) <= _NAME_BYTES_MAX else f"takes more than {_NAME_BYTES_MAX} bytes, encoded"
+        )
+        message = f"the name {_shown(store)} of a store {what}"
         raise UsageError(message, argument="name", value=store)
     return f"{quoted}/"
+
+
+def _shown(store: str) -> str:
+    return repr(store if len(store) <= _SHOWN_MAX else f"{store[:_SHOWN_MAX]}...")
+
+
+def copy(store: str) -> str:
+    """Return the name of a store's file on a machine. Raises as `folder`."""
+    return f"{folder(store).rstrip('/')}{COPY}"
 
 
 def store_of(quoted: str) -> str:

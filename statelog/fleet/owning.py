@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from statelog.errors import FencedError, ForkedError, RemoteError, RemoteLagError, StatelogError
+from statelog.errors import FencedError, ForkedError, RemoteError, RemoteLagError, StatelogError, UsageError
 from statelog.fleet import bases, names, protocol, segments
-from statelog.fleet.bases import Listed
-from statelog.fleet.collecting import GRACE_S, KEEP_S, collect
-from statelog.fleet.head import Cut
-from statelog.fleet.restoring import now_us
+from statelog.fleet.bases import Listed, Log
+from statelog.fleet.collecting import GRACE_S, KEEP_S, OFTEN, collect
+from statelog.fleet.head import Base, Cut
+from statelog.fleet.restoring import listed_of, now_us
 from statelog.store.session import session_of
 
 if TYPE_CHECKING:
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog import Store
-    from statelog.fleet.head import Base
     from statelog.fleet.performing import Performer
     from statelog.fleet.protocol import Asking, Owned
 
 _SEGMENTS_MAX = 64
-_TAIL_BYTES_MIN = 8 * 1024 * 1024
+_LOG_BYTES_MIN = 8 * 1024 * 1024
+_RECORDS_MAX = 2000
+"""Behind the image of a base: a restore takes 0.1 ms for each. A new image may send the whole file."""
+
 _BACKOFF_S_MAX = 5.0
 _SLICE_S = 0.1
 _LATE_S = 1.0
@@ -50,6 +52,22 @@ class Options:
     lag_max_bytes: int = 64 * 1024 * 1024
     keep_s: float = KEEP_S
     grace_s: float = GRACE_S
+
+    def __post_init__(self) -> None:
+        """Refuse what is no time or size. Raises UsageError. Facts: argument, value."""
+        check_number("ttl_s", self.ttl_s, is_zero_allowed=False)
+        check_number("park_after_s", 1 if self.park_after_s is None else self.park_after_s, is_zero_allowed=False)
+        for name in ("ship_ms", "lag_max_s", "lag_max_bytes", "keep_s", "grace_s"):
+            check_number(name, getattr(self, name))
+
+
+def check_number(name: str, value: object, *, is_zero_allowed: bool = True) -> None:
+    """Refuse a time or size that is none. Raises UsageError. Facts: argument, value."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and (value > 0 or (value == 0 and is_zero_allowed)):  # type: ignore[operator]
+        return
+    message = f"{name} is a number {'from' if is_zero_allowed else 'above'} 0{' on' * is_zero_allowed}, not {value!r}"
+    raise UsageError(message, argument=name, value=value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +94,16 @@ class RemoteStatus:
     requests: int
 
 
+@dataclass(slots=True)
+class _Attempt:
+    """A base that is being made: of a log, or of an image that lies beside the store."""
+
+    base: Base
+    log: Log | None = None
+    data: bytes = b""
+    listed: Listed | None = None
+
+
 class Owner:
     """What `store.remote` is: ships the store's log, and tells how far it is."""
 
@@ -90,8 +118,8 @@ class Owner:
         """The bytes of the records that are not outside, as far as they were counted."""
         self._next = 1
         self._tail_bytes = 0
-        self._base_bytes = 0
-        self._known: dict[bytes, str] = {}
+        self._listed: Listed | None = None
+        """What the list of the head's base says, once it was made or read."""
         self._sent: list[tuple[int, int]] = []
         """Numbers and last LSNs of the segments of this epoch that are behind the base."""
         self._pending: tuple[segments.About, bytes] | None = None
@@ -104,9 +132,10 @@ class Owner:
         self._is_closing = False
         self._is_ended = self._is_forgotten = False
         self._unsettled: tuple[Change, Callable[[], None]] | None = None
-        self._attempt: Base | None = None
-        self._attempt_list = b""
-        self._asked_base = False
+        self._lists: dict[str, Listed] = {}
+        self._collected_s: float | None = None
+        self._attempt: _Attempt | None = None
+        self._asked_base = self._is_fresh = False
         self._beaten_s = self._busy_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="statelog-fleet", daemon=True)
         self._thread.start()
@@ -162,11 +191,13 @@ class Owner:
             )
 
     def base(self, *, is_fresh: bool = False) -> None:
-        """Have the next base made now, and return when it is there; one that shares no piece. Raises as `wait`."""
+        """Have an image sent now, and return when it is the base; one that shares no piece, if that is asked.
+
+        Where the base of this owner goes up to the last LSN already, it stays. Raises as `wait`.
+        """
         self._check_process()
         with self._changed:
-            if is_fresh:
-                self._known = {}
+            self._is_fresh = self._is_fresh or is_fresh
             self._asked_base = True
             self._changed.notify_all()
             while self._asked_base:
@@ -337,7 +368,7 @@ class Owner:
             return False
         *earlier, own = self._owned.head.tail
         count = sum((stretch.last or 0) - stretch.first + 1 for stretch in earlier) + self._next - own.first
-        return count >= _SEGMENTS_MAX or self._tail_bytes > max(_TAIL_BYTES_MIN, self._base_bytes // 2)
+        return count >= _SEGMENTS_MAX or self._tail_bytes > _LOG_BYTES_MIN
 
     def _make_base(self) -> None:
         """Make a base; after a failure the same one again, since no name is used twice (F4)."""
@@ -345,40 +376,71 @@ class Owner:
             self._take_up()
         path = self._store.path.with_name(f".{self._store.path.name}.base")
         if self._attempt is None:
-            path.unlink(missing_ok=True)
-            self._attempt = bases.image(self._store, path, self._owned.head.epoch)
-            self._attempt_list = b""
+            self._attempt = self._begun_base(path)
         held = self._owned.head.base
-        if held is None or self._attempt[:2] != held[:2]:
+        if held is None or self._attempt.base[:2] != held[:2]:
             self._put_base(path, self._attempt)
         path.unlink(missing_ok=True)
         path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
         self._attempt = None
         with self._changed:
-            self._asked_base = False
+            self._asked_base = self._is_fresh = False
             self._changed.notify_all()
 
-    def _put_base(self, path: Path, base: Base) -> None:
+    def _begun_base(self, path: Path) -> _Attempt:
+        """Begin with a base of what was shipped since the last one, if that will do; else of an image."""
+        held, epoch = self._owned.head.base, self._owned.head.epoch
+        if held is not None and self._listed is None:
+            self._listed = listed_of(self._performer, held)
+        listed = self._listed or Listed(0, (), b"", 0)
+        since = 0 if held is None else held.lsn
+        if not self._asked_base and not self._is_image_due(listed, since):
+            made = segments.make(self._store, since)
+            if made is not None:
+                about, data = made
+                base = Base(about.last, epoch, about.chain)
+                return _Attempt(base, Log(bases.log_name(base), since, len(data)), data)
+        path.unlink(missing_ok=True)
+        return _Attempt(bases.image(self._store, path, epoch))
+
+    def _is_image_due(self, listed: Listed, since: int) -> bool:
+        first = listed.logs[0].since if listed.logs else since
+        size_bytes = sum(log.size_bytes for log in listed.logs) + self._tail_bytes
+        is_large = size_bytes > max(_LOG_BYTES_MIN, listed.size_bytes // 2)
+        return is_large or self._store.last_lsn - first > _RECORDS_MAX
+
+    def _put_base(self, path: Path, attempt: _Attempt) -> None:
         self._ship()  # a base holds what this owner has shipped, and no more: a clone may have shipped something else
-        pieces = []
-        for piece, data in bases.cut(path, base, self._known):
-            if data is not None:
-                self._performer.perform(protocol.put(piece.name, data))
-            pieces.append(piece)
-        size_bytes = path.stat().st_size
-        if not self._attempt_list:
+        base, listed = attempt.base, self._listed or Listed(0, (), b"", 0)
+        if attempt.log is not None:
+            self._performer.perform(protocol.put(attempt.log.name, attempt.data))
+            made = listed._replace(logs=(*listed.logs, attempt.log))
+        else:
+            known = {} if self._is_fresh else {piece.digest: piece.name for piece in listed.pieces}
+            pieces = []
+            for piece, data in bases.cut(path, base, known):
+                if data is not None:
+                    self._performer.perform(protocol.put(piece.name, data))
+                pieces.append(piece)
+            made = Listed(path.stat().st_size, tuple(pieces), b"", 0)
+        if attempt.listed is None:
             before = self._owned.head.cut_at(self._next - 1, self._shipped).encode()
-            self._attempt_list = bases.encode(Listed(size_bytes, tuple(pieces), before, now_us()))
-        self._performer.perform(protocol.put(bases.list_name(base), self._attempt_list))
+            attempt.listed = made._replace(before=before, time_us=now_us())
+        self._performer.perform(protocol.put(bases.list_name(base), bases.encode(attempt.listed)))
         self._sent = [(number, last) for number, last in self._sent if last > base.lsn]
         first = self._sent[0][0] if self._sent else self._next
 
         def done() -> None:
-            self._known = {piece.digest: piece.name for piece in pieces}
-            self._tail_bytes, self._base_bytes = 0, size_bytes
+            self._listed, self._tail_bytes = attempt.listed, 0
 
         self._change(partial(protocol.rebase, base=base, next_number=first), done)
-        collect(self._performer, self._owned.head, keep_s=self._options.keep_s, grace_s=self._options.grace_s)
+        self._collect()
+
+    def _collect(self) -> None:
+        now_s, keep_s, grace_s = time.monotonic(), self._options.keep_s, self._options.grace_s
+        if self._collected_s is None or now_s - self._collected_s >= grace_s / OFTEN:
+            collect(self._performer, self._owned.head, keep_s=keep_s, grace_s=grace_s, lists=self._lists)
+            self._collected_s = now_s
 
     # ------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from statelog.errors import CorruptionError, RemoteError
+from statelog.errors import CorruptionError, NewerFormatError, RemoteError
 from statelog.fleet.archive import Outcome
 from statelog.fleet.names import HEAD
 from statelog.fleet.protocol import Create, List, Look, Read, Swap
@@ -52,6 +52,9 @@ class Performer:
             except StopIteration as ended:
                 result: T = ended.value
                 return result
+            except (CorruptionError, NewerFormatError) as error:  # the protocol knows no folders
+                facts = {**error.facts, "object": f"{self.folder}{error.facts['object']}"}
+                raise type(error)(f"{self.folder}{error.message}", **facts) from error
             answer = self._carry_out(request)
             if isinstance(request, Create | Swap):  # what was read meanwhile says nothing of writing
                 unknown = unknown + 1 if answer is Outcome.UNKNOWN else 0
@@ -64,7 +67,7 @@ class Performer:
 
     def _carry_out(self, request: Request) -> Any:
         if isinstance(request, List):
-            return self.names(request.prefix)
+            return self.names(request.prefix, request.after)
         self.requests += 1
         if isinstance(request, Read):
             return self.archive.read(self.folder + request.name)
@@ -85,10 +88,11 @@ class Performer:
         self.requests += 1
         return self.archive.read(self.folder + name)
 
-    def names(self, prefix: str) -> list[str]:
-        """Return the names that begin so, without the store's folder."""
+    def names(self, prefix: str, after: str) -> list[str]:
+        """Return the names that begin so and sort behind another, without the store's folder."""
         self.requests += 1
-        return [name.removeprefix(self.folder) for name in self.archive.names(self.folder + prefix)]
+        found = self.archive.names_after(self.folder + prefix, self.folder + after)
+        return [name.removeprefix(self.folder) for name in found]
 
     def read_all(self, names: Sequence[str]) -> list[bytes]:
         """Return several objects. Raises CorruptionError: one is missing. Facts: object."""

@@ -93,8 +93,8 @@ class PostgresArchive(Archive):
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._shown = _without_password(url)
-        self._parameters = _parameters(url, self._shown)
+        self._shown = without_password(url)
+        self._parameters = connecting(url)
         self._process_id = os.getpid()
         self._lock = Lock()
         self._idle: list[psycopg.Connection[Any]] = []
@@ -139,6 +139,10 @@ class PostgresArchive(Archive):
         """Return the names that begin with a prefix, sorted."""
         return sorted(row[0] for row in self._listed(_NAMES, prefix))
 
+    def names_after(self, prefix: str, after: str) -> list[str]:
+        """Return the names that begin with a prefix and sort behind one."""
+        return [name for name in sorted(row[0] for row in self._listed(_NAMES, prefix, after)) if name > after]
+
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects; those that are not there are passed over."""
         pending = [*names]
@@ -171,8 +175,8 @@ class PostgresArchive(Archive):
         for connection in idle:
             connection.close()
 
-    def _listed(self, statement: sql.SQL, prefix: str) -> list[Any]:
-        within = (prefix, prefix + _LAST)
+    def _listed(self, statement: sql.SQL, prefix: str, after: str = "") -> list[Any]:
+        within = (max(prefix, after), prefix + _LAST)
         return [row for table in (HEADS, OBJECTS) for row in self._asked(statement.format(table), within)]
 
     def _asked(self, statement: sql.Composed, values: tuple[Any, ...]) -> list[Any]:
@@ -202,7 +206,7 @@ class PostgresArchive(Archive):
             finally:
                 self._give_back(connection)
         except psycopg.Error as error:
-            raise _translated(error, self._shown) from error
+            raise translated(error, self._shown) from error
 
     def _taken(self) -> psycopg.Connection[Any]:
         while True:
@@ -241,23 +245,24 @@ def setup(url: str) -> None:
         AccessError: the user may not. RemoteError: it does not answer. UsageError: the URL is none.
 
     """
-    shown = _without_password(url)
+    shown = without_password(url)
     try:
-        with psycopg.connect(url, autocommit=True, **_parameters(url, shown)) as connection:
+        with psycopg.connect(url, autocommit=True, **connecting(url)) as connection:
             # Two at once: the second may still fail, within Postgres, on the name of a type.
             for table in (HEADS, OBJECTS):
                 with suppress(errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject):
                     connection.execute(_MAKE.format(table))
             connection.execute(_KEEP_AS_IS.format(OBJECTS))
     except psycopg.Error as error:
-        raise _translated(error, shown) from error
+        raise translated(error, shown) from error
 
 
-def _parameters(url: str, shown: str) -> dict[str, Any]:
+def connecting(url: str) -> dict[str, Any]:
     """Return what the URL leaves open of a connection."""
     try:
         given = psycopg.conninfo.conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
+        shown = without_password(url)
         message = f"{shown} is no address of a Postgres database"
         raise UsageError(message, argument="url", value=shown) from error
     return {name: value for name, value in _CONNECTING.items() if name not in given}
@@ -277,7 +282,8 @@ def _is_quiet(connection: psycopg.Connection[Any]) -> bool:
         return False
 
 
-def _translated(error: psycopg.Error, shown: str) -> StatelogError:
+def translated(error: psycopg.Error, shown: str) -> StatelogError:
+    """Return what is raised for an error of psycopg."""
     told = " ".join(str(error).split())[:300]
     if isinstance(error, errors.UndefinedTable | errors.UndefinedColumn):
         return NotFoundError(f"{shown} has no tables of a fleet: run `statelog fleet setup {shown}`", url=shown)
@@ -289,8 +295,12 @@ def _translated(error: psycopg.Error, shown: str) -> StatelogError:
     return RemoteError(f"{shown}: {told}", url=shown)
 
 
-def _without_password(url: str) -> str:
+def without_password(url: str) -> str:
     """Return an address for messages: no password, and no options, where one may stand, too."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        message = "this is no address of a Postgres database"
+        raise UsageError(message, argument="url", value=None) from error
     user, at, host = parts.netloc.rpartition("@")
     return parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query="", fragment="").geturl()

@@ -48,9 +48,10 @@ class Swap(NamedTuple):
 
 
 class List(NamedTuple):
-    """Asks for the names that begin so."""
+    """Asks for the names that begin so, and sort behind another."""
 
     prefix: str
+    after: str = ""
 
 
 Request: TypeAlias = Read | Look | Create | Swap | List
@@ -176,7 +177,7 @@ def _cut(opening: Head, token: str, cut_of: CutOf) -> Asking[Head | None]:
     if not opening.tail or opening.tail[-1].last is not None:
         return opening
     going_on = opening.tail[-1]
-    listed = yield List(names.segments(going_on.epoch))
+    listed = yield List(names.segments(going_on.epoch), names.segment(going_on.epoch, going_on.first - 1))
     there = {names.number_of(name) for name in listed}
     last = max((number for number in there if number >= going_on.first), default=going_on.first - 1)
     gap = next((number for number in range(going_on.first, last) if number not in there), None)

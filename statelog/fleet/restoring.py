@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import statelog
-from statelog.errors import ConflictError, CorruptionError, ExpiredError, RemoteError, UsageError
+from statelog.errors import AlreadyExistsError, ConflictError, CorruptionError, ExpiredError, RemoteError, UsageError
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.head import Cut, Head, decode
 from statelog.portable.frames import FrameReader
@@ -16,10 +18,11 @@ from statelog.storage.file.creation import create_store, new_file
 from statelog.store.session import session_of
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from pathlib import Path
 
     from statelog import Store
+    from statelog.fleet.bases import Listed
+    from statelog.fleet.head import Base
     from statelog.fleet.performing import Performer
 
 _LOOKS_MAX = 50
@@ -70,7 +73,8 @@ def _closed(performer: Performer, head: Head, *, is_last_late: bool = False) -> 
     One that is missing is missed by who reads it.
     """
     going_on = head.tail[-1]
-    there = [names.number_of(name) for name in performer.names(names.segments(going_on.epoch))]
+    before = names.segment(going_on.epoch, going_on.first - 1)
+    there = [names.number_of(name) for name in performer.names(names.segments(going_on.epoch), before)]
     last = max([going_on.first - 1, *there]) - is_last_late
     while going_on.first <= last in there:
         if performer.read_all([names.segment(going_on.epoch, last)]) != [protocol.END]:
@@ -92,10 +96,10 @@ def segments_of(head: Head) -> list[str]:
 def cut_here(store: Store) -> Cut:
     """Return where a store's log ends."""
     lsn = store.last_lsn
-    return Cut(lsn, _chain_at(store, lsn) or b"")
+    return Cut(lsn, chain_at(store, lsn) or b"")
 
 
-def _chain_at(store: Store, lsn: int) -> bytes | None:
+def chain_at(store: Store, lsn: int) -> bytes | None:
     """Return the chain digest at an LSN, None if the log does not reach to it."""
     target = io.BytesIO()
     try:
@@ -141,12 +145,19 @@ class _Known:
 
 
 def catch_up_over_bases(performer: Performer, head: Head, store: Store) -> None:
-    """Take into a store what it lacks, also if its end is before the base of a head. Raises as `catch_up`."""
+    """Take into a store what it lacks, also if its end is before the base of a head.
+
+    Raises:
+        ExpiredError: what lies between is not kept any more. Facts: oldest. As `catch_up`.
+
+    """
     heads = [head]
     while (base := heads[-1].base) is not None and base.lsn > store.last_lsn:
-        name = bases.list_name(base)
-        [data] = performer.read_all([name])
-        heads.append(decode(names.HEAD, bases.decode(name, data).before))
+        before = _kept(performer, listed_of(performer, base))
+        if before is None:
+            message = f"what came behind LSN {store.last_lsn} is not kept any more: follow the store anew"
+            raise ExpiredError(message, oldest=base.lsn)
+        heads.append(before)
     for each in reversed(heads):
         catch_up(performer, each, store)
 
@@ -161,35 +172,69 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
         at: an LSN, or a time, at which it is to end; the end of the tail if left out.
 
     Raises:
+        UsageError: `at` is none, or an LSN behind the end. Facts: argument, value.
         ExpiredError: `at` is before what is kept. Facts: oldest.
         CorruptionError: a piece or a segment is missing or damaged. Facts: object.
         AlreadyExistsError: there is a file at that path.
 
     """
+    if os.path.lexists(path):
+        raise AlreadyExistsError(f"there is something at {path} already", path=str(path))
     if at is not None:
+        _check_at(at)
         head = _head_at(performer, head, at)
-    _make(performer, head, path)
+    logs = _make(performer, head, path)
     try:
         with statelog.open(path, durability="interval") as store:
             upto = None if at is None else _lsn_at(performer, head, at)
-            all_names = segments_of(head) if upto is None else _segments_upto(performer, head, upto)
+            all_names = logs + (segments_of(head) if upto is None else _segments_upto(performer, head, upto))
             if all_names and (upto is None or upto > store.last_lsn):
                 store.import_(segments.Tail(all_names, performer.read_all), upto=upto)
+            if upto is not None and upto > store.last_lsn:
+                _check_reached(performer, all_names, store.last_lsn, upto)
             store.flush()
     except BaseException:
         path.unlink(missing_ok=True)
+        path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
         raise
 
 
-def _make(performer: Performer, head: Head, path: Path) -> None:
-    """Make the file of a head's base."""
-    if head.base is None:
+def _check_at(at: object) -> None:
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            message = f"a time to go back to has a zone, as datetime.now(UTC) has, not {at.isoformat()!r}"
+            raise UsageError(message, argument="at", value=at)
+    elif type(at) is not int or at < 0:
+        message = f"at is an LSN from 0 on, or a datetime with its zone, not {at!r}"
+        raise UsageError(message, argument="at", value=at)
+
+
+def _check_reached(performer: Performer, all_names: list[str], end: int, upto: int) -> None:
+    """Refuse an LSN that is behind the end. One amid a transaction is not: the store ends before that."""
+    if all_names:
+        [data] = performer.read_all(all_names[-1:])
+        end = segments.about(all_names[-1], data).last
+    if upto > end:
+        message = f"there is no LSN {upto} outside yet: the last one is {end}"
+        raise UsageError(message, argument="at", value=upto, last=end)
+
+
+def _make(performer: Performer, head: Head, path: Path) -> list[str]:
+    """Make the file of the image that a head's base has; return the names of the base's logs."""
+    listed = None if head.base is None else listed_of(performer, head.base)
+    if listed is None or not listed.size_bytes:
         create_store(path, head.store_id)
-        return
-    name = bases.list_name(head.base)
+    else:
+        with new_file(path) as descriptor:
+            bases.join(listed, descriptor, performer.read_all)
+    return [] if listed is None else [log.name for log in listed.logs]
+
+
+def listed_of(performer: Performer, base: Base) -> Listed:
+    """Return what the list of a base says. Raises CorruptionError: it is missing or damaged. Facts: object."""
+    name = bases.list_name(base)
     [data] = performer.read_all([name])
-    with new_file(path) as descriptor:
-        bases.join(bases.decode(name, data), descriptor, performer.read_all)
+    return bases.decode(name, data)
 
 
 def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
@@ -200,14 +245,22 @@ def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
         listed = bases.decode(name, data)
         if (head.base.lsn <= at) if isinstance(at, int) else (listed.time_us <= _to_us(at)):
             return head
-        before = decode(names.HEAD, listed.before)
-        try:
-            performer.read_all([*segments_of(before)[:1], *([bases.list_name(before.base)] if before.base else [])])
-        except CorruptionError as error:  # it is not kept any more
-            message = f"what was at {at} is not kept any more: the oldest that is kept is LSN {head.base.lsn}"
-            raise ExpiredError(message, at=at, oldest=head.base.lsn) from error
+        before = _kept(performer, listed)
+        if before is None:
+            made = datetime.fromtimestamp(listed.time_us / 1_000_000, UTC).isoformat(timespec="milliseconds")
+            message = (
+                f"what was at {at} is not kept any more: the oldest that is kept is LSN {head.base.lsn}, of {made}"
+            )
+            raise ExpiredError(message, at=at, oldest=head.base.lsn)
         head = before
     return head
+
+
+def _kept(performer: Performer, listed: Listed) -> Head | None:
+    """Return the head that a base has taken the place of, None if what it leads to is not kept any more."""
+    before = decode(names.HEAD, listed.before)
+    first = [*segments_of(before)[:1], *([bases.list_name(before.base)] if before.base else [])]
+    return before if None not in performer.archive.read_all([performer.folder + each for each in first]) else None
 
 
 def _segments_upto(performer: Performer, head: Head, lsn: int) -> list[str]:
@@ -277,21 +330,33 @@ def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
         if found != head.store_id:
             message = f"{path} is another store than {performer.folder.rstrip('/')!r} of this fleet: move it away"
             raise ConflictError(message, path=str(path), object=performer.folder)
-        here = cut_here(store)
         try:
             catch_up(performer, head, store)
-            if head.cut is None or _chain_at(store, head.cut.lsn) == head.cut.chain:
+            if head.cut is None or chain_at(store, head.cut.lsn) == head.cut.chain:
                 return None
         except (ConflictError, CorruptionError) as error:  # a base lies between, or they differ
             if "object" in error.facts:  # of the storage, not of the file here
                 raise
+    return start_over(performer, head, path)
+
+
+def start_over(performer: Performer, head: Head, path: Path) -> Path | None:
+    """Put what a head leads to in the place of a file. If the file has something else, it is set aside: returns where.
+
+    Raises:
+        As `restore`.
+
+    """
+    with statelog.open(path, read_only=True) as store:
+        here = cut_here(store)
     fresh = path.with_name(f".{path.name}.restored")
     fresh.unlink(missing_ok=True)
     restore(performer, head, fresh)
     with statelog.open(fresh, read_only=True) as store:
-        is_earlier = _chain_at(store, here.lsn) == here.chain
+        is_earlier = chain_at(store, here.lsn) == here.chain
     aside = None if is_earlier else set_aside(path, head.epoch)
     fresh.replace(path)
+    fresh.with_name(f"{fresh.name}-lock").unlink(missing_ok=True)
     return aside
 
 

@@ -13,9 +13,10 @@ from statelog.fleet.head import Cut
 from statelog.format import cbor
 from statelog.format.record import decode_record
 from statelog.portable.frames import RECORD, FrameReader
+from statelog.portable.log_export import export_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from statelog import Store
 
@@ -48,17 +49,30 @@ class About(NamedTuple):
 
 def make(store: Store, since: int) -> tuple[About, bytes] | None:
     """Return a segment of all records behind an LSN; None if there is none."""
-    target = io.BytesIO()
-    report = store.export(target, since=since)
-    if report.last_lsn == since:
+    if store.last_lsn == since:
         return None
+    target = io.BytesIO()
+    store.export(target, since=since)
     data = target.getvalue()
     reader = FrameReader(io.BytesIO(data))
     times = [decode_record(payload, lsn).time_us for lsn, payload in _records(reader)]
     about = About(since, reader.trailer["last"], reader.trailer["chain"], times[0], max(times))
+    return about, _packed(about, data)
+
+
+def made_of(records: Sequence[bytes], store_id: bytes, behind: Cut) -> tuple[About, bytes]:
+    """Return a segment of records that follow where a log is cut."""
+    target = io.BytesIO()
+    chain = export_records(target, store_id=store_id, since=behind.lsn, chain=behind.chain, records=records)
+    times = [decode_record(data, lsn).time_us for lsn, data in enumerate(records, behind.lsn + 1)]
+    about = About(behind.lsn, behind.lsn + len(records), chain, times[0], max(times))
+    return about, _packed(about, target.getvalue())
+
+
+def _packed(about: About, data: bytes) -> bytes:
     header = cbor.encode(list(about))
     compressed = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(data)
-    return about, _MAGIC + _SIZE.pack(len(header)) + header + compressed
+    return _MAGIC + _SIZE.pack(len(header)) + header + compressed
 
 
 def _records(reader: FrameReader) -> Iterator[tuple[int, bytes]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from os import getpid
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
 
-from statelog.errors import ClosedError, StoreFullError
+from statelog.errors import ClosedError, StoreFullError, UsageError
 from statelog.log.batch import Batch, Memory, read_log_end
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.view import View
+from statelog.storage.commit.shared import SharedCommitter
 from statelog.storage.commit.transaction import Stage
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from statelog.errors import FencedError
     from statelog.log.events import Digested
     from statelog.log.transaction import Transaction
+    from statelog.storage.commit.shared import SharedLog
     from statelog.storage.commit.transaction import WriteTransaction
     from statelog.storage.environment import Environment
     from statelog.tree.node import Node
@@ -107,6 +109,8 @@ class Engine:
         self.sweepers: dict[str, Sweep] = {}
         """By the names of adapters."""
         self.remote: Remote | None = None
+        self.takes_in = False
+        """Whether what is appended as it is comes from the log that many hosts write."""
 
     @contextmanager
     def read(self) -> Iterator[View]:
@@ -210,7 +214,33 @@ class Engine:
             return work(transaction)
 
         self._check_open()
+        if self.is_shared:
+            self._refuse_shared()
         return self._submit(run, may_use_reserve=may_use_reserve)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether many hosts write the log, so that nobody rewrites it."""
+        return self.environment.is_shared
+
+    def share(self, log: SharedLog) -> None:
+        """Have all commits go by a log that many hosts write. Nobody commits as yet."""
+        self._committer = self.environment.committer = SharedCommitter(self.environment, log)
+
+    @contextmanager
+    def taking_in(self) -> Iterator[None]:
+        """Let records be put into the file as they are, which the shared log has; nobody else writes meanwhile."""
+        with self.environment.write_lock:
+            self.takes_in = True
+            try:
+                yield
+            finally:
+                self.takes_in = False
+
+    def _refuse_shared(self) -> NoReturn:
+        path = self.environment.path
+        message = f"{path} is shared by many hosts: have it alone to let records go, to rewrite them, or to import"
+        raise UsageError(message, path=str(path))
 
     @property
     def is_fenced(self) -> bool:
@@ -232,7 +262,11 @@ class Engine:
             return work(transaction)
 
         self._check_open()
-        return self._submit(run)
+        if not isinstance(self._committer, SharedCommitter):
+            return self._submit(run)
+        if not self.takes_in:
+            self._refuse_shared()
+        return self._committer.take_in(run)
 
     def _submit(
         self, run: Callable[[WriteTransaction], T], *, is_flushed: bool = True, may_use_reserve: bool = False

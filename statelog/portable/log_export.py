@@ -13,7 +13,7 @@ from statelog.portable.reports import ExportReport
 from statelog.storage.file.residency import MappedPages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from statelog.log.engine import Engine
     from statelog.portable.frames import Target
@@ -59,6 +59,17 @@ def export_log(
             break
     writer.finish(last=at, chain=chain)
     return ExportReport(LOG, at - since, None, since, at, writer.size_bytes)
+
+
+def export_records(target: Target, *, store_id: bytes, since: int, chain: bytes, records: Sequence[bytes]) -> bytes:
+    """Write records, of which the first one is behind an LSN with a chain digest; return the digest at their end."""
+    last = since + len(records)
+    writer = FrameWriter(target, Header(LOG, store_id, since, chain, last))
+    for lsn, data in enumerate(records, since + 1):
+        chain = record_chain_digest(data, decode_record(data, lsn), chain)
+        writer.put(RECORD, data)
+    writer.finish(last=last, chain=chain)
+    return chain
 
 
 def pages(engine: Engine, after: int, last: int) -> Iterator[tuple[int, bytes]]:

@@ -22,6 +22,7 @@ from statelog.portable.nodes import Row, read_rows
 from statelog.portable.overlay import Overlay
 from statelog.portable.reports import ImportReport
 from statelog.storage.file.residency import MappedPages
+from statelog.storage.wake import EVERYBODY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,6 +219,7 @@ class LogImporter:
             for checked in batch:
                 self._stage(overlay, checked)
             overlay.flush(transaction)
+            transaction.wakes = EVERYBODY
             last = batch[-1]
             return LogEnd(last.record.lsn, last.chain, last.record.time_us)
 

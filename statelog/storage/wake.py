@@ -37,7 +37,7 @@ _SEGMENT_BITS = 62
 _POLL_S_MIN = 0.0005
 _POLL_S_MAX = 0.02
 _PENDING_MAX = 1024
-_EVERYBODY = (1 << 64) - 1
+EVERYBODY = (1 << 64) - 1
 
 
 def segment_bit(segment: str) -> int:
@@ -83,7 +83,7 @@ class Wake(Reach):
 
     def notify_all(self) -> None:
         """Tell all who want to know of anything: who has committed it is not there any more."""
-        self.notify(_EVERYBODY, 0)
+        self.notify(EVERYBODY, 0)
 
     def close(self) -> None:
         """Let go of the file; a waiter that holds it still finds the environment closed."""

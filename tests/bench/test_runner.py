@@ -25,8 +25,10 @@ def runnable(workload):
     return pytest.param(workload.name, marks=pytest.mark.skipif(reason is not None, reason=reason or ""))
 
 
-ALONE = [workload for name, workload in WORKLOADS.items() if name != "durable"]
-"""Without the one whose peer has an environment of its own: test_durable.py measures its rows beside a stub."""
+ALONE = [workload for name, workload in WORKLOADS.items() if name not in ("durable", "fleet")]
+"""Without the one whose peer has an environment of its own: test_durable.py measures its rows beside a stub; and
+without the one that starts servers: test_fleet.py runs its quick rows.
+"""
 
 
 @pytest.mark.parametrize("name", [runnable(workload) for workload in ALONE])

@@ -6,7 +6,7 @@ import secrets
 
 import pytest
 from memory import MemoryArchive
-from storages import has_postgres, serving_buckets, serving_postgres
+from storages import has_azurite, has_postgres, serving_azure, serving_buckets, serving_postgres
 
 from statelog.fleet.fleet import Fleet
 from statelog.fleet.opening import open_archive
@@ -18,6 +18,16 @@ def buckets():
     pytest.importorskip("moto")
     pytest.importorskip("obstore")
     with serving_buckets() as options:
+        yield options
+
+
+@pytest.fixture(scope="session")
+def azure():
+    """Options of `open_archive` for the container `tests` of Azure's emulator."""
+    pytest.importorskip("obstore")
+    if not has_azurite():
+        pytest.skip("there is no Azure emulator: npm install azurite")
+    with serving_azure() as options:
         yield options
 
 
@@ -34,7 +44,7 @@ def postgres_url():
         yield url
 
 
-@pytest.fixture(params=["folder", "bucket", "postgres"])
+@pytest.fixture(params=["folder", "bucket", "azure", "postgres"])
 def storage(request, tmp_path):
     """A storage that has no objects yet: its URL and options."""
     if request.param == "folder":
@@ -43,6 +53,8 @@ def storage(request, tmp_path):
         return f"file://{folder}", {}
     if request.param == "bucket":
         return f"s3://tests/{secrets.token_hex(8)}", request.getfixturevalue("buckets")
+    if request.param == "azure":
+        return f"az://tests/{secrets.token_hex(8)}", request.getfixturevalue("azure")
     import psycopg
 
     url = request.getfixturevalue("postgres_url")

@@ -101,8 +101,8 @@ class Storage:
                 return self, Found(objects[name], token_of(objects[name])) if name in objects else None
             case Look(name):
                 return self, token_of(objects[name]) if name in objects else None
-            case List(prefix):
-                return self, tuple(sorted(name for name in objects if name.startswith(prefix)))
+            case List(prefix, after):
+                return self, tuple(sorted(name for name in objects if name.startswith(prefix) and name > after))
             case Remove(gone):
                 return self._with({name: data for name, data in objects.items() if name not in gone}), None
             case Create(name, _) if name in objects:

@@ -112,6 +112,7 @@ class Host:
         if number == signal.SIGKILL:
             self._process.join()
         while number == signal.SIGSTOP and not self.is_stopped():
+            assert self._process.is_alive(), "it has ended"
             time.sleep(0.001)
 
     def is_stopped(self):
@@ -214,7 +215,7 @@ class _Served:
     def owned(self):
         """Return what a twin needs to be the owner as well."""
         owner = self.store.remote
-        kept = ("_owned", "_next", "_sent", "_shipped", "_is_parked", "_tail_bytes", "_base_bytes", "_known")
+        kept = ("_owned", "_next", "_sent", "_shipped", "_is_parked", "_tail_bytes")
         return pickle.dumps({name: getattr(owner, name) for name in kept})
 
     def resume(self, pickled, how):

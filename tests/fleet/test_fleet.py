@@ -8,24 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 
 import pytest
 
 import statelog
 from statelog.errors import (
-    AlreadyExistsError,
-    ConflictError,
     CorruptionError,
-    ExpiredError,
     FencedError,
-    ReadOnlyError,
     RemoteError,
     RemoteLagError,
     StoreLockedError,
     StoreNotFoundError,
-    UsageError,
 )
+from statelog.fleet import connect
 from statelog.fleet.archive import Outcome
 
 
@@ -141,8 +136,6 @@ def test_killed_owners_lose_nothing_that_they_acknowledged(tmp_path):
             said += [int(line) for line in owner.stdout if line.endswith("\n")]
         assert said[0] >= last + 1
         last = said[-1]
-    from statelog.fleet import connect
-
     with connect(f"file://{tmp_path}/bucket", tmp_path / "last").open("t", takeover="now") as store:
         assert heard(store) >= last
         assert store.verify().problems == []
@@ -286,46 +279,6 @@ def test_an_owner_removes_what_nothing_leads_to_with_its_next_base(machine, memo
         assert heard(store) == 3
 
 
-def test_restored_to_an_lsn_or_a_time_it_is_what_it_was_then(machine, tmp_path):
-    fleet = machine("a")
-    moments = []
-    with fleet.open("t", ship_ms=1) as store:
-        for n in range(12):
-            made = say(store, n, durable="remote")
-            moments.append((made.lsn, made.time))
-            if n in (4, 8):
-                store.remote.base()
-    for n, (lsn, at) in enumerate(moments):
-        for number, target in enumerate((lsn, at)):
-            path = tmp_path / f"{n}-{number}.state"
-            fleet.restore("t", path, at=target)
-            with statelog.open(path) as store:
-                assert heard(store) == n
-                assert store.verify().problems == []
-    with pytest.raises(AlreadyExistsError):
-        fleet.restore("t", path)
-    assert fleet.gc("t", keep_s=0, grace_s=0)
-    with pytest.raises(ExpiredError) as caught:
-        fleet.restore("t", tmp_path / "old.state", at=moments[0][0])
-    assert caught.value.facts["oldest"] > moments[4][0]
-    fleet.restore("t", tmp_path / "new.state", at=datetime.now(UTC))
-
-
-def test_a_copy_follows_and_is_for_reading(machine):
-    with machine("a").open("t") as store:
-        say(store, 1, durable="remote")
-        with machine("b").follow("t", poll_s=0.05) as copy:
-            assert heard(copy) == 1
-            made = say(store, 2, durable="remote")
-            assert copy.remote.wait(made.lsn, timeout_s=10)
-            assert heard(copy) == 2
-            with pytest.raises(ReadOnlyError):
-                say(copy, 3)
-            store.remote.base()
-            made = say(store, 4, durable="remote")
-            assert copy.remote.wait(made.lsn, timeout_s=10)
-
-
 def everything(memory):
     import zstandard
 
@@ -391,65 +344,6 @@ def test_a_missing_and_a_damaged_object_are_named(machine, memory):
     memory.objects[second] = held
     with fleet.open("t") as store:
         assert heard(store) == 2
-
-
-def test_bad_input(machine, memory, tmp_path):
-    fleet = machine("a")
-    for name in ("", "..", "a/../b", 7, "x" * 300, "\ud800"):
-        with pytest.raises(UsageError):
-            fleet.open(name)
-    with pytest.raises(UsageError, match="takeover"):
-        fleet.open("t", takeover="soon")
-    with pytest.raises(UsageError, match="acknowledge"):
-        fleet.open("t", acknowledge="both")
-    for call in (fleet.status, fleet.purge, fleet.delete, fleet.gc, lambda name: fleet.restore(name, tmp_path / "x")):
-        with pytest.raises(StoreNotFoundError, match="no store 'none'"):
-            call("none")
-    with fleet.open("t") as store:
-        with pytest.raises(UsageError, match="open in this process"):
-            fleet.open("t")
-        say(store, 1)
-    with statelog.open(tmp_path / "alone.state") as alone:
-        with pytest.raises(UsageError, match="not one of a fleet"):
-            say(alone, 1, durable="remote")
-        with pytest.raises(UsageError, match="not one of a fleet"):
-            _ = alone.remote
-        with pytest.raises(UsageError, match="durable is"):
-            say(alone, 1, durable="far away")
-    other = machine("b")
-    with statelog.open(other.path("t")) as foreign:
-        say(foreign, 9)
-    with pytest.raises(ConflictError, match="another store"):
-        other.open("t")
-    memory.objects["t/head"] = memory.objects["t/head"]._replace(data=b"no head")
-    with pytest.raises(CorruptionError, match="head"):
-        machine("c").open("t")
-
-
-def test_the_command_line_looks_after_a_fleet(tmp_path, capsys):
-    from statelog.cli import main
-    from statelog.fleet import connect
-
-    (tmp_path / "bucket").mkdir()
-    url, cache = f"file://{tmp_path}/bucket", tmp_path / "cache"
-    with connect(url, cache).open("t") as store:
-        say(store, 1)
-
-    def run(*words):
-        with pytest.raises(SystemExit) as ended:
-            main(["fleet", *words, "--cache", str(cache)])
-        return ended.value.code, capsys.readouterr()
-
-    assert "t" in run("ls", url)[1].out
-    assert "free" in run("status", url, "t")[1].out
-    assert run("restore", url, "t", str(tmp_path / "r.state"), "--at", "2")[0] == 0
-    assert "1 store restored and verified, 0 problems" in run("check", url)[1].out
-    assert run("gc", url, "t")[0] == 0
-    assert run("purge", url, "t")[0] == 0
-    assert run("delete", url, "t")[0] != 0
-    assert run("delete", url, "t", "--yes")[0] == 0
-    assert run("stranded", url)[0] == 0
-    assert run("status", url, "t")[0] != 0
 
 
 def test_the_same_for_asyncio(tmp_path):

@@ -1,131 +1,149 @@
-"""Each LSN, and each time, restored from the storage is what the model says: over bases, takeovers and kills."""
+"""Files made of what is outside: as it is now, or as it was."""
 
 from __future__ import annotations
 
-import random
-from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 import statelog
-from statelog.errors import RemoteError
-from statelog.testing import (
-    Commit,
-    Copy,
-    Fork,
-    Rollback,
-    StoreModel,
-    Tag,
-    Together,
-    Untag,
-    assert_matches,
-    perform,
-)
-
-THREADS = "abc"
+from statelog.errors import AlreadyExistsError, ExpiredError, FencedError, UsageError
+from statelog.fleet import collecting, owning
 
 
-def operation(chosen):
-    """Return one that is random; some are refused, by the store and by its model."""
-    thread = chosen.choice(THREADS)
-    kind = chosen.random()
-    if kind < 0.6:
-        return Commit(thread, ({chosen.choice("xyz"): chosen.randrange(1000)},), branch=chosen.choice(["main", "side"]))
-    if kind < 0.7:
-        return Together(tuple(Commit(each, ({"x": chosen.random()},)) for each in chosen.sample(THREADS, 2)))
-    version = chosen.randrange(6)
-    return chosen.choice(
-        [
-            Rollback(thread, version),
-            Fork(thread, "side", at=version),
-            Tag(thread, chosen.choice("pq"), version),
-            Untag(thread, chosen.choice("pq")),
-            Copy(thread, chosen.choice(THREADS)),
-        ]
-    )
+def say(store, n, **how):
+    return store.thread("chat").commit({"n": n}, **how)
 
 
-def end(store, *, is_killed):
-    if is_killed:
-        store.remote._error = RemoteError("killed")
-        store.remote._thread.join()
-    with suppress(RemoteError):
-        store.close()
+def heard(store):
+    return store.thread("chat").state.get("n")
 
 
-def work(machine, chosen, count):
-    """Do operations to a store of two machines and to its model; return the models by the LSNs where they hold."""
-    model = StoreModel()
-    models = {0: model.copy()}
-    machines = [machine("a"), machine("b")]
-    done = 0
-    while done < count:
-        store = chosen.choice(machines).open("t", takeover="now", ship_ms=1)
-        assert_matches(store, model)
-        for _operation in range(chosen.randrange(1, 12)):
-            asked = operation(chosen)
-            assert perform(asked, store) is perform(asked, model)
-            models[model.last_lsn] = model.copy()
-            assert store.last_lsn == model.last_lsn
-            done += 1
-            if chosen.random() < 0.3:
-                store.remote.wait()
-        if chosen.random() < 0.5:
+def test_restored_to_an_lsn_or_a_time_it_is_what_it_was_then(machine, tmp_path):
+    fleet = machine("a")
+    moments = []
+    with fleet.open("t", ship_ms=1) as store:
+        for n in range(12):
+            made = say(store, n, durable="remote")
+            moments.append((made.lsn, made.time))
+            if n in (4, 8):
+                store.remote.base()
+    for n, (lsn, at) in enumerate(moments):
+        for number, target in enumerate((lsn, at)):
+            path = tmp_path / f"{n}-{number}.state"
+            fleet.restore("t", path, at=target)
+            with statelog.open(path) as store:
+                assert heard(store) == n
+                assert store.verify().problems == []
+    with pytest.raises(AlreadyExistsError):
+        fleet.restore("t", path)
+    assert fleet.gc("t", keep_s=0, grace_s=0)
+    with pytest.raises(ExpiredError) as caught:
+        fleet.restore("t", tmp_path / "old.state", at=moments[0][0])
+    assert caught.value.facts["oldest"] > moments[4][0]
+    fleet.restore("t", tmp_path / "new.state", at=datetime.now(UTC))
+
+
+def test_a_restore_leaves_alone_what_lies_at_its_path(machine, tmp_path):
+    """Also of a store that has no base yet, and so begins with an empty file."""
+    fleet = machine("a")
+    with fleet.open("t") as store:
+        say(store, 1)
+    path = tmp_path / "mine.state"
+    with statelog.open(path) as store:
+        say(store, "mine")
+    for target in (path, tmp_path):
+        with pytest.raises(AlreadyExistsError, match="already"):
+            fleet.restore("t", target)
+    with statelog.open(path) as store:
+        assert heard(store) == "mine"
+
+
+def test_a_moment_that_never_was_is_refused(machine, tmp_path):
+    fleet = machine("a")
+    with fleet.open("t") as store, store.transaction() as tx:
+        for n in range(3):
+            tx.thread("chat").commit({"n": n})
+    last = fleet.status("t").lsn
+    for at in (-1, True, "yesterday", 1.5, datetime.now()):  # noqa: DTZ005 - a time without a zone
+        with pytest.raises(UsageError, match="zone"):
+            fleet.restore("t", tmp_path / "r.state", at=at)
+    with pytest.raises(UsageError, match=f"the last one is {last}"):
+        fleet.restore("t", tmp_path / "r.state", at=last + 1)
+    fleet.restore("t", tmp_path / "r.state", at=last - 1)  # amid the transaction
+    with statelog.open(tmp_path / "r.state") as store:
+        assert heard(store) is None
+
+
+def test_any_moment_is_restored_across_bases_and_owners(machine, tmp_path):
+    """Also what owners had shipped before others took over; what they had not is in no moment."""
+    moments, late = [], []
+    for turn in range(4):
+        fleet = machine(f"m{turn}")
+        store = fleet.open("t", takeover="now", ship_ms=1)
+        for n in range(4):
+            made = say(store, (turn, n), durable="remote")
+            moments.append((made.lsn, made.time, (turn, n)))
+            if (turn + n) % 3 == 0:
+                store.remote.base()
+        late.append(store)
+    for store in late[:-1]:
+        with pytest.raises(FencedError):
+            say(store, "late", durable="remote")
+        with pytest.raises(FencedError):
+            store.close()
+    assert late[-1].thread("chat").version == len(moments) - 1
+    for lsn, at, what in moments:
+        for number, target in enumerate((lsn, at)):
+            path = tmp_path / f"{lsn}-{number}.state"
+            fleet.restore("t", path, at=target)
+            with statelog.open(path) as store:
+                assert heard(store) == what
+                assert store.last_lsn == lsn
+                assert store.verify().problems == []
+                assert list(store.log()) == [record for record in late[-1].log() if record.lsn <= lsn]
+    late[-1].close()
+
+
+def test_what_is_older_than_is_kept_is_refused_by_naming_the_oldest_and_all_else_is_there(
+    machine, tmp_path, monkeypatch
+):
+    hour = [0]
+    for module in (owning, collecting):
+        monkeypatch.setattr(module, "now_us", lambda: hour[0] * 3_600_000_000)
+    fleet, ends = machine("a"), []
+    with fleet.open("t", keep_s=5 * 3600, grace_s=0) as store:
+        for hour[0] in range(12):
+            ends.append(say(store, hour[0], durable="remote").lsn)
             store.remote.base()
-        store.remote.wait()
-        end(store, is_killed=chosen.random() < 0.5)
-    return models
+    for n, lsn in enumerate(ends):
+        path = tmp_path / f"{n}.state"
+        if n >= 11 - 5:
+            fleet.restore("t", path, at=lsn)
+            with statelog.open(path) as store:
+                assert heard(store) == n
+    oldest = min(n for n in range(12) if (tmp_path / f"{n}.state").exists())
+    for at in (0, ends[oldest - 2], datetime(1969, 1, 1, tzinfo=UTC)):
+        with pytest.raises(ExpiredError, match="the oldest that is kept is LSN") as caught:
+            fleet.restore("t", tmp_path / "x.state", at=at)
+        fleet.restore("t", tmp_path / f"oldest-{at}.state", at=caught.value.facts["oldest"])
 
 
-def check_moments(machine, folder, *, seed, count):
-    """Restore all LSNs and times of a history; return how many."""
-    models = work(machine, random.Random(seed), count)
-    last = max(models)
-    fleet = machine("c")
-    whole = folder / "whole.state"
-    fleet.restore("t", whole)
-    with statelog.open(whole, read_only=True) as store:
-        times = [record.time for record in store.log()]
-    whole.unlink()
-    for lsn in range(1, last + 1):
-        held = max(each for each in models if each <= lsn)
-        check_restored(fleet, folder / f"{lsn}.state", lsn, models[held])
-    for lsn in range(1, last + 1, 3):
-        at = times[lsn - 1]
-        until = next((number for number, time in enumerate(times) if time > at), last)
-        held = max(each for each in models if each <= until)
-        check_restored(fleet, folder / f"{lsn}-time.state", at, models[held])
-    check_restored(fleet, folder / "first.state", times[0] - timedelta(days=1), models[0])
-    check_restored(fleet, folder / "last.state", times[-1] + timedelta(seconds=1), models[last])
-    return last
+def test_a_restore_that_a_purge_overtakes_begins_anew(machine, memory, tmp_path):
+    fleet = machine("a")
+    with fleet.open("t") as store:
+        say(store, 1)
+        store.remote.base()
+    overtaken = []
 
+    def overtake(request, name):
+        if request == "read" and "/base/" in name and not overtaken:
+            overtaken.append(name)
+            machine("b").purge("t")
 
-def check_restored(fleet, path, at, model):
-    fleet.restore("t", path, at=at)
-    with statelog.open(path, read_only=True) as store:
-        assert_matches(store, model)
-    path.unlink()
-
-
-def test_each_moment_is_restored_as_it_was(machine, tmp_path):
-    assert check_moments(machine, tmp_path, seed=1, count=50) > 25
-
-
-@pytest.mark.soak
-def test_each_moment_of_many_histories_is_restored_as_it_was(machine, memory, tmp_path, soak_scale):
-    for seed in range(int(20 * soak_scale) or 1):
-        memory.objects.clear()
-        for host in "ab":
-            for path in (tmp_path / host).glob("*"):
-                path.unlink()
-        assert check_moments(machine, tmp_path, seed=seed, count=150) > 100, seed
-
-
-def test_a_model_of_another_moment_does_not_match(machine, tmp_path):
-    models = work(machine, random.Random(2), 12)
-    *_earlier, before, last = sorted(models)
-    fleet = machine("c")
-    check_restored(fleet, tmp_path / "right.state", last, models[last])
-    with pytest.raises(AssertionError):
-        check_restored(fleet, tmp_path / "wrong.state", last, models[before])
+    memory.fail = overtake
+    fleet.restore("t", tmp_path / "r.state")
+    assert overtaken
+    assert overtaken[0] not in memory.objects
+    with statelog.open(tmp_path / "r.state") as store:
+        assert heard(store) == 1

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import statelog
 
@@ -24,3 +26,22 @@ def test_compactions_and_openings_do_not_wait_for_each_other(tmp_path):
         finally:
             codes = [other.wait() for other in others]
     assert codes == [0, 0, 0]
+
+
+def test_who_waits_does_not_mind_a_compaction(tmp_path):
+    """Where nobody has written since the opening, a wait looks at a mark in the file, which a compaction takes away."""
+    with statelog.open(tmp_path / "agent.state") as store:
+        store.thread("t").commit({"n": 0})
+    for _ in range(40):
+        with statelog.open(tmp_path / "agent.state") as store, ThreadPoolExecutor(2) as pool:
+            ended = threading.Event()
+
+            def look(store=store, ended=ended):
+                while not ended.is_set():
+                    store.wait(store.last_lsn, 0)
+
+            looks = [pool.submit(look) for _ in range(2)]
+            store.compact()
+            ended.set()
+            for each in looks:
+                each.result()

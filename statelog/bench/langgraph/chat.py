@@ -61,7 +61,7 @@ def run_chat(saver: BaseCheckpointSaver[str], config: RunnableConfig, *, count: 
     return samples
 
 
-def _puts(peer: Peer, config: RunnableConfig, *, count: int, length: int) -> Operation:
+def puts(peer: Peer, config: RunnableConfig, *, count: int, length: int) -> Operation:
     """Return a `put` that adds a message to a list of `length` (more, the more often it is run)."""
     coming = messages()
     found = peer.saver.get_tuple(config)
@@ -169,7 +169,7 @@ def measure(bench: Bench) -> Result:
         copied.take(lambda: commits.append(_commits_of_a_copy(ours, configs[OURS])), 1)
         sides.append(copied.side(f"{OURS}: copy_thread"))
         runs = bench.repeats * _PUTS_PER_REPEAT
-        put = compare("put", partial(_puts, count=runs + 1, length=count), runs, *names)
+        put = compare("put", partial(puts, count=runs + 1, length=count), runs, *names)
     checks = (
         at_most("file of the chat, of its text", file_size_bytes / (count * _MESSAGE_BYTES), 4.0),
         at_most(f"put at message {count:,}, of {MEMORY}'s", put[OURS] / put[MEMORY], 0.6),

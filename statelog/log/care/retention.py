@@ -426,12 +426,16 @@ def _borrowed_nodes(view: View, thread: int) -> Iterator[NodeRef]:
 def erase_records(engine: Engine, thread: int) -> RetentionReport:
     """Redact what is left of a deleted thread's records, and take their nodes but for borrowed ones.
 
-    May be called again and again: what a kill or a full disk left over is done then.
+    May be called again and again: what a kill or a full disk left over is done then, and what many hosts share when one
+    of them has it alone.
     """
     report = RetentionReport(threads=1)
     with engine.read() as view:
         # From the end: what is cut short leaves a thread whose beginning says what it is.
         records = [Rewritable(lsn, thread) for lsn in reversed(redacted_records(view, thread))]
+    if engine.is_shared:
+        report.pending_records = len(records)
+        return report
 
     def write(transaction: WriteTransaction, some: Sequence[Rewritable]) -> RetentionReport:
         view = View(transaction)

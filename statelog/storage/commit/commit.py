@@ -160,7 +160,7 @@ class Committer:
             started_s = perf_counter()
             with self._environment.write_lock:
                 try:
-                    self._execute(group)
+                    self._execute_in_turn(group)
                 finally:
                     self._environment.locks.release_writer()  # again: an interrupt may have come before
             self._flush(group)
@@ -190,14 +190,14 @@ class Committer:
         except BaseException as error:
             with environment.write_lock:
                 self._settle_by_looking(transaction, group, error)
-            if not _is_failure(transaction, error):
+            if not is_failure(transaction, error):
                 raise
         transaction.appended.clear()  # who remembers the transaction need not keep its records
         for call in transaction.calls:
             with contextlib.suppress(Exception):
                 call(wake)
         lsn = transaction.first_lsn + records - 1
-        if is_flushed or environment.steady.flushed_to() >= lsn:
+        if is_flushed or environment.is_shared or environment.steady.flushed_to() >= lsn:
             wake.notify(transaction.wakes, lsn)
         else:
             wake.defer(transaction.wakes, lsn)
@@ -281,6 +281,15 @@ class Committer:
 
     # --- one transaction ----------------------------------------------------------
 
+    def _execute_in_turn(self, group: list[Request]) -> None:
+        self._execute(group)
+
+    def _check_fence(self) -> None:
+        self._environment.check_fence()
+
+    def _commit(self, transaction: WriteTransaction) -> None:
+        transaction.commit()
+
     def _execute(self, group: list[Request], attempts: int = _MAP_ATTEMPTS) -> None:  # noqa: C901 - one frame
         """Run and commit the works of `group` in one transaction, and settle every one. Holds under `write_lock`.
 
@@ -293,7 +302,7 @@ class Committer:
             if armed:
                 point("commit.before_begin")
             transaction.begin()
-            self._environment.check_fence()
+            self._check_fence()
             if armed:
                 point("commit.after_begin")
             for request in group:
@@ -302,14 +311,14 @@ class Committer:
                 self._environment.headroom.provide(transaction)
             if armed:
                 point("commit.before_lmdb_commit")
-            transaction.commit()
+            self._commit(transaction)
             if armed:
                 point("commit.after_lmdb_commit")
             for request in group:  # as above
                 request.settled = True
         except BaseException as error:
             self.after_failure(transaction, group, error, attempts)
-            if not _is_failure(transaction, error):
+            if not is_failure(transaction, error):
                 raise
 
     @staticmethod
@@ -338,7 +347,7 @@ class Committer:
             return
         if transaction.may_be_committed:  # no page for the free list: but the journal may have it
             self._settle_by_looking(transaction, group, error)
-        elif not _is_failure(transaction, error):
+        elif not is_failure(transaction, error):
             return
         elif transaction.stage is Stage.NEW or len(group) == 1:
             for request in group:
@@ -346,7 +355,7 @@ class Committer:
                 request.settled = True
         else:
             for request in group:
-                self._execute([request])
+                self._execute_in_turn([request])
                 self._flush([request])  # the leader flushes for the last one alone
 
     def _find_pages(self, error: BaseException, tried: int) -> bool:
@@ -394,8 +403,8 @@ class Committer:
     def _settle_by_looking(self, transaction: WriteTransaction, group: list[Request], error: BaseException) -> None:
         """Settle `group` after a commit that neither succeeded nor surely failed."""
         is_lost = isinstance(error, StoreReplacedError)  # whatever is in the former file, nobody will find it
-        outcome = False if is_lost else self._look(transaction, reopen=_is_failure(transaction, error))
-        if outcome is False and not _is_failure(transaction, error):
+        outcome = False if is_lost else self._look(transaction, reopen=is_failure(transaction, error))
+        if outcome is False and not is_failure(transaction, error):
             return
         for request in group:
             if request.error is not None:  # it has refused itself, and wrote nothing
@@ -459,7 +468,7 @@ class Committer:
         return is_short and self._environment.headroom.is_refused_a_page(alone(self._environment))
 
 
-def _is_failure(transaction: WriteTransaction, error: BaseException) -> bool:
+def is_failure(transaction: WriteTransaction, error: BaseException) -> bool:
     """Tell a failure from an interrupt, which a signal handler raises anywhere. Works may raise what they like."""
     if not transaction.may_be_committed:
         return isinstance(error, Exception)

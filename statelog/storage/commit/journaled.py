@@ -67,6 +67,8 @@ class JournaledFile(OpenFile):
         self.replayed = 0
         """Records put back from the journal when this was opened."""
         self.references = 0
+        self.is_shared = False
+        """It is a copy of a log that many hosts write: what it has no loss of power takes back."""
         self._is_at_rest = False
         self.gate = threading.RLock()
         """Held by who shuts the gate; taken after `write_lock`."""
@@ -86,16 +88,19 @@ class JournaledFile(OpenFile):
         """Return the last record that is on the disk, of whichever process: no loss of power takes it back."""
         with self.read() as transaction:
             last = transaction.last_lsn()
+        if self.is_shared:
+            return last
         if not (self.read_only or self.keeper.has_thread) and self.write_lock.acquire(blocking=False):
             try:
                 self.keeper.start()  # what a process has left that was killed nobody else flushes
             finally:
                 self.write_lock.release()
         flushed = flushed_to(self.path) if self.steady.control is None else self.steady.control.flushed_to()
-        if flushed == UNKNOWN and (session := read_marker(self.locks.descriptor)) is not None:
-            flushed = read_reach(
-                self.locks.descriptor, session
-            ).lsn  # who wrote was killed, and nobody has written since
+        if flushed == UNKNOWN:  # who wrote was killed, and nobody has written since; or the store was closed
+            with self.read():  # nobody takes the file away meanwhile, as a compaction does
+                descriptor = self.locks.descriptor
+                if (session := read_marker(descriptor)) is not None:
+                    flushed = read_reach(descriptor, session).lsn
         return min(last, flushed)
 
     def check_readers(self) -> int:

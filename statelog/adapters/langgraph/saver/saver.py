@@ -53,6 +53,7 @@ from statelog.adapters.langgraph.values.names import (
 )
 from statelog.aio.running import Runner
 from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -72,6 +73,17 @@ _new = tuple.__new__  # makes a named tuple without a call of Python's
 
 _LINEAGES_MAX = 1024
 """Threads that a saver remembers something of."""
+
+
+_DURABILITY = "__pregel_durability"
+"""In a config: LangGraph's `durability`, if whoever runs a graph has named one."""
+
+
+def _wait_for_remote(store: Store, config: RunnableConfig) -> None:
+    """With `durability="sync"`: return when what is written survives this machine, if a fleet has opened the store."""
+    remote = session_of(store).owner.remote
+    if remote is not None and config["configurable"].get(_DURABILITY) == "sync":
+        remote.wait()
 
 
 class StatelogSaver(AsyncCalls, BaseCheckpointSaver[str]):
@@ -291,7 +303,8 @@ class StatelogSaver(AsyncCalls, BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Store a checkpoint, durably as the store says; return the config that names it.
 
-        Channels that are not in `new_versions` are the parent's, by version.
+        With LangGraph's `durability="sync"` it survives this machine, too, if a fleet has opened the store. Channels
+        that are not in `new_versions` are the parent's, by version.
 
         Raises:
             ValueTypeError: the serialiser refuses a value; the message names the channel.
@@ -313,6 +326,7 @@ class StatelogSaver(AsyncCalls, BaseCheckpointSaver[str]):
         if base is None:
             base = Base.find(self._codec, self._lineage(asked.thread_id), asked)
             self._put(base, asked, place, config, checkpoint, metadata, new_versions)
+        _wait_for_remote(self.store, config)
         return config_of(place, config["configurable"]["thread_id"])
 
     def _put(
@@ -393,6 +407,8 @@ class StatelogSaver(AsyncCalls, BaseCheckpointSaver[str]):
         if part.together or part.others:
             make = partial(tasks.commit_pending, self._lineage(place.thread_id))
             self._gatherer.commit(place.thread_id, part, make, is_followed=not part.others)
+            if part.others:  # maybe no checkpoint follows
+                _wait_for_remote(self.store, config)
         else:
             asking.check_open(self.store)
 

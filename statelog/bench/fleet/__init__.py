@@ -1,0 +1,1 @@
+"""The fleet, beside Litestream, PostgresSaver, and what the storage itself takes."""

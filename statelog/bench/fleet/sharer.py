@@ -1,0 +1,68 @@
+"""A host that adds to a number which other hosts add to, too. It takes a job from stdin, and then what it is to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+NAME, THREAD, NUMBER = "shared", "counter", "n"
+TABLE = "statelog_bench_counter"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Add 1 to a number, so many times."""
+
+    url: str
+    cache: str
+    count: int
+    is_peer: bool
+
+    def line(self) -> str:
+        """Return it as a line."""
+        return json.dumps(asdict(self))
+
+
+def main(_number: int = 0) -> None:
+    """Take jobs: say when it is ready, wait for a line, and print when it began and ended."""
+    for line in sys.stdin:
+        job = Job(**json.loads(line))
+        with (_counting_there if job.is_peer else _counting_here)(job) as add:
+            _say("ready")
+            sys.stdin.readline()
+            began_ns = time.monotonic_ns()
+            for _ in range(job.count):
+                add()
+            _say(json.dumps([began_ns, time.monotonic_ns()]))
+            sys.stdin.readline()
+        _say("closed")
+
+
+@contextmanager
+def _counting_here(job: Job) -> Iterator[Callable[[], object]]:
+    from statelog import fleet, reducers
+
+    with fleet.share(job.url, NAME, cache=job.cache) as store:  # type: ignore[attr-defined, unused-ignore]
+        thread = store.thread(THREAD, schema={NUMBER: reducers.add})
+        yield lambda: thread.commit({NUMBER: 1})
+
+
+@contextmanager
+def _counting_there(job: Job) -> Iterator[Callable[[], object]]:
+    import psycopg
+
+    with psycopg.connect(job.url, autocommit=True) as connection:
+        statement = f"UPDATE {TABLE} SET n = n + 1"  # noqa: S608 - a name of ours
+        yield lambda: connection.execute(statement)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

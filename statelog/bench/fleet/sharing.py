@@ -1,0 +1,79 @@
+"""Many hosts write one store, beside connections that count up a row."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from statelog.bench.children import Child, ask, started
+from statelog.bench.committers import joined
+from statelog.bench.fleet.sharer import NAME, NUMBER, TABLE, THREAD, Job
+from statelog.bench.measure import Samples
+from statelog.bench.result import Result, at_least, exactly
+from statelog.bench.workload import SkipError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statelog.bench.fleet.place import Place
+
+_HOSTS, _TIMES, _MIN = 4, 200, 0.35
+_REPEATS_MAX = 5
+
+
+def measure_share(place: Place) -> Result:
+    """Measure hosts that add to one number at once; the total has to be exact."""
+    from statelog import fleet, reducers
+
+    if not hasattr(fleet, "share"):
+        message = "this release has no fleet.share"
+        raise SkipError(message)
+    import psycopg
+
+    url = place.postgres()
+    with psycopg.connect(url) as connection:
+        connection.execute(f"CREATE TABLE {TABLE} (n bigint NOT NULL)")
+        connection.execute(f"INSERT INTO {TABLE} VALUES (0)")  # noqa: S608 - a name of ours
+    times, repeats = place.bench.size(_TIMES, at_least=5), min(place.bench.repeats, _REPEATS_MAX)
+    caches = [str(place.folder()) for _ in range(_HOSTS)]
+    rounds: dict[bool, list[Samples]] = {False: [], True: []}
+    with started("statelog.bench.fleet.sharer", _HOSTS) as hosts:
+        for _ in range(repeats):
+            for is_peer, taken in rounds.items():
+                jobs = [Job(url, cache, times, is_peer) for cache in caches]
+                taken.append(_at_once(hosts, jobs))
+    with fleet.share(url, NAME, cache=place.folder()) as store:
+        ours = store.thread(THREAD, schema={NUMBER: reducers.add}).state[NUMBER]
+    with psycopg.connect(url) as connection:
+        row = connection.execute(f"SELECT n FROM {TABLE}").fetchone()  # noqa: S608 - a name of ours
+    theirs = 0 if row is None else row[0]
+    sides = joined(f"share, {_HOSTS} hosts", rounds[False]), joined(f"UPDATE, {_HOSTS} connections", rounds[True])
+    what = f"share: {_HOSTS} hosts add 1 to one number"
+    expected = _HOSTS * times * repeats
+    return Result(
+        checks=(
+            at_least(f"{what}: commits a second, of UPDATE n = n + 1", sides[0].per_second / sides[1].per_second, _MIN),
+            exactly(f"{what}: total", ours, expected, "commits"),
+            exactly(f"{what}: total of UPDATE", theirs, expected, "commits"),
+        ),
+        sides=sides,
+        notes=(f"share: {times} times each, {repeats} times, without a pause",),
+    )
+
+
+def _at_once(hosts: Sequence[Child], jobs: Sequence[Job]) -> Samples:
+    """Have all hosts count at once; return one sample a commit, all alike: the time from the first to the last."""
+    for host, job in zip(hosts, jobs, strict=True):
+        host.say(job.line())
+    if {host.hear() for host in hosts} != {"ready\n"}:
+        message = "a host does not open the shared store"
+        raise RuntimeError(message)
+    found = [json.loads(line) for line in ask(hosts, "go")]
+    assert set(ask(hosts, "close")) == {"closed\n"}
+    elapsed_ns = max(end for _began, end in found) - min(began for began, _end in found)
+    count = sum(job.count for job in jobs)
+    each_ns = [
+        (end - began) // job.count for (began, end), job in zip(found, jobs, strict=True) for _ in range(job.count)
+    ]
+    assert len(each_ns) == count
+    return Samples(each_ns, elapsed_ns=elapsed_ns, handed_bytes=None, dirtied_bytes=None)

@@ -1,0 +1,49 @@
+"""The workload: all rows of the table for the fleet, in one run."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from statelog.bench.result import Result
+from statelog.bench.workload import Bench, SkipError, Workload
+
+if TYPE_CHECKING:
+    from statelog.bench.fleet.place import Place
+    from statelog.bench.fleet.table import Row
+
+ROWS = ("remote", "local", "bytes", "restore", "fetch", "base", "langgraph", "share", "requests")
+"""Those of `table`, which needs packages of others."""
+
+
+def _measure(bench: Bench) -> Result:
+    from statelog.bench.fleet import table
+    from statelog.bench.fleet.place import Place
+
+    with ExitStack() as stack:
+        asked = [name for name in ROWS if not bench.rows or name in bench.rows]
+        return joined({name: table.ROWS[name] for name in asked}, Place(bench, stack))
+
+
+def joined(rows: dict[str, Row], place: Place) -> Result:
+    """Measure rows; those without their peers are named in a note. Raises SkipError: so it is with all of them."""
+    results, skipped = [], []
+    for name, row in rows.items():
+        try:
+            results.append(row(place))
+        except SkipError as error:
+            skipped.append(f"row {name} skipped: {error}")
+    if not results:
+        raise SkipError("; ".join(skipped))
+    return Result.joined([*results, Result(checks=(), sides=(), notes=tuple(skipped))])
+
+
+FLEET = Workload(
+    "fleet",
+    "The fleet beside Litestream, PostgresSaver and the storage's own requests",
+    "commit; SQLite: WAL, synchronous=FULL (of a database that is restored, NORMAL); Postgres: as shipped",
+    _measure,
+    needs=("obstore", "zstandard"),
+    extra="bench-fleet",
+    rows=ROWS,
+)

@@ -1,0 +1,391 @@
+"""A store that many hosts write: each has a copy, and Postgres the log. DESIGN.md 3."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import os
+import secrets
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import statelog
+from statelog.errors import ConflictError, CorruptionError, ExpiredError, FencedError, StatelogError, UsageError
+from statelog.fleet import bases, names, protocol, segments
+from statelog.fleet.bases import Listed
+from statelog.fleet.collecting import collect
+from statelog.fleet.connecting import prepare
+from statelog.fleet.following import Follower
+from statelog.fleet.head import SHARED, Cut, Head, decode
+from statelog.fleet.owning import RemoteStatus
+from statelog.fleet.performing import Performer
+from statelog.fleet.restoring import (
+    catch_up_over_bases,
+    chain_at,
+    head_to_read,
+    now_us,
+    restore,
+    segments_of,
+    start_over,
+    store_id,
+)
+from statelog.fleet.taking import NONCE_SIZE_BYTES, Watched, note_opening, share_file, take, unlock
+from statelog.format.record import NO_DIGEST
+from statelog.limits import LOCK_TIMEOUT_DEFAULT_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from statelog import Store
+    from statelog.fleet.turns import Locked, Row, Turns
+    from statelog.storage.commit.transaction import WriteTransaction
+
+_SEGMENTS_MAX = 4096
+_TAIL_BYTES_MIN = 8 * 1024 * 1024
+"""So long a tail is taken in at once when a host joins; then there is a base."""
+
+_TTL_S = 10.0
+
+
+class _Known(NamedTuple):
+    """Up to where a host knows the log."""
+
+    name: str
+    """Of the last segment; or of the one before the first."""
+    version: str | None
+    """Of that segment's row; None: there is no segment."""
+    cut: Cut
+
+
+class Sharer(Follower):
+    """What `store.remote` is of a store that many hosts write: commits go by it to the log, and then into the file."""
+
+    def __init__(self, store: Store, performer: Performer, turns: Turns, head: Head, poll_s: float, lock: int) -> None:
+        super().__init__(store, performer, poll_s)
+        self._turns = turns
+        self._lock = lock
+        self._process_id = os.getpid()
+        self._owner = head.owner
+        self._head, self._version = head, ""
+        self._known = _Known(names.segment(head.epoch, head.tail[-1].first - 1), None, Cut(0, NO_DIGEST))
+        self._appended: tuple[_Known, int] | None = None
+        """What this host has appended last, and its size, until it is looked whether the file has it."""
+        self._tail_bytes = 0
+        self._base_bytes = 0
+        self._is_base_due = False
+
+    def join(self) -> None:
+        """Take in what the log has. Raises ConflictError: the copy is no earlier state of it; ExpiredError: too old."""
+        head = head_to_read(self._performer)
+        if head is None or head.owner != self._owner:
+            raise self._fenced("another has taken this store over")
+        with self._store._engine.taking_in():  # noqa: SLF001 - the fleet's door
+            catch_up_over_bases(self._performer, head, self._store)
+        cut = head.cut
+        segment = (segments_of(head) or [""])[-1]
+        version = None
+        if segment.startswith(names.segments(head.epoch)):
+            found = self._performer.read(segment)
+            if found is None:
+                raise ConflictError(f"{segment} is missing from the storage", object=segment)
+            version, cut = found.token, segments.cut_of(found.data)
+            self._known = _Known(segment, version, cut)
+        elif cut is not None:
+            self._known = self._known._replace(cut=cut)
+        if self._known.cut.lsn and chain_at(self._store, self._known.cut.lsn) != self._known.cut.chain:
+            raise ConflictError("this copy is another than the log", path=str(self._store.path))
+        with self._store._engine.taking_in(), self.turn():  # noqa: SLF001 - the fleet's door
+            pass
+
+    # --- what users hold ---------------------------------------------------------------------
+
+    def status(self) -> RemoteStatus:
+        """Return how far the log is, as this host knows: all that is committed is in it."""
+        lsn = self._store.last_lsn
+        requests = self._performer.requests + self._turns.requests
+        return RemoteStatus(lsn, lsn, 0.0, 0, self._head.epoch, parked=False, requests=requests)
+
+    def admit(self) -> None:
+        """See `log.engine.Remote`."""
+        self._check()
+
+    def close(self) -> None:
+        """Let go of the log; others go on."""
+        if self._lock < 0 or os.getpid() != self._process_id:
+            return
+        self._end.set()
+        self._turns.wake()
+        super().close()
+        self._turns.close()
+        self._performer.archive.close()
+        unlock(self._lock)
+        self._lock = -1
+
+    # --- a turn --------------------------------------------------------------------------------
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """See `storage.commit.shared.SharedLog`."""
+        self._settle()
+        locked = self._turns.lock(self._known.name)
+        try:
+            self._accept(locked)
+            yield
+        finally:
+            self._turns.release()
+
+    def append(self, transaction: WriteTransaction) -> BaseException | None:
+        """See `storage.commit.shared.SharedLog`."""
+        cut = self._known.cut
+        if transaction.first_lsn != cut.lsn + 1:
+            raise self._fenced("this copy is not where the log is")
+        about, data = segments.made_of(transaction.appended, self._head.store_id, cut)
+        name = self._next_name()
+        version, interrupt = self._turns.append(name, data)
+        self._appended = _Known(name, version, Cut(about.last, about.chain)), len(data)
+        if names.number_of(name) >= _SEGMENTS_MAX or self._tail_bytes > max(_TAIL_BYTES_MIN, self._base_bytes // 2):
+            self._is_base_due = True
+            self._turns.wake()
+        return interrupt
+
+    def _settle(self) -> None:
+        """Know what this host has appended, if the file has it: else it is taken in, as what others append."""
+        if self._appended is not None and self._store.last_lsn >= self._appended[0].cut.lsn:
+            self._note(*self._appended)
+        self._appended = None
+
+    def _next_name(self) -> str:
+        going_on = self._head.tail[-1]
+        last = self._known.name
+        if last.startswith(names.segments(going_on.epoch)):
+            return names.segment(going_on.epoch, names.number_of(last) + 1)
+        return names.segment(going_on.epoch, going_on.first)
+
+    def _note(self, known: _Known, size_bytes: int) -> None:
+        if known.name.rpartition("/")[0] != self._known.name.rpartition("/")[0]:
+            self._tail_bytes = 0  # another host has begun a base
+            self._is_base_due = False
+        self._known = known
+        self._tail_bytes += size_bytes
+
+    def _accept(self, locked: Locked) -> None:
+        """Take in what others have appended. Raises FencedError: the store is not shared any more, or differs."""
+        if locked.version != self._version:
+            head = decode(names.HEAD, locked.head)
+            if head.owner != self._owner or not head.is_shared:
+                raise self._fenced("another has taken this store over, which many hosts have shared")
+            self._head, self._version = head, locked.version
+        self._take_rows(locked.rows)
+        if self._store.last_lsn != self._known.cut.lsn:
+            raise self._fenced("this copy has what the log lacks")
+
+    def _take_rows(self, rows: list[Row]) -> None:
+        known = self._known
+        if known.version is not None:
+            if rows and rows[0][::2] == (known.name, known.version):
+                rows = rows[1:]
+            elif self._head.base is None or Cut(self._head.base.lsn, self._head.base.chain) != known.cut:
+                raise self._fenced("the log lacks what this copy has, or what it lacks itself")
+        if not rows:
+            return
+        found = [(row, row.data or b"") for row in rows]
+        export = b"".join(segments.expand(row.name, data) for row, data in found)
+        self._import(export)
+        for row, data in found:
+            about = segments.about(row.name, data)
+            self._note(_Known(row.name, row.version, Cut(about.last, about.chain)), len(data))
+
+    def _import(self, export: bytes) -> None:
+        while True:
+            end = self._store.last_lsn
+            try:
+                with self._store._engine.taking_in():  # noqa: SLF001 - the fleet's door
+                    self._store.import_(io.BytesIO(export))
+            except ConflictError as error:
+                if self._store.last_lsn == end:
+                    raise self._fenced("this copy is another than the log") from error
+                # Another process of this machine has taken some of it in, meanwhile.
+            else:
+                return
+
+    def _fenced(self, why: str) -> FencedError:
+        self._error = FencedError(f"{why}: open it again", path=str(self._store.path))
+        return self._error
+
+    # --- others' turns ---------------------------------------------------------------------------
+
+    def _pause(self) -> bool:
+        if self._is_base_due:
+            self._is_base_due = False
+            with suppress(StatelogError):  # there will be another; what fences is remembered
+                self._make_base()
+        self._turns.hear(self._poll_s)
+        return not self._end.is_set()
+
+    def _take_in(self) -> None:
+        is_done = False
+        while not is_done:
+            known = self._known
+            rows = self._turns.look(known.name)
+            with self._store._engine.taking_in():  # noqa: SLF001 - the fleet's door
+                self._settle()
+                is_done = known is self._known
+                if is_done and len(rows) > (known.version is not None):
+                    self._take_rows(rows)
+
+    # --- bases -----------------------------------------------------------------------------------
+
+    def _make_base(self) -> None:
+        """Make a base, under an epoch of its own: no name is used twice, whoever makes one at the same time (F4)."""
+        with self._store._engine.taking_in(), self.turn():  # noqa: SLF001 - the fleet's door
+            cut = self._known.cut
+            is_mine = self._known.name.startswith(names.segments(self._head.epoch))
+            last = names.number_of(self._known.name) if is_mine else self._head.tail[-1].first - 1
+            before = self._head.cut_at(last, cut)
+            begun = replace(before, epoch=before.epoch + 1).begun()
+            self._turns.change(begun.encode())
+        path = self._store.path.with_name(f".{self._store.path.name}.{secrets.token_hex(4)}.base")
+        try:
+            base = bases.image(self._store, path, begun.epoch)
+            pieces = []
+            for piece, data in bases.cut(path, base, self._pieces(before)):
+                if data is not None:
+                    self._performer.perform(protocol.put(piece.name, data))
+                pieces.append(piece)
+            self._base_bytes = path.stat().st_size
+        finally:
+            path.unlink(missing_ok=True)
+            path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
+        listed = bases.encode(Listed(self._base_bytes, tuple(pieces), before.encode(), now_us()))
+        self._performer.perform(protocol.put(bases.list_name(base), listed))
+        with self._store._engine.taking_in(), self.turn():  # noqa: SLF001 - the fleet's door
+            if self._head != begun:  # another has begun one
+                return
+            kept = self._turns.look(names.segment(begun.epoch, 0))
+            first = 1 + sum(segments.about(row.name, row.data or b"").last <= base.lsn for row in kept)
+            based = begun.based(base, first)
+            self._turns.change(based.encode())
+        collect(self._performer, based)
+
+    def _pieces(self, head: Head) -> dict[bytes, str]:
+        if head.base is None:
+            return {}
+        name = bases.list_name(head.base)
+        [data] = self._performer.read_all([name])
+        return {piece.digest: piece.name for piece in bases.decode(name, data).pieces}
+
+
+def share(
+    url: str,
+    name: str,
+    cache: str | os.PathLike[str] | None = None,
+    *,
+    timeout_s: float | None = None,
+    poll_s: float = 1,
+    **options: Any,
+) -> Store:
+    """Open a store that many hosts write, each on a copy of its own. It is made if need be.
+
+    It is an ordinary `Store`. A commit is in Postgres when it returns, and has run on all that was committed before, by
+    whichever host: reducers, claims, leases and `expected_version` mean what they mean on one host. Reads are of this
+    machine's copy, which takes in what others commit as soon as Postgres tells of it; `store.remote.wait()` returns
+    when all is here that is committed by now.
+
+    Args:
+        url: `postgresql://user@host/database`, where `statelog fleet setup` was run.
+        name: see `Fleet.open`.
+        cache: a folder of this machine for the copy; one of this user's if left out. Processes of one machine share it.
+        timeout_s: how long to wait for one who owns the store alone; for ever if left out.
+        poll_s: so often it is looked for what others have committed where Postgres does not tell.
+        options: of `statelog.open`. `lock_timeout_s` is also how long a commit waits for its turn.
+
+    Raises:
+        UsageError: it is no Postgres, or the store is open in this process already. StoreLockedError: another owns it.
+        NotFoundError, AccessError, RemoteError: as `connect`. ConflictError: this machine has another store there.
+
+    """
+    if not isinstance(url, str) or url.partition("://")[0] not in {"postgresql", "postgres"}:
+        message = f"a store that many hosts write has its log in Postgres, not at {url!r}: postgresql://host/database"
+        raise UsageError(message, argument="url", value=url)
+    folder = names.folder(name)
+    archive, copies = prepare(url, _default_cache(url) if cache is None else cache)
+    from statelog.fleet.turns import Turns  # of psycopg, which is there
+
+    turns, lock = Turns(url, folder, options.get("lock_timeout_s") or LOCK_TIMEOUT_DEFAULT_S), -1
+    try:
+        path = copies / names.copy(name)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        lock, is_alone = share_file(path, deadline)
+        performer = Performer(archive, folder)
+        nonce = secrets.token_bytes(NONCE_SIZE_BYTES)
+        watched = Watched(note_opening(lock, nonce) if is_alone else b"", None, _TTL_S)
+        owned = take(performer, (SHARED, nonce), path, watched, deadline)
+        make = partial(Sharer, performer=performer, turns=turns, head=owned.head, poll_s=poll_s, lock=lock)
+        try:
+            store = _joined(make, performer, owned.head, path, options)
+        except (ConflictError, CorruptionError, ExpiredError, FencedError) as error:
+            if not is_alone or "object" in error.facts:  # of the storage, not of the file here
+                raise
+            start_over(performer, _readable(performer), path)
+            store = _joined(make, performer, owned.head, path, options)
+    except BaseException:
+        turns.close()
+        archive.close()
+        if lock >= 0:
+            unlock(lock)
+        raise
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    return store
+
+
+def _joined(
+    make: Callable[[Store], Sharer], performer: Performer, head: Head, path: Path, options: dict[str, Any]
+) -> Store:
+    if not path.exists():
+        restore(performer, _readable(performer), path)
+    store = statelog.open(path, **{"durability": "interval", **options})
+    try:
+        _check_joinable(store, head)
+        sharer = make(store)
+        store._engine.share(sharer)  # noqa: SLF001 - the fleet's door
+        sharer.join()
+        if not store.fenced:
+            store.fence(FencedError("many hosts share this store: open it by statelog.fleet.share", path=str(path)))
+    except BaseException:
+        store.close()
+        raise
+    store._engine.remote = sharer  # noqa: SLF001 - the fleet's door
+    sharer.start()
+    return store
+
+
+def _check_joinable(store: Store, head: Head) -> None:
+    if store._engine.is_shared:  # noqa: SLF001 - the fleet's door
+        message = f"the store at {store.path} is open in this process already"
+        raise UsageError(message, argument="name", value=str(store.path))
+    found = store_id(store)
+    if found in head.gone:
+        raise ConflictError("it was deleted, by another machine", path=str(store.path))
+    if found != head.store_id:
+        message = f"{store.path} is another store than the one of this fleet: move it away"
+        raise ConflictError(message, path=str(store.path), object=names.HEAD)
+
+
+def _readable(performer: Performer) -> Head:
+    head = head_to_read(performer)
+    assert head is not None  # it was taken
+    return head
+
+
+def _default_cache(url: str) -> Path:
+    """Return where copies of this user's lie, of one database."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    parts = urlsplit(url)
+    place = f"{parts.hostname}:{parts.port}{parts.path}"
+    return cache / "statelog" / hashlib.blake2b(place.encode(), digest_size=8).hexdigest()

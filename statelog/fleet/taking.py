@@ -1,0 +1,140 @@
+"""Who may own a store: one process of a machine, and of machines the one that the storage lets."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal
+
+import statelog
+from statelog.errors import StoreLockedError, UsageError
+from statelog.fleet import protocol, segments
+from statelog.fleet.head import SHARED
+from statelog.fleet.protocol import Held, Owned
+from statelog.fleet.restoring import store_id
+from statelog.storage.file.failures import translate_os
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from statelog.fleet.performing import Performer
+
+Takeover = Literal["wait", "now"]
+POLL_S = 0.2
+NONCE_SIZE_BYTES = 16
+
+
+def lock_file(path: Path, deadline: float | None, takeover: Takeover) -> int:
+    """Hold a store's file for this process. Raises StoreLockedError: another process of this machine has it."""
+    return _held(path, 0.0 if takeover == "now" else deadline, (fcntl.LOCK_EX,))[0]
+
+
+def share_file(path: Path, deadline: float | None) -> tuple[int, bool]:
+    """Hold a store's file beside other processes that share it; tell whether there is none as yet. Raises as above."""
+    descriptor, kind = _held(path, deadline, (fcntl.LOCK_EX, fcntl.LOCK_SH))
+    return descriptor, kind == fcntl.LOCK_EX
+
+
+def _held(path: Path, deadline: float | None, kinds: tuple[int, ...]) -> tuple[int, int]:
+    """Return a descriptor of a file's lock, held in the first of these ways that can be had."""
+    # In the file are the nonces of its last two openings, the second in case that the first has not come to own it.
+    try:
+        descriptor = os.open(f"{path}-owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise translate_os(error, path=path) from error
+    try:
+        return descriptor, _wait(path, descriptor, deadline, kinds)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _wait(path: Path, descriptor: int, deadline: float | None, kinds: tuple[int, ...]) -> int:
+    while True:
+        for kind in kinds:
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                return kind
+        if deadline is not None and time.monotonic() >= deadline:
+            message = f"another process of this machine owns the store at {path}: end it first"
+            raise StoreLockedError(message, path=str(path))
+        time.sleep(POLL_S)
+
+
+def unlock(descriptor: int) -> None:
+    """Let go of a store's file: also of what a child that was forked meanwhile has open."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def note_opening(lock: int, nonce: bytes) -> bytes:
+    """Note an opening of a store's file in its lock; return the nonces of those before, which have ended."""
+    former = os.pread(lock, 2 * NONCE_SIZE_BYTES, 0)
+    os.pwrite(lock, (nonce + former)[: 2 * NONCE_SIZE_BYTES], 0)
+    return former
+
+
+def take(performer: Performer, owner: tuple[str, bytes], path: Path, watched: Watched, deadline: float | None) -> Owned:
+    """Own a store, once that is allowed; who is to own it with others joins those that share it already."""
+    while True:
+        taken = performer.perform(protocol.take(owner, segments.cut_of, may_take=watched.may_take))
+        if isinstance(taken, Owned):
+            return taken
+        if taken is None:
+            begun = performer.perform(protocol.begin(owner, id_of(path)))
+            if begun is not None:
+                return begun
+            continue
+        if taken.head.is_shared and owner[0] == SHARED:
+            return Owned(*taken)
+        if deadline is not None and time.monotonic() >= deadline:
+            owner_name = taken.head.owner[0]
+            message = f"{owner_name} owns the store {performer.folder.rstrip('/')!r}: takeover='now' if it is dead"
+            raise StoreLockedError(message, owner=taken.head.owner[0], epoch=taken.head.epoch)
+        time.sleep(min(POLL_S, watched.ttl_s / 10))
+
+
+def id_of(path: Path) -> bytes:
+    """Return the id of the store that is here, or else a new one."""
+    if not path.exists():
+        return secrets.token_bytes(16)
+    with statelog.open(path) as store:
+        return store_id(store)
+
+
+class Watched:
+    """Tells when an owner has given no sign for a time, by this machine's clock.
+
+    Args:
+        former: nonces of openings of the file here, which have ended.
+        takeover: see `Fleet.open`; None: many hosts are to own it.
+        ttl_s: the time.
+
+    """
+
+    def __init__(self, former: bytes, takeover: Takeover | None, ttl_s: float) -> None:
+        self._former = former
+        self._takeover = takeover
+        self.ttl_s = ttl_s
+        self._seen: tuple[str, float] = ("", 0.0)
+
+    def may_take(self, held: Held) -> bool:
+        """Whether the store may be taken. One who owned it on this file has let go of the file: it has ended.
+
+        Raises:
+            UsageError: many hosts share it, which give no sign.
+
+        """
+        now_s = time.monotonic()
+        if held.head.is_shared and self._takeover != "now":
+            if self._takeover is None:
+                return False
+            message = "many hosts share this store: open it by `share`; takeover='now' takes it from all of them"
+            raise UsageError(message, argument="takeover", value=self._takeover)
+        if self._seen[0] != held.token:
+            self._seen = held.token, now_s
+        is_former = held.head.owner[1] in self._former
+        return self._takeover == "now" or is_former or now_s - self._seen[1] >= self.ttl_s

@@ -1,0 +1,276 @@
+"""The log of a store in Postgres that many hosts write, one at a time: who has the head's row locked has the turn."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+import uuid
+from contextlib import suppress
+from threading import Lock
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import errors, sql
+
+from statelog.errors import CommitOutcomeUnknownError, NotFoundError, RemoteError, StoreLockedError
+from statelog.fleet import names
+from statelog.fleet.postgres import HEADS, OBJECTS, connecting, translated, without_password
+
+CHANNEL = "statelog_fleet"
+"""Where hosts are told of what was appended: the folder of the store."""
+
+_IDLE_MS = 10_000
+"""A host that has stopped within its turn loses it."""
+
+_LOOKS_S = 30.0
+"""So long it is tried to learn what became of a commit."""
+_PAUSE_S_MAX = 2.0
+
+_END = "log/\x7f"
+
+_LOCK = sql.SQL("SELECT data, version::text FROM {} WHERE name = %s FOR UPDATE").format(HEADS).as_string()
+_ROWS = (
+    sql.SQL(
+        "SELECT name, CASE WHEN name = %s THEN NULL ELSE data END, version::text FROM {}"
+        " WHERE name >= %s AND name < %s ORDER BY name"
+    )
+    .format(OBJECTS)
+    .as_string()
+)
+_BEGIN = f"BEGIN; {_LOCK}; {_ROWS}"
+"""Each statement sees what was committed before it began: the last one all that others have appended."""
+_APPEND = (
+    sql.SQL("INSERT INTO {} (name, data, version) VALUES (%s, %s, %s); SELECT pg_notify({}, %s); COMMIT")
+    .format(OBJECTS, CHANNEL)
+    .as_string()
+)
+_CHANGE = (
+    sql.SQL("UPDATE {} SET data = %s, version = gen_random_uuid(), put_at = clock_timestamp() WHERE name = %s; COMMIT")
+    .format(HEADS)
+    .as_string()
+)
+_VERSION = sql.SQL("SELECT version::text FROM {} WHERE name = %s").format(OBJECTS).as_string()
+_SETTINGS = "SELECT set_config('lock_timeout', %s, false), set_config('idle_in_transaction_session_timeout', %s, false)"
+
+
+class Row(NamedTuple):
+    """A segment in the log: its name in the store's folder, its bytes (None if they are known), and its version."""
+
+    name: str
+    data: bytes | None
+    version: str
+
+
+class Locked(NamedTuple):
+    """What is there at the beginning of a turn: the head's bytes and version, and the log from a segment on."""
+
+    head: bytes
+    version: str
+    rows: list[Row]
+
+
+class Turns:
+    """A host's turns, and what it hears of others'. One thread has the turn; one may hear meanwhile, any may look."""
+
+    def __init__(self, url: str, folder: str, timeout_s: float) -> None:
+        self._url = url
+        self._shown = without_password(url)
+        self._folder = folder
+        self._timeout_s = timeout_s
+        self._turn: psycopg.Connection[Any] | None = None
+        self._ear: psycopg.Connection[Any] | None = None
+        self._eye: psycopg.Connection[Any] | None = None
+        self._looking = Lock()
+        self._waker, self._wakes = os.pipe()
+        self.requests = 0
+
+    def lock(self, known: str) -> Locked:
+        """Begin a turn: nobody else appends until `append`, `change` or `release`.
+
+        Args:
+            known: the last segment that is known. It is told whether it is there still, and what is behind it.
+
+        Raises:
+            StoreLockedError: another has the turn all the time allowed. RemoteError: Postgres is away.
+
+        """
+        try:
+            return self._lock(known)
+        except RemoteError:  # a connection that was kept, and has ended: nothing was done
+            return self._lock(known)
+
+    def _lock(self, known: str) -> Locked:
+        try:
+            connection = self._turn = self._turn or self._connect()
+            self.requests += 1
+            cursor = connection.execute(_BEGIN, (self._folder + names.HEAD, *self._behind(known)))
+            cursor.nextset()
+            head = cursor.fetchall()
+            cursor.nextset()
+            rows = self._rows(cursor)
+        except errors.LockNotAvailable as error:
+            self.release()
+            message = f"other hosts have had the turn to write for {self._timeout_s} s"
+            raise StoreLockedError(message, timeout_s=self._timeout_s) from error
+        except psycopg.Error as error:
+            self._drop()
+            raise translated(error, self._shown) from error
+        except BaseException:
+            self._drop()
+            raise
+        if not head:
+            self.release()
+            raise NotFoundError(f"{self._shown} has no store {self._folder.rstrip('/')!r} any more", url=self._shown)
+        return Locked(head[0][0], head[0][1], rows)
+
+    def append(self, name: str, data: bytes) -> tuple[str, BaseException | None]:
+        """Append a segment, and end the turn. It is there for good on return.
+
+        Returns:
+            its version; and an interrupt that came meanwhile.
+
+        Raises:
+            CommitOutcomeUnknownError: nobody can tell. Anything else: it is not there.
+
+        """
+        version = str(uuid.uuid4())
+        try:
+            self._commit(_APPEND, (self._folder + name, data, version, self._folder))
+        except BaseException as error:  # whatever it is: the commit may be on its way
+            if not self._is_there(name, version, error):
+                raise
+            return version, None if isinstance(error, RemoteError) else error
+        return version, None
+
+    def change(self, head: bytes) -> None:
+        """Put a head in the place of the one that is locked, and end the turn.
+
+        Raises:
+            RemoteError: nobody can tell whether it was put.
+
+        """
+        self._commit(_CHANGE, (head, self._folder + names.HEAD))
+
+    def _commit(self, statements: str, values: tuple[Any, ...]) -> None:
+        connection = self._turn
+        if connection is None:
+            raise RemoteError(f"{self._shown}: the turn is over", url=self._shown)
+        self.requests += 1
+        try:
+            connection.execute(statements, values)
+        except psycopg.Error as error:
+            self._drop()
+            raise translated(error, self._shown) from error
+        except BaseException:
+            self._drop()
+            raise
+
+    def release(self) -> None:
+        """End a turn in which nothing was appended."""
+        connection = self._turn
+        if connection is None or connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            return
+        try:
+            connection.execute("ROLLBACK")
+        except BaseException as error:
+            self._drop()
+            if not isinstance(error, psycopg.Error):
+                raise
+
+    def _is_there(self, name: str, version: str, cause: BaseException) -> bool:
+        """Tell what became of a commit: it is over once the row of the head can be locked.
+
+        Raises:
+            CommitOutcomeUnknownError: it cannot be learned.
+
+        """
+        deadline, pause_s = time.monotonic() + _LOOKS_S, 0.05
+        try:
+            while True:
+                try:
+                    with self._connect() as connection, connection.transaction():
+                        connection.execute(_LOCK, (self._folder + names.HEAD,))
+                        row = connection.execute(_VERSION, (self._folder + name,)).fetchone()
+                    return row is not None and row[0] == version
+                except psycopg.Error:
+                    if time.monotonic() >= deadline:
+                        raise
+                    time.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+        except BaseException as error:
+            message = f"{self._shown} does not tell whether a commit is in the log: {cause}"
+            raise CommitOutcomeUnknownError(message, url=self._shown) from error
+
+    # --- others' turns -----------------------------------------------------------------------
+
+    def hear(self, timeout_s: float) -> bool:
+        """Wait until others may have appended something, or `wake` is called; True if they may. Raises RemoteError."""
+        try:
+            if self._ear is None:
+                self._ear = self._connect()
+                self._ear.execute(f"LISTEN {CHANNEL}")
+                return True
+            ready, _, _ = select.select([self._ear.fileno(), self._waker], [], [], timeout_s)
+            if self._waker in ready:
+                os.read(self._waker, 4096)
+            turn = self._turn
+            own = None if turn is None else turn.info.backend_pid
+            return any(note.payload == self._folder and note.pid != own for note in self._ear.notifies(timeout=0))
+        except psycopg.Error as error:
+            _close(self._ear)
+            self._ear = None
+            raise translated(error, self._shown) from error
+
+    def wake(self) -> None:
+        """Have who hears look up."""
+        os.write(self._wakes, b".")
+
+    def look(self, known: str) -> list[Row]:
+        """Return what is in the log from a segment on. Raises RemoteError."""
+        with self._looking:
+            try:
+                if self._eye is None:
+                    self._eye = self._connect()
+                self.requests += 1
+                return self._rows(self._eye.execute(_ROWS, self._behind(known)))
+            except BaseException as error:
+                _close(self._eye)
+                self._eye = None
+                if isinstance(error, psycopg.Error):
+                    raise translated(error, self._shown) from error
+                raise
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._drop()
+        for connection in (self._ear, self._eye):
+            _close(connection)
+        for descriptor in (self._waker, self._wakes):
+            os.close(descriptor)
+
+    # -----------------------------------------------------------------------------------------
+
+    def _behind(self, known: str) -> tuple[str, str, str]:
+        return self._folder + known, self._folder + known, self._folder + _END
+
+    def _rows(self, cursor: psycopg.Cursor[Any]) -> list[Row]:
+        return [Row(name.removeprefix(self._folder), data, version) for name, data, version in cursor.fetchall()]
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        # A `ClientCursor` sends several statements at once.
+        connection = psycopg.connect(
+            self._url, autocommit=True, cursor_factory=psycopg.ClientCursor, **connecting(self._url)
+        )
+        connection.execute(_SETTINGS, (str(max(1, int(self._timeout_s * 1000))), str(_IDLE_MS)))
+        return connection
+
+    def _drop(self) -> None:
+        _close(self._turn)
+        self._turn = None
+
+
+def _close(connection: psycopg.Connection[Any] | None) -> None:
+    if connection is not None:
+        with suppress(psycopg.Error):
+            connection.close()

@@ -1,0 +1,123 @@
+"""Group commit to a log that many hosts write: what that log has counts, and this file is a copy of it.
+
+A group is run in its turn, on the last state there is. Its records go into the log first, and then into the file: so no
+file has a record that the log lacks. A file that was killed between the two takes them in at its next turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from statelog.errors import CommitOutcomeUnknownError, StatelogError
+from statelog.storage.commit.commit import Committer, is_failure
+from statelog.storage.commit.requests import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from statelog.storage.commit.journaled import JournaledFile
+    from statelog.storage.commit.transaction import WriteTransaction
+
+T = TypeVar("T")
+
+
+class SharedLog(Protocol):
+    """The log. It is called under `write_lock`."""
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Let nobody else append meanwhile; what others have appended was taken into the file before.
+
+        Raises:
+            StatelogError: it cannot be had now. Nothing was run.
+
+        """
+
+    def append(self, transaction: WriteTransaction) -> BaseException | None:
+        """Append what a transaction is about to put into the file. It is in the log for good on return.
+
+        Returns:
+            an interrupt that came meanwhile, which is to be raised once the file has it, too.
+
+        Raises:
+            CommitOutcomeUnknownError: nobody can tell. Anything else: it is not in the log.
+
+        """
+
+
+class SharedCommitter(Committer):
+    """Commits by a log that many hosts write, and that alone: the fence on the file is for those who do not."""
+
+    def __init__(self, environment: JournaledFile, log: SharedLog) -> None:
+        super().__init__(environment)
+        environment.is_shared = True
+        self._log = log
+        self._has_turn = False
+        self._sent: WriteTransaction | None = None
+        """The last one that was to be appended."""
+        self._is_logged = False
+        """Whether the log has it."""
+
+    def take_in(self, work: Callable[[WriteTransaction], T]) -> T:
+        """Run work that puts into the file what the log has; the caller holds `write_lock`. Raises as `submit`."""
+        request, has_turn = Request(work, is_flushed=False), self._has_turn
+        self._has_turn = False
+        try:
+            self._execute([request])
+        finally:
+            self._has_turn = has_turn
+        self._flush([request])
+        if request.error is not None:
+            raise request.error
+        result: T = request.result
+        return result
+
+    def _execute_in_turn(self, group: list[Request]) -> None:
+        try:
+            with self._log.turn():
+                self._has_turn = True
+                try:
+                    self._execute(group)
+                finally:
+                    self._has_turn = False
+        except StatelogError as error:
+            for request in group:
+                request.error = self._refusal(error)
+                request.settled = True
+
+    def _check_fence(self) -> None:
+        """Let it be: the log tells who may write."""
+
+    def _commit(self, transaction: WriteTransaction) -> None:
+        interrupt = None
+        if self._has_turn and transaction.appended:
+            self._sent, self._is_logged = transaction, False
+            interrupt = self._log.append(transaction)
+            self._is_logged = True
+        transaction.commit()
+        if interrupt is not None:
+            raise interrupt
+
+    def after_failure(
+        self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int
+    ) -> None:
+        """Settle a group that was sent to the log: it is not run again. What the log has the next turn takes in."""
+        if self._sent is not transaction:
+            super().after_failure(transaction, group, error, attempts)
+            return
+        may_be_here, has_failed = transaction.may_be_committed, is_failure(transaction, error)
+        transaction.abort()
+        if not (self._is_logged or has_failed):
+            return
+        is_here = may_be_here and self._look(transaction, reopen=has_failed)
+        for request in group:
+            if request.error is None and has_failed and not is_here:
+                request.error = self._refusal(error) if not self._is_logged else self._is_logged_error(error)
+            request.settled = True
+
+    def _is_logged_error(self, error: BaseException) -> CommitOutcomeUnknownError:
+        path = self._environment.path
+        message = f"{path}: a commit is in the log that all hosts share, and failed in this copy of it: {error}"
+        made = CommitOutcomeUnknownError(message, path=str(path))
+        made.__cause__ = error
+        return made

@@ -1,0 +1,79 @@
+"""A saver over a store that a fleet ships: with `durability="sync"` a run goes on where its machine has ended."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from graphs import chat, review
+from langgraph.types import Command
+
+from statelog.adapters.langgraph import StatelogSaver
+from statelog.fleet import connect
+
+CONFIG = {"configurable": {"thread_id": "42"}}
+HOUR_MS = 3_600_000
+"""Nothing is shipped in this test for time alone: what is outside, somebody has waited for."""
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Make machines that share a folder."""
+    (tmp_path / "bucket").mkdir()
+    return lambda name: connect(f"file://{tmp_path}/bucket", tmp_path / name)
+
+
+def said(fleet, path):
+    """Return the messages that are outside."""
+    fleet.restore("t", path)
+    with StatelogSaver.open(path) as saver:
+        values = chat().compile(checkpointer=saver).get_state(CONFIG).values
+    return [message.content for message in values.get("messages", [])]
+
+
+def test_with_sync_all_is_outside_when_a_run_returns_and_with_async_it_is_not(machine, tmp_path):
+    with machine("a").open("t", ship_ms=HOUR_MS) as store:
+        graph = chat().compile(checkpointer=StatelogSaver(store))
+        graph.invoke({"messages": [("user", "one")]}, CONFIG, durability="sync")
+        assert said(machine("b"), tmp_path / "1.state") == ["one", "answer 1"]
+        graph.invoke({"messages": [("user", "two")]}, CONFIG, durability="async")
+        graph.invoke({"messages": [("user", "three")]}, CONFIG)
+        assert said(machine("b"), tmp_path / "2.state") == ["one", "answer 1"]
+        asyncio.run(graph.ainvoke({"messages": [("user", "four")]}, CONFIG, durability="sync"))
+        assert said(machine("b"), tmp_path / "3.state")[-2:] == ["four", "answer 7"]
+
+
+def test_each_superstep_is_outside_before_the_next_one_begins(machine, tmp_path):
+    with machine("a").open("t", ship_ms=HOUR_MS) as store:
+        seen = []
+        builder = chat()
+
+        def look(_state):
+            seen.append(said(machine("b"), tmp_path / "r.state"))
+            return {"turns": 1}
+
+        builder.add_node("look", look)
+        builder.add_edge("answer", "look")
+        graph = builder.compile(checkpointer=StatelogSaver(store))
+        graph.invoke({"messages": [("user", "one")]}, CONFIG, durability="sync")
+        assert seen == [["one", "answer 1"]]
+
+
+def test_a_question_that_waits_is_answered_on_another_machine(machine):
+    """The last that a run writes then is no checkpoint, but the interrupt."""
+    late = machine("a").open("t", ship_ms=HOUR_MS)
+    graph = review().compile(checkpointer=StatelogSaver(late))
+    graph.invoke({"log": []}, CONFIG, durability="sync")
+    with machine("b").open("t", takeover="now") as store:
+        graph = review().compile(checkpointer=StatelogSaver(store))
+        [question] = graph.get_state(CONFIG).interrupts
+        assert question.value == "first question"
+        graph.invoke(Command(resume="yes"), CONFIG, durability="sync")
+        assert graph.get_state(CONFIG).interrupts[0].value == "second question"
+
+
+def test_acknowledge_remote_holds_for_every_durability(machine, tmp_path):
+    with machine("a").open("t", ship_ms=HOUR_MS, acknowledge="remote") as store:
+        graph = chat().compile(checkpointer=StatelogSaver(store))
+        graph.invoke({"messages": [("user", "one")]}, CONFIG)
+        assert said(machine("b"), tmp_path / "1.state") == ["one", "answer 1"]

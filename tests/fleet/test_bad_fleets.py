@@ -1,0 +1,205 @@
+"""What a fleet cannot do as it is asked: each has an error of its own, whose message says what to do."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import pytest
+
+import statelog
+from statelog.errors import (
+    AccessError,
+    AlreadyExistsError,
+    ClosedError,
+    ConflictError,
+    CorruptionError,
+    NewerFormatError,
+    RemoteError,
+    StoreLockedError,
+    StoreNotFoundError,
+    UsageError,
+)
+from statelog.fleet import connect
+from statelog.format import cbor
+
+NAMES = ["", ".", "..", "a/../b", "../x", 7, None, b"x", "x" * 201, "é" * 34, "\ud800"]
+
+
+def say(store, n, **how):
+    return store.thread("chat").commit({"n": n}, **how)
+
+
+def heard(store):
+    return store.thread("chat").state.get("n")
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name)[:12])
+def test_a_name_that_is_none(machine, tmp_path, name):
+    fleet = machine("a")
+    for call in (fleet.open, fleet.status, fleet.gc, fleet.purge, fleet.delete, fleet.path):
+        with pytest.raises(UsageError) as caught:
+            call(name)
+        assert caught.value.facts["argument"] == "name"
+        assert len(caught.value.message) < 200
+    with pytest.raises(UsageError):
+        fleet.restore(name, tmp_path / "x")
+
+
+def test_names_that_are_odd_but_names(machine):
+    fleet = machine("a")
+    names = ["x" * 200, "é" * 33, "a/b", "/", "@new", "head", ".t", " ", "a\0b", "%probe"]
+    for name in names:
+        with fleet.open(name) as store:
+            say(store, name)
+    fleet.purge("x" * 200)
+    assert [each.name for each in fleet.stores()] == sorted(names)
+    for name in names:
+        with machine("b").open(name) as store:
+            assert heard(store) == name
+
+
+OPTIONS = [
+    ("takeover", "soon"), ("acknowledge", "both"), ("ttl_s", 0), ("ttl_s", True), ("ship_ms", -1), ("ship_ms", None),
+    ("park_after_s", 0), ("lag_max_s", math.nan), ("lag_max_bytes", "1G"), ("keep_s", -1), ("grace_s", "1 day"),
+    ("timeout_s", -1), ("read_only", True), ("create", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("option", "value"), OPTIONS)
+def test_an_option_that_is_none_takes_nothing_over(machine, memory, option, value):
+    with pytest.raises(UsageError, match=option) as caught:
+        machine("a").open("t", **{option: value})
+    assert caught.value.facts["argument"] == option
+    assert memory.requests == []
+
+
+def test_a_second_opening_in_one_process_also_by_another_fleet(machine):
+    fleet = machine("a")
+    with fleet.open("t") as store:
+        for again in (fleet, machine("a")):
+            for takeover in ("wait", "now"):
+                with pytest.raises(UsageError, match="use that one, or close it first"):
+                    again.open("t", takeover=takeover)
+        say(store, 1)
+        with pytest.raises(StoreLockedError, match="'now' if it is dead"):
+            machine("b").open("t", timeout_s=0)
+    with machine("a").open("t") as store:
+        assert heard(store) == 1
+
+
+def test_remote_without_a_fleet(tmp_path):
+    with statelog.open(tmp_path / "alone.state") as alone:
+        with pytest.raises(UsageError, match="not one of a fleet"):
+            say(alone, 1, durable="remote")
+        with pytest.raises(UsageError, match="not one of a fleet"):
+            _ = alone.remote
+        with pytest.raises(UsageError, match="durable is"):
+            say(alone, 1, durable="far away")
+
+
+def test_remote_of_a_store_that_was_closed(machine):
+    store = machine("a").open("t")
+    say(store, 1)
+    store.close()
+    store.close()
+    with pytest.raises(ClosedError):
+        store.remote.status()
+    for call in (lambda: store.remote.wait(99), store.remote.base):
+        with pytest.raises(RemoteError, match="it was closed"):
+            call()
+
+
+def test_another_store_and_no_store_under_the_name_here(machine):
+    with machine("a").open("t") as store:
+        say(store, 1)
+    other = machine("b")
+    with statelog.open(other.path("t")) as foreign:
+        say(foreign, 9)
+    with pytest.raises(ConflictError, match=r"another store.*move it away"):
+        other.open("t")
+    with machine("a").open("t", timeout_s=0) as store:  # it was given back
+        assert heard(store) == 1
+    with statelog.open(other.path("t")) as foreign:
+        assert heard(foreign) == 9
+
+
+@pytest.mark.parametrize("what", ["newer", "damaged"])
+def test_a_head_of_a_newer_format_and_one_that_is_damaged(machine, memory, tmp_path, what):
+    fleet = machine("a")
+    for name in ("t", "u"):
+        with fleet.open(name) as store:
+            say(store, 1)
+    held = memory.objects["t/head"]
+    data = b"no head" if what == "damaged" else cbor.encode({**cbor.decode(held.data), "format": 2})
+    memory.objects["t/head"] = held._replace(data=data)
+    kind, words = {
+        "damaged": (CorruptionError, "t/head is damaged"), "newer": (NewerFormatError, r"t/head.*a newer statelog"),
+    }[what]  # fmt: skip
+    calls = (
+        machine("b").open, fleet.open, fleet.status, fleet.gc, fleet.purge, fleet.delete,
+        lambda name: fleet.restore(name, tmp_path / "x"), lambda name: fleet.follow(name).__enter__(),
+    )  # fmt: skip
+    for call in calls:
+        with pytest.raises(kind, match=words) as caught:
+            call("t")
+        assert caught.value.facts["object"] == "t/head"
+    assert [(each.name, each.state) for each in fleet.stores()] == [("t", "unreadable"), ("u", "free")]
+    assert [each.name for each in fleet.check()] == ["t"]
+
+
+def test_a_store_that_is_not_there_or_was_deleted(machine, tmp_path):
+    fleet = machine("a")
+    with fleet.open("t") as store:
+        say(store, 1)
+    fleet.delete("t")
+    calls = (
+        fleet.status, fleet.purge, fleet.delete, fleet.check,
+        lambda name: fleet.restore(name, tmp_path / "x"), lambda name: fleet.follow(name).__enter__(),
+    )  # fmt: skip
+    for name in ("none", "t"):
+        for call in calls:
+            with pytest.raises(StoreNotFoundError, match=f"no store '{name}'"):
+                call(name)
+    with pytest.raises(StoreNotFoundError):
+        fleet.gc("none")
+    with pytest.raises(UsageError, match="poll_s"):
+        fleet.follow("t", poll_s=0).__enter__()
+
+
+def test_an_address_of_postgres_that_is_none(tmp_path):
+    pytest.importorskip("psycopg")
+    with pytest.raises(UsageError, match="no address"):
+        connect("postgresql://[", tmp_path)
+
+
+def test_a_cache_that_cannot_be_one(tmp_path):
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "file").touch()
+    url = f"file://{tmp_path}/bucket"
+    for cache in (tmp_path / "file", tmp_path / "file" / "below", None, 7):
+        with pytest.raises(UsageError) as caught:
+            connect(url, cache)
+        assert caught.value.facts["argument"] == "cache"
+    with connect(url, tmp_path / "new" / "deep") as fleet, fleet.open("t") as store:
+        say(store, 1)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_cache_that_may_not_be_written_to(tmp_path):
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "cache").mkdir(mode=0o500)
+    with pytest.raises(AccessError, match="no permission"):
+        connect(f"file://{tmp_path}/bucket", tmp_path / "cache")
+
+
+def test_a_cache_that_is_where_it_was_when_the_working_directory_changes(tmp_path, monkeypatch):
+    (tmp_path / "bucket").mkdir()
+    monkeypatch.chdir(tmp_path)
+    fleet = connect(f"file://{tmp_path}/bucket", "cache")
+    monkeypatch.chdir("/")
+    with fleet.open("t") as store:
+        say(store, 1)
+    assert fleet.path("t") == tmp_path / "cache" / "t.state"
+    with pytest.raises(AlreadyExistsError):
+        fleet.restore("t", fleet.path("t"))

@@ -1,0 +1,180 @@
+"""What a base is made of: an image, and the segments since as one each time there are many."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from statelog.errors import CorruptionError, RemoteError
+from statelog.fleet import bases, owning
+from statelog.fleet.head import decode
+
+MANY = 4
+
+
+@pytest.fixture(autouse=True)
+def few_segments(monkeypatch):
+    """Have few segments be many."""
+    monkeypatch.setattr(owning, "_SEGMENTS_MAX", MANY)
+
+
+def head_of(memory):
+    return decode("t/head", memory.objects["t/head"].data)
+
+
+def listed(memory):
+    base = head_of(memory).base
+    return bases.decode("list", memory.objects[f"t/{bases.list_name(base)}"].data)
+
+
+def pieces_of(memory):
+    return [name for name in memory.objects if "/base/" in name and name.rpartition("/")[2].isdigit()]
+
+
+def say_until_based(store, memory, start):
+    """Make one segment after the other until there is another base; return what is to be said next."""
+    before = head_of(memory).base
+    for n in range(start, start + MANY):
+        store.thread("chat").commit({"n": n}, durable="remote")
+    until_s = time.monotonic() + 10
+    while head_of(memory).base == before:
+        assert time.monotonic() < until_s
+        time.sleep(0.005)
+    return start + MANY
+
+
+def heard(store):
+    assert store.verify().problems == []
+    return store.thread("chat").state.get("n")
+
+
+def test_many_segments_become_one_and_no_image_is_sent(machine, memory):
+    with machine("a").open("t") as store:
+        n = say_until_based(store, memory, 0)
+        say_until_based(store, memory, n)
+        found = listed(memory)
+        lsn = store.last_lsn
+    assert (found.size_bytes, found.pieces, pieces_of(memory)) == (0, (), [])
+    assert [log.since < lsn for log in found.logs] == [True, True]
+    assert sum("/base/" in name and name.endswith("/log") for name in memory.objects) == 2
+    memory.requests.clear()
+    with machine("b").open("t") as store:
+        assert (heard(store), store.last_lsn) == (2 * MANY - 1, lsn)
+    assert not [name for request, name in memory.requests if request == "read" and name.startswith("t/log/")]
+
+
+def test_what_is_far_behind_the_image_is_sent_as_an_image_and_shares_its_pieces(machine, memory, monkeypatch):
+    monkeypatch.setattr(owning, "_RECORDS_MAX", 2 * MANY - 1)
+    with machine("a").open("t") as store:
+        n = say_until_based(store, memory, 0)
+        assert not listed(memory).pieces
+        n = say_until_based(store, memory, n)
+        first = listed(memory)
+        assert (bool(first.pieces), first.logs) == (True, ())
+        say_until_based(store, memory, n)
+        assert (listed(memory).pieces, len(listed(memory).logs)) == (first.pieces, 1)
+    with machine("b").open("t") as store:
+        assert heard(store) == 3 * MANY - 1
+
+
+def test_the_next_owner_goes_on_with_the_logs_and_pieces_of_the_one_before(machine, memory):
+    with machine("a").open("t") as store:
+        n = say_until_based(store, memory, 0)
+        store.thread("more").commit({"n": n})
+        store.remote.base()
+        image = listed(memory)
+        assert image.pieces
+        n = say_until_based(store, memory, n)
+    with machine("b").open("t") as store:
+        say_until_based(store, memory, n)
+        assert (listed(memory).pieces, len(listed(memory).logs)) == (image.pieces, 2)
+    with machine("c").open("t") as store:
+        assert heard(store) == 3 * MANY - 1
+
+
+def test_a_moment_within_a_log_is_restored_as_it_was(machine, memory, tmp_path):
+    fleet = machine("a")
+    made = []
+    with fleet.open("t") as store:
+        n = 0
+        for _ in range(2):
+            n = say_until_based(store, memory, n)
+        made += [(each.lsn, each.time) for each in store.thread("chat").history()]
+    import statelog
+
+    for lsn, at in made:
+        for moment in (lsn, at):
+            path = tmp_path / f"{lsn} {type(moment).__name__}"
+            fleet.restore("t", path, at=moment)
+            with statelog.open(path) as store:
+                assert store.last_lsn == lsn
+                assert store.verify().problems == []
+
+
+def test_collecting_leaves_what_the_logs_of_a_base_lead_to(machine, memory):
+    with machine("a").open("t", keep_s=0, grace_s=0) as store:
+        n = say_until_based(store, memory, 0)
+        say_until_based(store, memory, n)
+    machine("a").gc("t", keep_s=0, grace_s=0)
+    assert len([name for name in memory.objects if name.endswith("/log")]) == 2
+    with machine("b").open("t") as store:
+        assert heard(store) == 2 * MANY - 1
+
+
+def test_a_thread_that_was_deleted_meanwhile_is_deleted_elsewhere(machine, memory):
+    with machine("a").open("t") as store:
+        store.thread("gone").commit({"said": "a secret"}, durable="remote")
+        store.delete_thread("gone")
+        say_until_based(store, memory, 0)
+        threads = list(store.threads())
+        lsn = store.last_lsn
+    with machine("b").open("t") as store:
+        assert (heard(store), list(store.threads()), store.last_lsn) == (MANY - 1, threads, lsn)
+
+
+def test_a_log_that_is_missing_or_damaged_is_named(machine, memory):
+    with machine("a").open("t") as store:
+        say_until_based(store, memory, 0)
+    name = next(name for name in memory.objects if name.endswith("/log"))
+    whole = memory.objects[name]
+    for damage in (None, whole._replace(data=whole.data[:-9] + b"x" + whole.data[-8:])):
+        del memory.objects[name]
+        if damage is not None:
+            memory.objects[name] = damage
+        [problem] = machine("b").check("t")
+        assert isinstance(problem.error, CorruptionError)
+        assert problem.error.facts["object"] == name.removeprefix("t/") or problem.error.facts["object"] == name
+        memory.objects[name] = whole
+    assert machine("b").check("t") == []
+
+
+def test_a_storage_that_is_away_between_a_log_and_its_list_gets_the_same_again(machine, memory):
+    failed = []
+
+    def fail(request, name):
+        if request == "create" and name.endswith("/list") and len(failed) < 2:
+            failed.append(name)
+            raise RemoteError("away")
+
+    memory.fail = fail
+    with machine("a").open("t") as store:
+        say_until_based(store, memory, 0)
+    assert (len(failed), len(set(failed))) == (2, 1)
+    assert len([name for name in memory.objects if name.endswith("/log")]) == 1
+    with machine("b").open("t") as store:
+        assert heard(store) == MANY - 1
+
+
+def test_an_owner_reads_the_list_of_a_base_once_and_lists_all_objects_now_and_then(machine, memory):
+    with machine("a").open("t", grace_s=0) as store:
+        n = 0
+        for _ in range(4):
+            n = say_until_based(store, memory, n)
+    lists = [name for request, name in memory.requests if request == "read" and name.endswith("/list")]
+    assert len(lists) == len(set(lists))
+    memory.requests.clear()
+    with machine("b").open("t") as store:
+        for _ in range(4):
+            n = say_until_based(store, memory, n)
+    assert memory.requests.count(("names", "t/")) == 1

@@ -1,0 +1,432 @@
+"""A store that many hosts write: one log in Postgres, a copy on each host."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+import psycopg
+import pytest
+
+import statelog
+from statelog.aio import fleet as aio_fleet
+from statelog.errors import (
+    CommitOutcomeUnknownError,
+    ConflictError,
+    FencedError,
+    ForkedError,
+    NotFoundError,
+    RemoteError,
+    StoreLockedError,
+    UsageError,
+)
+from statelog.fleet import connect, names, share, sharing, turns
+from statelog.storage.commit.transaction import WriteTransaction
+
+SCHEMA = {"n": statelog.reducers.add, "who": statelog.reducers.append}
+
+
+@pytest.fixture
+def name():
+    return f"board-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def host(postgres_url, name, tmp_path):
+    """Open the store on a host of a name; all are closed at the end."""
+    opened = []
+
+    def make(of, **options):
+        store = share(postgres_url, name, cache=tmp_path / of, **options)
+        opened.append(store)
+        return store
+
+    yield make
+    for store in opened:
+        store.close()
+
+
+def add(store, who="", by=1, *, reborn=False, **how):
+    return store.thread("t", schema=SCHEMA, reborn=reborn).commit({"n": by, "who": who}, **how)
+
+
+def total(store):
+    store.remote.wait()
+    return store.thread("t", schema=SCHEMA).state.get("n", 0)
+
+
+def log_of(store):
+    return list(store.log())
+
+
+def test_hosts_write_one_log(host):
+    a, b = host("a"), host("b")
+    for n in range(10):
+        add(a if n % 2 else b)
+    assert total(a) == total(b) == 10
+    assert log_of(a) == log_of(b)
+    assert a.verify().problems == b.verify().problems == []
+    a.close()
+    add(b)
+    assert total(host("a")) == total(host("c")) == 11
+
+
+def test_what_is_expected_or_claimed_means_what_it_means_on_one_host(host):
+    a, b = host("a"), host("b")
+    add(a)
+    b.remote.wait()
+    head = b.thread("t", schema=SCHEMA).head
+    add(a)
+    with pytest.raises(ConflictError):
+        add(b, expected_version=head.version)
+    a.board().set("job", {"n": 1})
+    claim = a.board().claim("job")
+    assert claim is not None
+    assert b.board().claim("job") is None
+    claim.release()
+    assert b.board().claim("job", wait_s=5) is not None
+
+
+def test_of_many_threads_of_several_hosts_no_commit_is_lost_and_groups_share_a_turn(host):
+    hosts = [host(of) for of in "abc"]
+    acknowledged = []
+
+    def run(store, who):
+        for n in range(10):
+            add(store, f"{who}-{n}")
+            acknowledged.append(f"{who}-{n}")
+
+    threads = [threading.Thread(target=run, args=(store, f"{i}{j}")) for i, store in enumerate(hosts) for j in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert total(hosts[0]) == 120
+    said = hosts[0].thread("t", schema=SCHEMA).state["who"]
+    assert sorted(said) == sorted(acknowledged)
+    for who in {each.rpartition("-")[0] for each in said}:
+        assert [each for each in said if each.startswith(f"{who}-")] == [f"{who}-{n}" for n in range(10)]
+    assert sum(store.remote.status().requests for store in hosts) < 2.5 * 120 + 100
+
+
+def test_watchers_of_other_hosts_hear_of_it_at_once(host):
+    a, b = host("a", poll_s=60), host("b", poll_s=60)
+    begun = b.last_lsn
+    late = threading.Timer(0.3, lambda: a.board().set("news/one", 1))
+    late.start()
+    started_s = time.monotonic()
+    [event] = b.board().watch("news/**", after=begun, timeout_s=1)
+    assert event.key == "news/one"
+    late.join()
+    assert time.monotonic() - started_s < 5
+
+
+def test_processes_of_one_machine_share_a_copy(host, postgres_url, name, tmp_path):
+    a = host("a")
+    add(a)
+    code = (
+        "import sys, statelog; from statelog.fleet import share\n"
+        "with share(*sys.argv[1:4]) as store:\n"
+        "    thread = store.thread('t', schema={'n': statelog.reducers.add, 'who': statelog.reducers.append})\n"
+        "    for _ in range(20): thread.commit({'n': 1})\n"
+    )
+    command = [sys.executable, "-c", code, postgres_url, name, str(tmp_path / "a")]
+    others = [subprocess.Popen(command) for _ in range(2)]
+    for _ in range(20):
+        add(a)
+        time.sleep(0.02)
+    assert [other.wait(60) for other in others] == [0, 0]
+    assert total(a) == total(host("b")) == 61
+
+
+# --- what becomes of a commit -----------------------------------------------------------------
+
+
+def failing(monkeypatch, how, error):
+    """Have the next append fail, before or after Postgres has carried it out."""
+    real = turns.Turns._commit
+
+    def commit(self, statements, values):
+        monkeypatch.setattr(turns.Turns, "_commit", real)
+        if how == "after":
+            real(self, statements, values)
+        self._drop()
+        raise error
+
+    monkeypatch.setattr(turns.Turns, "_commit", commit)
+
+
+def test_of_a_commit_whose_answer_was_lost_it_is_looked_up_what_became_of_it(host, monkeypatch):
+    a, b = host("a"), host("b")
+    add(a)
+    failing(monkeypatch, "after", RemoteError("the answer was lost"))
+    add(a, "kept")
+    failing(monkeypatch, "before", RemoteError("the request was lost"))
+    with pytest.raises(RemoteError):
+        add(a, "lost")
+    add(a)
+    assert total(b) == 3
+    assert b.thread("t", schema=SCHEMA).state["who"] == ["", "kept", ""]
+
+
+def test_a_commit_that_is_on_its_way_still_is_waited_for(host, monkeypatch):
+    a = host("a")
+    add(a)
+    real = turns.Turns._commit
+
+    def late(self, statements, values):
+        monkeypatch.setattr(turns.Turns, "_commit", real)
+        connection, self._turn = self._turn, None  # it holds the turn, and is carried out later
+        late.thread = threading.Timer(0.3, lambda: (connection.execute(statements, values), connection.close()))
+        late.thread.start()
+        raise RemoteError("no answer as yet")
+
+    monkeypatch.setattr(turns.Turns, "_commit", late)
+    add(a, "late")
+    late.thread.join()
+    assert total(host("b")) == 2
+
+
+def test_an_interrupt_meanwhile_is_raised_once_the_commit_is_settled(host, monkeypatch):
+    a, b = host("a"), host("b")
+    add(a)
+    failing(monkeypatch, "after", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        add(a, "kept")
+    failing(monkeypatch, "before", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        add(a, "lost")
+    assert total(a) == total(b) == 2
+
+
+def test_what_nobody_can_tell_is_said_and_never_run_again(host, monkeypatch):
+    a, b = host("a"), host("b")
+    add(a)
+    monkeypatch.setattr(turns, "_LOOKS_S", 0.1)
+    failing(monkeypatch, "after", RemoteError("the answer was lost"))
+    with monkeypatch.context() as away:
+        away.setattr(turns.Turns, "_connect", lambda _self: (_ for _ in ()).throw(psycopg.OperationalError("away")))
+        with pytest.raises(CommitOutcomeUnknownError):
+            add(a, "who knows")
+    assert total(a) == total(b) == 2
+
+
+def test_a_copy_that_fails_behind_the_log_takes_it_in_later(host, monkeypatch):
+    a, b = host("a"), host("b")
+    add(a)
+    real = WriteTransaction.commit
+
+    def full(_self):
+        monkeypatch.setattr(WriteTransaction, "commit", real)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(WriteTransaction, "commit", full)
+    with pytest.raises(CommitOutcomeUnknownError, match="is in the log"):
+        add(a, "kept")
+    assert total(b) == 2
+    add(a)
+    assert total(a) == total(b) == 3
+    assert log_of(a) == log_of(b)
+
+
+def test_postgres_away_refuses_commits_and_reading_goes_on(host, monkeypatch):
+    a = host("a")
+    add(a)
+    with monkeypatch.context() as away:
+        away.setattr(turns.Turns, "_connect", lambda _self: (_ for _ in ()).throw(psycopg.OperationalError("away")))
+        a.remote._turns._drop()
+        with pytest.raises(RemoteError, match="away"):
+            add(a)
+        assert a.thread("t", schema=SCHEMA).state["n"] == 1
+    add(a)
+    assert total(a) == 2
+
+
+def test_a_connection_that_was_ended_meanwhile_costs_nothing(host, postgres_url):
+    a, b = host("a", poll_s=0.1), host("b", poll_s=0.1)
+    add(a)
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+    add(a)
+    assert b.remote.wait(a.last_lsn, timeout_s=10)
+    assert total(b) == 2
+
+
+def test_who_has_the_turn_all_the_time_is_waited_for_so_long_and_one_that_sleeps_loses_it(host, monkeypatch):
+    monkeypatch.setattr(turns, "_IDLE_MS", 1000)
+    a, b = host("a"), host("b", lock_timeout_s=0.2)
+    add(a)
+    sleeper = a.remote._turns
+    sleeper.lock(names.segment(1, 0))
+    with pytest.raises(StoreLockedError):
+        add(b)
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            add(b)
+            break
+        except StoreLockedError:
+            assert time.monotonic() < deadline
+    with pytest.raises(RemoteError):
+        sleeper._commit(turns._APPEND, ("x", b"", "00000000-0000-0000-0000-000000000000", "y"))
+    assert total(a) == 2
+
+
+# --- copies and logs that differ ----------------------------------------------------------------
+
+
+def test_a_copy_ahead_of_the_log_is_thrown_away(host, postgres_url, name, tmp_path):
+    a = host("a")
+    for n in range(3):
+        add(a, f"{n}")
+    with psycopg.connect(postgres_url) as connection:  # as if a replica that lacked it had taken over
+        last = "(SELECT max(name) FROM statelog_fleet_objects WHERE starts_with(name, %s))"
+        connection.execute(f"DELETE FROM statelog_fleet_objects WHERE name = {last}", (names.folder(name),))
+    with pytest.raises(FencedError, match="open it again"):
+        add(a)
+    a.close()
+    a = host("a")
+    assert total(a) == 2
+    add(a)
+    assert total(host("b")) == 3
+    with connect(postgres_url, tmp_path / "a") as fleet:
+        [stranded] = fleet.stranded()
+        with statelog.open(stranded.path, read_only=True) as kept:
+            assert kept.thread("t", schema=SCHEMA).state["n"] == 3
+
+
+def test_who_does_not_share_does_not_write_the_copy(host, tmp_path, name):
+    a = host("a")
+    add(a)
+    a.close()
+    with statelog.open(tmp_path / "a" / names.copy(name)) as store, pytest.raises(FencedError):
+        store.thread("t").commit({"n": 9})
+    assert total(host("a")) == 1
+
+
+def test_a_new_host_begins_with_a_base(host, monkeypatch, postgres_url, name, tmp_path):
+    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
+    a, b = host("a"), host("b")
+    for n in range(50):
+        add(a if n % 3 else b)
+        time.sleep(0.005)
+    deadline = time.monotonic() + 10
+    while b.remote._head.base is None or a.remote._head.base is None:
+        assert time.monotonic() < deadline
+        add(a, by=0)
+        add(b, by=0)
+    add(b)
+    assert b.remote._head.base.lsn > 8
+    assert total(host("c")) == total(a) == 51
+    with connect(postgres_url, tmp_path / "x") as fleet:
+        assert fleet.check(name) == []
+        fleet.restore(name, tmp_path / "then", at=5)
+    with statelog.open(tmp_path / "then", read_only=True) as then:
+        assert then.last_lsn == 5
+    assert log_of(a)[:5] == log_of(host("d"))[:5]
+
+
+def test_one_may_have_it_alone_again(host, postgres_url, name, tmp_path):
+    a = host("a")
+    for _n in range(5):
+        add(a)
+    with connect(postgres_url, tmp_path / "x") as fleet:
+        with pytest.raises(UsageError, match="share"):
+            fleet.open(name)
+        with fleet.open(name, takeover="now") as store:
+            assert store.thread("t", schema=SCHEMA).state["n"] == 5
+            store.retain(keep_last=1)
+            add(store)
+        with pytest.raises(FencedError, match="taken"):
+            add(a)
+        a.close()
+        assert total(host("a")) == 6
+        with fleet.follow(name) as replica:
+            assert replica.thread("t", schema=SCHEMA).state["n"] == 6
+
+
+# --- what cannot be ---------------------------------------------------------------------------
+
+
+def test_records_of_a_shared_store_are_not_rewritten(host, tmp_path):
+    a = host("a")
+    add(a)
+    add(a)
+    with statelog.open(tmp_path / "other") as other, (tmp_path / "export").open("wb") as target:
+        other.thread("u").commit({"n": 1})
+        other.export(target, threads=["u"])
+    export = io.BytesIO((tmp_path / "export").read_bytes())
+    for care in (lambda: a.retain(keep_last=1), a.rebuild_index, lambda: a.import_(export)):
+        with pytest.raises(UsageError, match="shared by many hosts"):
+            care()
+    with pytest.raises(FencedError):
+        a.compact()
+    for _life in range(2):
+        assert a.delete_thread("t").expired_versions == 2
+        add(a, reborn=True)
+        add(a)
+    assert total(host("b")) == 2
+
+
+def test_bad_input_is_told(host, postgres_url, name, tmp_path):
+    for url in ("s3://bucket/x", f"file://{tmp_path}", None):
+        with pytest.raises(UsageError, match="Postgres"):
+            share(url, name)
+    with pytest.raises(UsageError, match="name"):
+        share(postgres_url, "", cache=tmp_path)
+    with pytest.raises(NotFoundError, match="database"):
+        share(postgres_url.replace("/postgres", "/nothing"), name, cache=tmp_path)
+    a = host("a")
+    with pytest.raises(UsageError, match="already"):
+        host("a")
+    a.close()
+    (tmp_path / "b").mkdir()
+    with statelog.open(tmp_path / "b" / names.copy(name)) as other:
+        add(other)
+    with pytest.raises(ConflictError, match="another store"):
+        host("b")
+    with connect(postgres_url, tmp_path / "x") as fleet, fleet.open("alone"), pytest.raises(StoreLockedError):
+        share(postgres_url, "alone", cache=tmp_path / "c", timeout_s=0.1)
+
+
+def test_a_forked_child_is_told_to_open_it_again(host):
+    a = host("a")
+    add(a)
+    child = os.fork()
+    if child == 0:
+        try:
+            add(a)
+        except ForkedError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    add(a)
+    assert total(a) == 2
+
+
+def test_it_is_shared_by_asyncio_too(host, postgres_url, name, tmp_path):
+    async def run():
+        async with aio_fleet.share(postgres_url, name, tmp_path / "b") as store:
+            await store.thread("t", schema=SCHEMA).commit({"n": 2})
+            await store.remote.wait()
+            return await store.thread("t", schema=SCHEMA).state["n"]
+
+    add(host("a"))
+    assert asyncio.run(run()) == 3
+
+
+def test_a_copy_is_where_the_user_keeps_such_things(postgres_url, name, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with share(postgres_url, name) as store:
+        add(store)
+        assert store.path.is_relative_to(tmp_path / "cache" / "statelog")
+    shutil.rmtree(tmp_path / "cache")
+    with share(postgres_url, name) as store:
+        assert total(store) == 1
