@@ -101,6 +101,9 @@ class _Attempt:
     base: Base
     log: Log | None = None
     data: bytes = b""
+    answers: int = 0
+    """The last call of `base` that it is an answer to."""
+    is_fresh: bool = False
     listed: Listed | None = None
 
 
@@ -135,7 +138,8 @@ class Owner:
         self._lists: dict[str, Listed] = {}
         self._collected_s: float | None = None
         self._attempt: _Attempt | None = None
-        self._asked_base = self._is_fresh = False
+        self._asked = self._fresh = self._answered = 0
+        """Numbers of calls of `base`: the last, the last that asked for no shared piece, the last that is answered."""
         self._beaten_s = self._busy_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="statelog-fleet", daemon=True)
         self._thread.start()
@@ -193,14 +197,15 @@ class Owner:
     def base(self, *, is_fresh: bool = False) -> None:
         """Have an image sent now, and return when it is the base; one that shares no piece, if that is asked.
 
-        Where the base of this owner goes up to the last LSN already, it stays. Raises as `wait`.
+        Raises as `wait`.
         """
         self._check_process()
         with self._changed:
-            self._is_fresh = self._is_fresh or is_fresh
-            self._asked_base = True
+            self._asked += 1
+            mine = self._asked
+            self._fresh = mine if is_fresh else self._fresh
             self._changed.notify_all()
-            while self._asked_base:
+            while self._answered < mine:
                 self._check()
                 self._changed.wait(_SLICE_S)
 
@@ -278,7 +283,7 @@ class Owner:
             self._free()
             self._is_ended = True
             return
-        if self._asked_base or self._is_base_due():
+        if self._is_base_asked() or self._is_base_due():
             self._make_base()
         now_s = time.monotonic()
         if self._options.park_after_s is not None and now_s - self._busy_s >= self._options.park_after_s:
@@ -288,7 +293,7 @@ class Owner:
             self._beaten_s = now_s
 
     def _next_look_s(self, beat_at_s: float) -> float:
-        if self._is_closing or self._asked_base:
+        if self._is_closing or self._is_base_asked():
             return 0.0
         if self._is_parked:  # there is no beat to come
             return _SLICE_S
@@ -363,6 +368,9 @@ class Owner:
 
     # --- bases -------------------------------------------------------------------------------
 
+    def _is_base_asked(self) -> bool:
+        return self._asked > self._answered
+
     def _is_base_due(self) -> bool:
         if self._is_parked:
             return False
@@ -377,31 +385,36 @@ class Owner:
         path = self._store.path.with_name(f".{self._store.path.name}.base")
         if self._attempt is None:
             self._attempt = self._begun_base(path)
-        held = self._owned.head.base
-        if held is None or self._attempt.base[:2] != held[:2]:
-            self._put_base(path, self._attempt)
+        attempt, held = self._attempt, self._owned.head.base
+        if held is None or attempt.base[:2] != held[:2]:
+            self._put_base(path, attempt)
+        elif attempt.is_fresh or (attempt.log is None and self._listed is not None and self._listed.logs):
+            self._free()  # the base that is asked for gets its name from an epoch of its own
+            return
         path.unlink(missing_ok=True)
         path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
         self._attempt = None
         with self._changed:
-            self._asked_base = self._is_fresh = False
+            self._answered = max(self._answered, attempt.answers)
             self._changed.notify_all()
 
     def _begun_base(self, path: Path) -> _Attempt:
         """Begin with a base of what was shipped since the last one, if that will do; else of an image."""
+        asked = self._asked
+        is_fresh = self._fresh > self._answered
         held, epoch = self._owned.head.base, self._owned.head.epoch
         if held is not None and self._listed is None:
             self._listed = listed_of(self._performer, held)
         listed = self._listed or Listed(0, (), b"", 0)
         since = 0 if held is None else held.lsn
-        if not self._asked_base and not self._is_image_due(listed, since):
+        if asked == self._answered and not self._is_image_due(listed, since):
             made = segments.make(self._store, since)
             if made is not None:
                 about, data = made
                 base = Base(about.last, epoch, about.chain)
                 return _Attempt(base, Log(bases.log_name(base), since, len(data)), data)
         path.unlink(missing_ok=True)
-        return _Attempt(bases.image(self._store, path, epoch))
+        return _Attempt(bases.image(self._store, path, epoch), answers=asked, is_fresh=is_fresh)
 
     def _is_image_due(self, listed: Listed, since: int) -> bool:
         first = listed.logs[0].since if listed.logs else since
@@ -416,7 +429,7 @@ class Owner:
             self._performer.perform(protocol.put(attempt.log.name, attempt.data))
             made = listed._replace(logs=(*listed.logs, attempt.log))
         else:
-            known = {} if self._is_fresh else {piece.digest: piece.name for piece in listed.pieces}
+            known = {} if attempt.is_fresh else {piece.digest: piece.name for piece in listed.pieces}
             pieces = []
             for piece, data in bases.cut(path, base, known):
                 if data is not None:

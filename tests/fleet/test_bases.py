@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -178,3 +179,47 @@ def test_an_owner_reads_the_list_of_a_base_once_and_lists_all_objects_now_and_th
         for _ in range(4):
             n = say_until_based(store, memory, n)
     assert memory.requests.count(("names", "t/")) == 1
+
+
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_an_image_that_is_asked_for_is_made_also_where_a_base_is_up_to_date(machine, memory, is_fresh):
+    with machine("a").open("t") as store:
+        store.remote.base()
+        first = set(memory.objects)
+        if not is_fresh:
+            say_until_based(store, memory, 0)
+            assert listed(memory).logs
+        store.remote.base(is_fresh=is_fresh)
+        found = listed(memory)
+        assert (bool(found.pieces), found.logs) == (True, ())
+        if is_fresh:
+            assert not {f"t/{piece.name}" for piece in found.pieces} & first
+        n = say_until_based(store, memory, MANY)
+    with machine("b").open("t") as store:
+        assert heard(store) == n - 1
+
+
+def test_an_image_asked_for_while_a_base_is_made_is_made_after_it(machine, memory):
+    asking = []
+
+    def fail(request, name):
+        if request == "create" and name.endswith("/log") and not asking:
+            asking.append(threading.Thread(target=store.remote.base, kwargs={"is_fresh": True}))
+            asking[0].start()
+            while not store.remote._asked:
+                time.sleep(0.001)
+
+    with machine("a").open("t") as store:
+        store.thread("chat").commit({"n": -1})
+        store.remote.base()
+        before = listed(memory).pieces
+        store.remote._asked = store.remote._answered = 0
+        memory.fail = fail
+        say_until_based(store, memory, 0)
+        while not asking:
+            time.sleep(0.001)
+        asking[0].join()
+        assert not {piece.name for piece in listed(memory).pieces} & {piece.name for piece in before}
+        assert listed(memory).pieces
+    with machine("b").open("t") as store:
+        assert heard(store) == MANY - 1
