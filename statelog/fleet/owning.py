@@ -308,7 +308,7 @@ class Owner:
         until_s = time.monotonic() + self._options.ship_ms / 1000
         with self._changed:
             is_remote = self._options.acknowledge == "remote"
-            while not (self._waiting or self._is_closing or self._asked_base or is_remote):
+            while not (self._waiting or self._is_closing or self._is_base_asked() or is_remote):
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
                     break
