@@ -79,6 +79,7 @@ class Sharer(Follower):
         self._tail_bytes = 0
         self._base_bytes = 0
         self._is_base_due = False
+        self._looked_s = 0.0
 
     def join(self) -> None:
         """Take in what the log has. Raises ConflictError: the copy is no earlier state of it; ExpiredError: too old."""
@@ -225,10 +226,19 @@ class Sharer(Follower):
             self._is_base_due = False
             with suppress(StatelogError):  # there will be another; what fences is remembered
                 self._make_base()
-        self._turns.hear(self._poll_s)
+        now_s = time.monotonic()
+        told = self._turns.hear(max(0.0, self._looked_s + self._poll_s - now_s))
+        if told:
+            with self._store._engine.taking_in():  # noqa: SLF001 - the fleet's door
+                self._settle()
+                if told <= self._known.name:  # this host has appended it, or has taken it in at a turn
+                    return False
+        elif told is None and now_s - self._looked_s < self._poll_s:
+            return False
         return not self._end.is_set()
 
     def _take_in(self) -> None:
+        self._looked_s = time.monotonic()
         is_done = False
         while not is_done:
             known = self._known

@@ -18,7 +18,7 @@ from statelog.fleet import names
 from statelog.fleet.postgres import HEADS, OBJECTS, connecting, translated, without_password
 
 CHANNEL = "statelog_fleet"
-"""Where hosts are told of what was appended: the folder of the store."""
+"""Where hosts are told of what was appended: the name of the segment."""
 
 _IDLE_MS = 10_000
 """A host that has stopped within its turn loses it."""
@@ -136,7 +136,7 @@ class Turns:
         """
         version = str(uuid.uuid4())
         try:
-            self._commit(_APPEND, (self._folder + name, data, version, self._folder))
+            self._commit(_APPEND, (self._folder + name, data, version, self._folder + name))
         except BaseException as error:  # whatever it is: the commit may be on its way
             if not self._is_there(name, version, error):
                 raise
@@ -204,23 +204,32 @@ class Turns:
 
     # --- others' turns -----------------------------------------------------------------------
 
-    def hear(self, timeout_s: float) -> bool:
-        """Wait until others may have appended something, or `wake` is called; True if they may. Raises RemoteError."""
+    def hear(self, timeout_s: float) -> str | None:
+        """Wait until something is appended, or `wake` is called.
+
+        Returns:
+            the name of the last segment that was told of, in the store's folder; empty if there may be any; None if the
+            time is up.
+
+        Raises:
+            RemoteError: Postgres is away.
+
+        """
         try:
             if self._ear is None:
                 self._ear = self._connect()
                 self._ear.execute(f"LISTEN {CHANNEL}")
-                return True
+                return ""
             ready, _, _ = select.select([self._ear.fileno(), self._waker], [], [], timeout_s)
             if self._waker in ready:
                 os.read(self._waker, 4096)
-            turn = self._turn
-            own = None if turn is None else turn.info.backend_pid
-            return any(note.payload == self._folder and note.pid != own for note in self._ear.notifies(timeout=0))
+            told = [note.payload for note in self._ear.notifies(timeout=0)]
         except psycopg.Error as error:
             _close(self._ear)
             self._ear = None
             raise translated(error, self._shown) from error
+        mine = [payload.removeprefix(self._folder) for payload in told if payload.startswith(self._folder)]
+        return max(mine, default=None)
 
     def wake(self) -> None:
         """Have who hears look up."""
