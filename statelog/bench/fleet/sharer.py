@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,12 +20,13 @@ TABLE = "statelog_bench_counter"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Add 1 to a number, so many times."""
+    """Add 1 to a number, so many times in each of some threads."""
 
     url: str
     cache: str
     count: int
     is_peer: bool
+    threads: int = 1
 
     def line(self) -> str:
         """Return it as a line."""
@@ -38,11 +41,16 @@ def main(_number: int = 0) -> None:
             _say("ready")
             sys.stdin.readline()
             began_ns = time.monotonic_ns()
-            for _ in range(job.count):
-                add()
+            with ThreadPoolExecutor(job.threads) as agents:
+                list(agents.map(partial(_add, add), [job.count] * job.threads))
             _say(json.dumps([began_ns, time.monotonic_ns()]))
             sys.stdin.readline()
         _say("closed")
+
+
+def _add(add: Callable[[], object], count: int) -> None:
+    for _ in range(count):
+        add()
 
 
 @contextmanager
