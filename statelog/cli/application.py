@@ -101,7 +101,8 @@ def _explain(error: Exception) -> tuple[str, int]:
 def _next_step(error: StatelogError) -> str:
     """Return what helps, in parentheses, empty if the message says it or nothing does."""
     if isinstance(error, CorruptionError):
-        is_of_store = "offset" not in error.facts and not isinstance(error, JournalMissingError)
+        is_elsewhere = "offset" in error.facts or "object" in error.facts  # in an export, in a fleet's storage
+        is_of_store = not is_elsewhere and not isinstance(error, JournalMissingError)
         if not is_of_store or "salvage" in error.message:
             return ""
         path = error.facts.get("path", "STORE")

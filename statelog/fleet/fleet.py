@@ -7,15 +7,16 @@ import re
 import secrets
 import socket
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import statelog
 from statelog.errors import (
     AccessError,
+    ClosedError,
     CorruptionError,
     ForkedError,
     NewerFormatError,
@@ -102,6 +103,8 @@ class Fleet:
         self._archive = archive
         self._cache = cache
         self._process_id = os.getpid()
+        self._opened: WeakSet[Store] = WeakSet()
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -112,8 +115,18 @@ class Fleet:
         self.close()
 
     def close(self) -> None:
-        """Let go of the storage. Stores that are open have to be closed before."""
-        self._archive.close()
+        """Close the stores that it has open, which ships the rest of them, and let go of the storage.
+
+        Raises:
+            As `Store.close`; all of them are closed then.
+
+        """
+        self._is_closed = True
+        with ExitStack() as closing:
+            closing.callback(self._archive.close)
+            if os.getpid() == self._process_id:
+                for store in self._opened:
+                    closing.callback(store.close)
 
     # --- one store -------------------------------------------------------------------------
 
@@ -188,6 +201,7 @@ class Fleet:
             unlock(lock)
             raise
         _OPEN[os.getpid(), path.resolve()] = store
+        self._opened.add(store)
         return store
 
     def _own(
@@ -395,6 +409,8 @@ class Fleet:
         if os.getpid() != self._process_id:
             message = "this fleet was connected before this process was forked: connect again in the child"
             raise ForkedError(message, cache=str(self._cache))
+        if self._is_closed:
+            raise ClosedError("this fleet was closed: connect anew", cache=str(self._cache))
 
 
 class _Locked(Owner):

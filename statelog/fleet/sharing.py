@@ -23,7 +23,7 @@ from statelog.fleet.collecting import collect
 from statelog.fleet.connecting import prepare
 from statelog.fleet.following import Follower
 from statelog.fleet.head import SHARED, Cut, Head, decode
-from statelog.fleet.owning import RemoteStatus
+from statelog.fleet.owning import RemoteStatus, check_number
 from statelog.fleet.performing import Performer
 from statelog.fleet.restoring import (
     catch_up_over_bases,
@@ -316,13 +316,21 @@ def share(
         options: of `statelog.open`. `lock_timeout_s` is also how long a commit waits for its turn.
 
     Raises:
-        UsageError: it is no Postgres, or the store is open in this process already. StoreLockedError: another owns it.
+        UsageError: it is no Postgres, bad arguments, or the store is open in this process already. StoreLockedError:
+            another owns it.
         NotFoundError, AccessError, RemoteError: as `connect`. ConflictError: this machine has another store there.
 
     """
     if not isinstance(url, str) or url.partition("://")[0] not in {"postgresql", "postgres"}:
         message = f"a store that many hosts write has its log in Postgres, not at {url!r}: postgresql://host/database"
         raise UsageError(message, argument="url", value=url)
+    for option in ("read_only", "create"):
+        if option in options:
+            message = f"who shares a store writes it: {option} is no option (`follow` reads one)"
+            raise UsageError(message, argument=option, value=options[option])
+    check_number("poll_s", poll_s, is_zero_allowed=False)
+    if timeout_s is not None:
+        check_number("timeout_s", timeout_s)
     folder = names.folder(name)
     archive, copies = prepare(url, _default_cache(url) if cache is None else cache)
     from statelog.fleet.turns import Turns  # of psycopg, which is there

@@ -59,7 +59,7 @@ def _wait(path: Path, descriptor: int, deadline: float | None, kinds: tuple[int,
                 fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
                 return kind
         if deadline is not None and time.monotonic() >= deadline:
-            message = f"another process of this machine owns the store at {path}: end it first"
+            message = f"the store at {path} is open on this machine already: close it first"
             raise StoreLockedError(message, path=str(path))
         time.sleep(POLL_S)
 

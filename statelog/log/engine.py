@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from os import getpid
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError, UsageError
 from statelog.log.batch import Batch, Memory, read_log_end
@@ -214,8 +214,7 @@ class Engine:
             return work(transaction)
 
         self._check_open()
-        if self.is_shared:
-            self._refuse_shared()
+        self.check_alone()
         return self._submit(run, may_use_reserve=may_use_reserve)
 
     @property
@@ -237,10 +236,12 @@ class Engine:
             finally:
                 self.takes_in = False
 
-    def _refuse_shared(self) -> NoReturn:
-        path = self.environment.path
-        message = f"{path} is shared by many hosts: have it alone to let records go, to rewrite them, or to import"
-        raise UsageError(message, path=str(path))
+    def check_alone(self) -> None:
+        """Refuse to rewrite what many hosts share. Raises UsageError. Facts: path."""
+        if self.is_shared:
+            path = self.environment.path
+            message = f"{path} is shared by many hosts: have it alone to let records go, to rewrite them, or to import"
+            raise UsageError(message, path=str(path))
 
     @property
     def is_fenced(self) -> bool:
@@ -265,7 +266,7 @@ class Engine:
         if not isinstance(self._committer, SharedCommitter):
             return self._submit(run)
         if not self.takes_in:
-            self._refuse_shared()
+            self.check_alone()
         return self._committer.take_in(run)
 
     def _submit(

@@ -72,6 +72,11 @@ def test_a_damaged_store_is_a_problem_and_the_exit_code_says_so(ask, tmp_path):
     [problem] = answer.document["problems"]
     assert problem["name"] == "t"
     assert "missing" in problem["error"]
+    for command in (["check"], ["restore", "t", tmp_path / "x"]):
+        answer = ask(*command)
+        assert answer.code == 7
+        assert "missing" in answer.err
+        assert "salvage" not in answer.err  # which is of files
 
 
 def test_a_store_that_is_not_there_is_one_line_and_a_code_for_each_command(ask, tmp_path):

@@ -14,6 +14,7 @@ from statelog.errors import (
     ClosedError,
     ConflictError,
     CorruptionError,
+    FencedError,
     NewerFormatError,
     RemoteError,
     StoreLockedError,
@@ -86,6 +87,26 @@ def test_a_second_opening_in_one_process_also_by_another_fleet(machine):
             machine("b").open("t", timeout_s=0)
     with machine("a").open("t") as store:
         assert heard(store) == 1
+
+
+def test_a_fleet_that_is_closed_before_its_stores_ships_what_they_have(machine):
+    fleet = machine("a")
+    stores = [fleet.open(name, ship_ms=60_000) for name in ("t", "u")]
+    fleet.open("v").close()
+    for store in stores:
+        say(store, 1)
+    taken = machine("b").open("t", takeover="now")
+    with pytest.raises(FencedError):
+        fleet.close()
+    taken.close()
+    for store in stores:
+        assert store.closed
+    with machine("b").open("u", timeout_s=0) as store:
+        assert heard(store) == 1
+    fleet.close()
+    for call in (lambda: fleet.open("u"), fleet.stores, lambda: fleet.gc("u")):
+        with pytest.raises(ClosedError, match="connect anew"):
+            call()
 
 
 def test_remote_without_a_fleet(tmp_path):

@@ -368,11 +368,9 @@ def test_records_of_a_shared_store_are_not_rewritten(host, tmp_path):
         other.thread("u").commit({"n": 1})
         other.export(target, threads=["u"])
     export = io.BytesIO((tmp_path / "export").read_bytes())
-    for care in (lambda: a.retain(keep_last=1), a.rebuild_index, lambda: a.import_(export)):
+    for care in (lambda: a.retain(keep_last=1), a.rebuild_index, lambda: a.import_(export), a.compact):
         with pytest.raises(UsageError, match="shared by many hosts"):
             care()
-    with pytest.raises(FencedError):
-        a.compact()
     for _life in range(2):
         assert a.delete_thread("t").expired_versions == 2
         add(a, reborn=True)
@@ -386,6 +384,19 @@ def test_bad_input_is_told(host, postgres_url, name, tmp_path):
             share(url, name)
     with pytest.raises(UsageError, match="name"):
         share(postgres_url, "", cache=tmp_path)
+    bad = [
+        ("poll_s", 0),
+        ("poll_s", "x"),
+        ("timeout_s", -1),
+        ("timeout_s", "x"),
+        ("read_only", True),
+        ("create", False),
+    ]
+    for option, value in bad:
+        with pytest.raises(UsageError, match=option) as caught:
+            share(postgres_url, name, cache=tmp_path / "bad", **{option: value})
+        assert caught.value.facts["value"] == value
+    assert not (tmp_path / "bad").exists()
     with pytest.raises(NotFoundError, match="database"):
         share(postgres_url.replace("/postgres", "/nothing"), name, cache=tmp_path)
     a = host("a")

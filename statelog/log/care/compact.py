@@ -44,6 +44,7 @@ def compact(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
         if progress is not None:
             progress(looked_at + done, looked_at + whole)
 
+    engine.check_alone()
     check_compactable(engine.environment)
     swept = sweep_store(engine, progress=advance)
     compacted = compact_file(engine.environment, check_record=_check_record, progress=advance_further)
