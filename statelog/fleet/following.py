@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from statelog.errors import CorruptionError, ReadOnlyError, RemoteError, StatelogError, StoreNotFoundError
 from statelog.fleet import names
+from statelog.fleet.owning import RemoteStatus, check_number
 from statelog.fleet.restoring import catch_up_over_bases, head_to_read, store_id
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Follower:
         self._poll_s = poll_s
         self._store_id = store_id(store)
         self._taking_in = threading.Lock()
+        self._epoch = 0
         self._error: StatelogError | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statelog-fleet-follow", daemon=True)
@@ -41,9 +43,12 @@ class Follower:
             CorruptionError: what is outside is damaged. Facts: object.
 
         """
+        if timeout_s is not None:
+            check_number("timeout_s", timeout_s)
         if lsn is None:
             self._take_in()
             return True
+        check_number("lsn", lsn)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self._store.last_lsn < lsn:
             self._check()
@@ -51,6 +56,11 @@ class Follower:
                 return False
             self._store.wait(lsn - 1, min(self._poll_s, 0.1))
         return True
+
+    def status(self) -> RemoteStatus:
+        """Return how far this copy is."""
+        lsn = self._store.last_lsn
+        return RemoteStatus(lsn, lsn, 0.0, 0, self._epoch, parked=False, requests=self._performer.requests)
 
     def _check(self) -> None:
         if self._error is not None:
@@ -88,6 +98,7 @@ class Follower:
     def _take_in(self) -> None:
         with self._taking_in:
             head = self._head_there()
+            self._epoch = head.epoch
             try:
                 catch_up_over_bases(self._performer, head, self._store)
             except CorruptionError:

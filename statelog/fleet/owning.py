@@ -162,6 +162,10 @@ class Owner:
 
         """
         self._check_process()
+        if lsn is not None:
+            check_number("lsn", lsn)
+        if timeout_s is not None:
+            check_number("timeout_s", timeout_s)
         wanted = self._store.last_lsn if lsn is None else lsn
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:

@@ -342,7 +342,7 @@ def share(
         lock, is_alone = share_file(path, deadline)
         performer = Performer(archive, folder)
         nonce = secrets.token_bytes(NONCE_SIZE_BYTES)
-        watched = Watched(note_opening(lock, nonce) if is_alone else b"", None, _TTL_S)
+        watched = Watched(note_opening(lock, nonce), None, _TTL_S)
         owned = take(performer, (SHARED, nonce), path, watched, deadline)
         make = partial(Sharer, performer=performer, turns=turns, head=owned.head, poll_s=poll_s, lock=lock)
         try:

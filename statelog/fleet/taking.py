@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import statelog
-from statelog.errors import StoreLockedError, UsageError
+from statelog.errors import ConflictError, StoreLockedError, UsageError
 from statelog.fleet import protocol, segments
 from statelog.fleet.head import SHARED
 from statelog.fleet.protocol import Held, Owned
@@ -84,6 +84,7 @@ def take(performer: Performer, owner: tuple[str, bytes], path: Path, watched: Wa
         if isinstance(taken, Owned):
             return taken
         if taken is None:
+            watched.check_adoptable(path)
             begun = performer.perform(protocol.begin(owner, id_of(path)))
             if begun is not None:
                 return begun
@@ -120,6 +121,15 @@ class Watched:
         self._takeover = takeover
         self.ttl_s = ttl_s
         self._seen: tuple[str, float] = ("", 0.0)
+
+    def check_adoptable(self, path: Path) -> None:
+        """Check that a file with which a store begins is no copy of a store elsewhere. Raises ConflictError."""
+        if self._former and path.exists():
+            message = (
+                f"{path} is a copy of a store of this name in another fleet, and this fleet has none: each fleet needs"
+                " a cache of its own"
+            )
+            raise ConflictError(message, path=str(path))
 
     def may_take(self, held: Held) -> bool:
         """Whether the store may be taken. One who owned it on this file has let go of the file: it has ended.

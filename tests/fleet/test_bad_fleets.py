@@ -6,6 +6,7 @@ import math
 import os
 
 import pytest
+from memory import MemoryArchive
 
 import statelog
 from statelog.errors import (
@@ -143,6 +144,34 @@ def test_another_store_and_no_store_under_the_name_here(machine):
         assert heard(store) == 1
     with statelog.open(other.path("t")) as foreign:
         assert heard(foreign) == 9
+
+
+def test_a_copy_of_one_fleet_is_no_store_of_another(machine):
+    with machine("a").open("t") as store:
+        say(store, 1)
+    other = machine("a", MemoryArchive())
+    with pytest.raises(ConflictError, match="cache of its own"):
+        other.open("t")
+    assert other.stores() == []
+    with machine("a").open("t") as store:
+        assert heard(store) == 1
+    path = machine("b").path("mine")  # a store that was none of a fleet's becomes one
+    with statelog.open(path) as store:
+        say(store, 2)
+    with machine("b").open("mine") as store:
+        assert heard(store) == 2
+
+
+def test_what_is_waited_for_is_an_lsn_and_a_time(machine):
+    fleet = machine("a")
+    with fleet.open("t") as store, fleet.follow("t") as replica:
+        say(store, 1, durable="remote")
+        for remote in (store.remote, replica.remote):
+            for wrong in ({"lsn": "x"}, {"lsn": -1}, {"lsn": 1, "timeout_s": -1}):
+                with pytest.raises(UsageError):
+                    remote.wait(**wrong)
+        assert replica.remote.wait(store.last_lsn, timeout_s=5)
+        assert replica.remote.status().last_lsn == store.last_lsn
 
 
 @pytest.mark.parametrize("what", ["newer", "damaged"])
