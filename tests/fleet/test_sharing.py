@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import resource
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +20,7 @@ import pytest
 import statelog
 from statelog.aio import fleet as aio_fleet
 from statelog.errors import (
+    ClosedError,
     CommitOutcomeUnknownError,
     ConflictError,
     FencedError,
@@ -27,7 +30,8 @@ from statelog.errors import (
     StoreLockedError,
     UsageError,
 )
-from statelog.fleet import connect, names, share, sharing, turns
+from statelog.fleet import bases, connect, names, share, sharing, turns
+from statelog.fleet.restoring import head_to_read
 from statelog.storage.commit.transaction import WriteTransaction
 
 SCHEMA = {"n": statelog.reducers.add, "who": statelog.reducers.append}
@@ -60,6 +64,13 @@ def add(store, who="", by=1, *, reborn=False, **how):
 def total(store):
     store.remote.wait()
     return store.thread("t", schema=SCHEMA).state.get("n", 0)
+
+
+def until(is_so):
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def log_of(store):
@@ -206,6 +217,45 @@ def test_an_interrupt_meanwhile_is_raised_once_the_commit_is_settled(host, monke
     assert total(a) == total(b) == 2
 
 
+def test_an_interrupt_right_behind_the_log_has_nobody_run_twice(host, monkeypatch):
+    a, b = host("a"), host("b")
+    real = turns.Turns._commit
+
+    def interrupted(_frame, event, _called):
+        if event in {"call", "c_call"}:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    def commit(self, statements, values):
+        real(self, statements, values)
+        monkeypatch.setattr(turns.Turns, "_commit", real)
+        sys.setprofile(interrupted)
+
+    def lead():
+        with pytest.raises(KeyboardInterrupt):
+            add(a, "leader")
+
+    b.remote._turns.lock(names.segment(1, 0))
+    first = threading.Thread(target=add, args=(a, "first"))
+    first.start()  # it waits for its turn, and the others for it
+    time.sleep(0.1)
+    threads = [threading.Thread(target=lead), *(threading.Thread(target=add, args=(a, f"{n}")) for n in range(3))]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.05)
+
+    def skip_one(self, *sent):
+        monkeypatch.setattr(turns.Turns, "_commit", commit)
+        real(self, *sent)
+
+    monkeypatch.setattr(turns.Turns, "_commit", skip_one)
+    b.remote._turns.release()
+    for thread in (first, *threads):
+        thread.join()
+    assert total(b) == 5
+    assert sorted(b.thread("t", schema=SCHEMA).state["who"]) == ["0", "1", "2", "first", "leader"]
+
+
 def test_what_nobody_can_tell_is_said_and_never_run_again(host, monkeypatch):
     a, b = host("a"), host("b")
     add(a)
@@ -257,6 +307,59 @@ def test_a_connection_that_was_ended_meanwhile_costs_nothing(host, postgres_url)
     add(a)
     assert b.remote.wait(a.last_lsn, timeout_s=10)
     assert total(b) == 2
+
+
+@pytest.mark.parametrize("level", ["repeatable%5C%20read", "serializable"])
+def test_whatever_isolation_a_database_has_each_turn_sees_all_before(postgres_url, name, tmp_path, level):
+    url = f"{postgres_url}?options=-c%20default_transaction_isolation%3D{level}"
+    with share(url, name, tmp_path / "a") as a, share(url, name, tmp_path / "b") as b:
+        for store in (a, b):
+            with store.remote._turns._connect() as connection:
+                [shown] = connection.execute("SHOW transaction_isolation").fetchone()
+                assert shown == "read committed"
+        add(a)
+        add(b)
+        assert total(a) == total(b) == 2
+
+
+def test_a_process_with_many_files_open_hears_of_others(host):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        a, b = host("a"), host("b", poll_s=60)
+        add(a)
+        assert b.remote.wait(a.last_lsn, timeout_s=10)
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_store_that_is_closed_amid_commits_loses_none(host):
+    a, acknowledged = host("a"), []
+
+    def commit_on(who):
+        while True:
+            said = f"{who}-{len(acknowledged)}"
+            add(a, said)
+            acknowledged.append(said)
+
+    def run(who):
+        with pytest.raises(ClosedError):
+            commit_on(who)
+
+    threads = [threading.Thread(target=run, args=(who,)) for who in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(acknowledged) < 30:
+        time.sleep(0.01)
+    a.close()
+    for thread in threads:
+        thread.join()
+    b = host("b")
+    assert total(b) == len(b.thread("t", schema=SCHEMA).state["who"])
+    assert set(acknowledged) <= set(b.thread("t", schema=SCHEMA).state["who"])
 
 
 def test_who_has_the_turn_all_the_time_is_waited_for_so_long_and_one_that_sleeps_loses_it(host, monkeypatch):
@@ -317,11 +420,7 @@ def test_a_new_host_begins_with_a_base(host, monkeypatch, postgres_url, name, tm
     for n in range(50):
         add(a if n % 3 else b)
         time.sleep(0.005)
-    deadline = time.monotonic() + 10
-    while b.remote._head.base is None or a.remote._head.base is None:
-        assert time.monotonic() < deadline
-        add(a, by=0)
-        add(b, by=0)
+    until(lambda: [add(store, by=0) for store in (a, b)] and a.remote._head.base and b.remote._head.base)
     add(b)
     assert b.remote._head.base.lsn > 8
     assert total(host("c")) == total(a) == 51
@@ -331,6 +430,78 @@ def test_a_new_host_begins_with_a_base(host, monkeypatch, postgres_url, name, tm
     with statelog.open(tmp_path / "then", read_only=True) as then:
         assert then.last_lsn == 5
     assert log_of(a)[:5] == log_of(host("d"))[:5]
+
+
+def test_what_is_appended_while_a_base_is_made_is_kept(host, monkeypatch, postgres_url, name, tmp_path):
+    a, b = host("a", poll_s=60), host("b", poll_s=60)
+    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 5)
+    for _n in range(4):
+        add(a)
+    real = bases.image
+    with connect(postgres_url, tmp_path / "x") as fleet, fleet.follow(name, poll_s=60) as copy:
+
+        def image(store, path, epoch):
+            add(b)
+            copy.remote.wait()  # from here on it is between the cut and the base
+            for _n in range(3):
+                add(b)
+            a.remote.wait()
+            return real(store, path, epoch)
+
+        monkeypatch.setattr(bases, "image", image)
+        add(a)
+        a.remote.wait()
+        until(lambda: head_to_read(a.remote._performer).base)
+        base = head_to_read(a.remote._performer).base
+        add(b)
+        copy.remote.wait()
+        assert log_of(copy) == log_of(b)
+        for at in range(copy.last_lsn):
+            fleet.restore(name, tmp_path / f"{at}", at=at)
+            with statelog.open(tmp_path / f"{at}", read_only=True) as then:
+                assert at in {1, then.last_lsn}  # the first two records are one commit
+                assert log_of(then) == log_of(b)[: then.last_lsn]
+        assert 9 < base.lsn < copy.last_lsn
+        assert fleet.check(name) == []
+
+
+def test_one_host_makes_the_base_that_several_find_due(host, monkeypatch):
+    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
+    epochs, real = [], bases.image
+
+    def image(store, path, epoch):
+        epochs.append(epoch)
+        time.sleep(0.2)
+        return real(store, path, epoch)
+
+    monkeypatch.setattr(bases, "image", image)
+    hosts = [host(of) for of in "abcd"]
+    for n in range(12):
+        add(hosts[n % 4])
+    until(lambda: head_to_read(hosts[0].remote._performer).base)
+    assert epochs == [2]
+
+
+def test_a_base_counts_though_another_was_begun_meanwhile(host, monkeypatch, postgres_url, name, tmp_path):
+    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
+    a, b = host("a"), host("b")
+    begun, real = [], bases.image
+
+    def image(store, path, epoch):
+        base = real(store, path, epoch)
+        begun.append(epoch)
+        until(lambda: epoch > 2 or add(b, by=0) is None or len(begun) > 1)
+        return base
+
+    monkeypatch.setattr(bases, "image", image)
+    for _n in range(8):
+        add(a)
+    a.remote.wait()
+    until(lambda: head_to_read(a.remote._performer).base)
+    assert set(begun) == {2, 3}
+    assert log_of(host("c")) == log_of(b)
+    with connect(postgres_url, tmp_path / "x") as fleet:
+        assert fleet.check(name) == []
 
 
 def test_one_may_have_it_alone_again(host, postgres_url, name, tmp_path):
@@ -355,7 +526,7 @@ def test_one_may_have_it_alone_again(host, postgres_url, name, tmp_path):
 # --- what cannot be ---------------------------------------------------------------------------
 
 
-def test_records_of_a_shared_store_are_not_rewritten(host, tmp_path):
+def test_records_of_a_shared_store_are_not_rewritten(host, tmp_path, postgres_url, name):
     a = host("a")
     add(a)
     add(a)
@@ -366,6 +537,22 @@ def test_records_of_a_shared_store_are_not_rewritten(host, tmp_path):
     for care in (lambda: a.retain(keep_last=1), a.rebuild_index, lambda: a.import_(export)):
         with pytest.raises(UsageError, match="shared by many hosts"):
             care()
+    longer = io.BytesIO()
+    with connect(postgres_url, tmp_path / "x") as fleet:
+        fleet.restore(name, tmp_path / "longer")
+    with statelog.open(tmp_path / "longer") as store:
+        add(store)
+        store.export(longer)
+    longer.seek(0)
+
+    def later():
+        with pytest.raises(UsageError, match="shared by many hosts"):
+            a.import_(longer)
+
+    with a._engine.taking_in():  # as the thread that listens does: another may no more than before
+        late = threading.Thread(target=later)
+        late.start()
+        late.join()
     with pytest.raises(FencedError):
         a.compact()
     for _life in range(2):
@@ -399,13 +586,17 @@ def test_bad_input_is_told(host, postgres_url, name, tmp_path):
 def test_a_forked_child_is_told_to_open_it_again(host):
     a = host("a")
     add(a)
+    a.remote.wait()
     child = os.fork()
     if child == 0:
+        signal.alarm(30)  # what asked by the parent's connection would wait for ever
         try:
-            add(a)
-        except ForkedError:
+            for work in (lambda: add(a), a.remote.wait, a.remote.status):
+                with pytest.raises(ForkedError):
+                    work()
             os._exit(7)
-        os._exit(1)
+        finally:
+            os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     add(a)
     assert total(a) == 2
