@@ -12,6 +12,22 @@ from statelog.fleet.fleet import Fleet
 from statelog.fleet.opening import open_archive
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """Have nobody wait long before the next try."""
+    monkeypatch.setattr("statelog.fleet.performing._PAUSE_S", 0.005)
+    monkeypatch.setattr("statelog.fleet.owning._BACKOFF_S_MAX", 0.1)
+
+
+@pytest.fixture
+def few_tries(monkeypatch):
+    """Have obstore give up soon."""
+    buckets = pytest.importorskip("statelog.fleet.buckets")
+    soon = {"init_backoff": buckets.timedelta(milliseconds=5), "max_backoff": buckets.timedelta(milliseconds=20)}
+    few = {"max_retries": 1, "retry_timeout": buckets.timedelta(seconds=5), "backoff": {**soon, "base": 2}}
+    monkeypatch.setattr(buckets, "_RETRIES", few)
+
+
 @pytest.fixture(scope="session")
 def buckets():
     """Options of `open_archive` for buckets on loopback: `bucket_server.py` says which there are."""
