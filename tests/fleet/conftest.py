@@ -104,3 +104,25 @@ def machine(tmp_path, memory):
         return Fleet(archive, folder)
 
     return make
+
+
+@pytest.fixture
+def name():
+    return f"board-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def host(postgres_url, name, tmp_path):
+    """Open the store on a host of a name; all are closed at the end."""
+    opened = []
+
+    def make(of, **options):
+        from statelog.fleet import share
+
+        store = share(postgres_url, name, cache=tmp_path / of, **options)
+        opened.append(store)
+        return store
+
+    yield make
+    for store in opened:
+        store.close()

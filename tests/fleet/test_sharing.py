@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import resource
-import secrets
 import shutil
 import signal
 import subprocess
@@ -30,31 +28,10 @@ from statelog.errors import (
     StoreLockedError,
     UsageError,
 )
-from statelog.fleet import bases, connect, names, share, sharing, turns
-from statelog.fleet.restoring import head_to_read
+from statelog.fleet import connect, names, share, turns
 from statelog.storage.commit.transaction import WriteTransaction
 
 SCHEMA = {"n": statelog.reducers.add, "who": statelog.reducers.append}
-
-
-@pytest.fixture
-def name():
-    return f"board-{secrets.token_hex(4)}"
-
-
-@pytest.fixture
-def host(postgres_url, name, tmp_path):
-    """Open the store on a host of a name; all are closed at the end."""
-    opened = []
-
-    def make(of, **options):
-        store = share(postgres_url, name, cache=tmp_path / of, **options)
-        opened.append(store)
-        return store
-
-    yield make
-    for store in opened:
-        store.close()
 
 
 def add(store, who="", by=1, *, reborn=False, **how):
@@ -64,13 +41,6 @@ def add(store, who="", by=1, *, reborn=False, **how):
 def total(store):
     store.remote.wait()
     return store.thread("t", schema=SCHEMA).state.get("n", 0)
-
-
-def until(is_so):
-    deadline = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def log_of(store):
@@ -322,20 +292,6 @@ def test_whatever_isolation_a_database_has_each_turn_sees_all_before(postgres_ur
         assert total(a) == total(b) == 2
 
 
-def test_a_process_with_many_files_open_hears_of_others(host):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
-    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
-    try:
-        a, b = host("a"), host("b", poll_s=60)
-        add(a)
-        assert b.remote.wait(a.last_lsn, timeout_s=10)
-    finally:
-        for file in files:
-            os.close(file)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 def test_a_store_that_is_closed_amid_commits_loses_none(host):
     a, acknowledged = host("a"), []
 
@@ -412,106 +368,6 @@ def test_who_does_not_share_does_not_write_the_copy(host, tmp_path, name):
     with statelog.open(tmp_path / "a" / names.copy(name)) as store, pytest.raises(FencedError):
         store.thread("t").commit({"n": 9})
     assert total(host("a")) == 1
-
-
-def test_a_new_host_begins_with_a_base(host, monkeypatch, postgres_url, name, tmp_path):
-    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
-    a, b = host("a"), host("b")
-    for n in range(50):
-        add(a if n % 3 else b)
-        time.sleep(0.005)
-    until(lambda: [add(store, by=0) for store in (a, b)] and a.remote._head.base and b.remote._head.base)
-    add(b)
-    assert b.remote._head.base.lsn > 8
-    assert total(host("c")) == total(a) == 51
-    with connect(postgres_url, tmp_path / "x") as fleet:
-        assert fleet.check(name) == []
-        fleet.restore(name, tmp_path / "then", at=5)
-    with statelog.open(tmp_path / "then", read_only=True) as then:
-        assert then.last_lsn == 5
-    assert log_of(a)[:5] == log_of(host("d"))[:5]
-
-
-def test_what_is_appended_while_a_base_is_made_is_kept(host, monkeypatch, postgres_url, name, tmp_path):
-    a, b = host("a", poll_s=60), host("b", poll_s=60)
-    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 5)
-    for _n in range(4):
-        add(a)
-    real = bases.image
-    with connect(postgres_url, tmp_path / "x") as fleet, fleet.follow(name, poll_s=60) as copy:
-
-        def image(store, path, epoch):
-            add(b)
-            copy.remote.wait()  # from here on it is between the cut and the base
-            for _n in range(3):
-                add(b)
-            a.remote.wait()
-            return real(store, path, epoch)
-
-        monkeypatch.setattr(bases, "image", image)
-        add(a)
-        a.remote.wait()
-        until(lambda: head_to_read(a.remote._performer).base)
-        base = head_to_read(a.remote._performer).base
-        add(b)
-        copy.remote.wait()
-        assert log_of(copy) == log_of(b)
-        for at in range(copy.last_lsn):
-            fleet.restore(name, tmp_path / f"{at}", at=at)
-            with statelog.open(tmp_path / f"{at}", read_only=True) as then:
-                assert at in {1, then.last_lsn}  # the first two records are one commit
-                assert log_of(then) == log_of(b)[: then.last_lsn]
-        assert 9 < base.lsn < copy.last_lsn
-        assert fleet.check(name) == []
-
-
-def test_one_host_makes_the_base_that_several_find_due(host, monkeypatch):
-    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
-    epochs, real = [], bases.image
-
-    def image(store, path, epoch):
-        epochs.append(epoch)
-        time.sleep(0.2)
-        return real(store, path, epoch)
-
-    monkeypatch.setattr(bases, "image", image)
-    hosts = [host(of) for of in "abcd"]
-    for n in range(12):
-        add(hosts[n % 4])
-    until(lambda: head_to_read(hosts[0].remote._performer).base)
-    assert epochs == [2]
-
-
-def test_a_base_counts_though_another_was_begun_meanwhile(host, monkeypatch, postgres_url, name, tmp_path):
-    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
-    a, b = host("a"), host("b")
-    begun, real = [], bases.image
-
-    def image(store, path, epoch):
-        base = real(store, path, epoch)
-        begun.append(epoch)
-        if epoch == 2:
-            until(lambda: add(b, by=0) and len(begun) > 1)
-        else:
-            until(lambda: head_to_read(a.remote._performer).base)
-        return base
-
-    monkeypatch.setattr(bases, "image", image)
-    with connect(postgres_url, tmp_path / "x") as fleet:
-
-        def encode(listed, _real=bases.encode):
-            fleet.gc(name, grace_s=0)  # its pieces are put, and no head names them yet
-            return _real(listed)
-
-        monkeypatch.setattr(bases, "encode", encode)
-        for _n in range(8):
-            add(a)
-        a.remote.wait()
-        until(lambda: head_to_read(a.remote._performer).base)
-        assert begun == [2, 3]
-        assert head_to_read(a.remote._performer).base.epoch == 2
-        assert log_of(host("c")) == log_of(b)
-        assert fleet.check(name) == []
 
 
 def test_one_may_have_it_alone_again(host, postgres_url, name, tmp_path):
