@@ -9,7 +9,7 @@ with fleet.open("ticket-42") as store:
 
 from statelog.fleet.connecting import connect
 from statelog.fleet.fleet import Fleet, Problem, StoreStatus, Stranded
-from statelog.fleet.owning import RemoteStatus
+from statelog.fleet.remote import RemoteStatus
 from statelog.fleet.sharing import share
 
 __all__ = ["Fleet", "Problem", "RemoteStatus", "StoreStatus", "Stranded", "connect", "share"]

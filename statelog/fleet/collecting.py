@@ -84,6 +84,8 @@ def _is_to_come(name: str, head: Head) -> bool:
         return epoch > head.epoch or is_opening or is_ahead
     if kind == "base":
         epoch = int(rest.partition("/")[0].partition("-")[2])
-        latest = names.base(0 if head.base is None else head.base.lsn, head.epoch)
-        return epoch > head.epoch or (epoch == head.epoch and head.state != "free" and name > latest)
+        # Of many hosts one may begin an epoch while another makes the base of the one before.
+        since = head.tail[0].epoch if head.is_shared else head.epoch
+        latest = names.base(0 if head.base is None else head.base.lsn, since)
+        return epoch > head.epoch or (epoch >= since and head.state != "free" and name > latest)
     return False

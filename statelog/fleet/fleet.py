@@ -29,8 +29,9 @@ from statelog.errors import (
 from statelog.fleet import collecting, names, protocol
 from statelog.fleet.following import Follower
 from statelog.fleet.head import Cut, Head, decode
-from statelog.fleet.owning import Options, Owner, check_number
+from statelog.fleet.owning import Options, Owner
 from statelog.fleet.performing import Performer
+from statelog.fleet.remote import check_number
 from statelog.fleet.restoring import bring_here, head_to_read, remove_leftovers, restore
 from statelog.fleet.scratch import scratch
 from statelog.fleet.stranding import export_lost

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from statelog.errors import CorruptionError, ReadOnlyError, RemoteError, StatelogError, StoreNotFoundError
 from statelog.fleet import names
-from statelog.fleet.owning import RemoteStatus, check_number
+from statelog.fleet.remote import RemoteStatus, check_number
 from statelog.fleet.restoring import catch_up_over_bases, head_to_read, store_id
 
 if TYPE_CHECKING:

@@ -108,8 +108,10 @@ class Head:
         return replace(self, state="open", tail=(*self.tail, Stretch(self.epoch, first)))
 
     def based(self, base: Base, next_number: int) -> Head:
-        """Return it with a base that all segments before the next one lie in."""
-        return replace(self, base=base, tail=(Stretch(self.epoch, next_number),))
+        """Return it with a base that all segments lie in before the next one of the base's epoch."""
+        behind = [each for each in self.tail if each.epoch >= base.epoch]
+        tail = (each._replace(first=next_number) if each.epoch == base.epoch else each for each in behind)
+        return replace(self, base=base, tail=_without_empty(tail))
 
     @property
     def is_shared(self) -> bool:

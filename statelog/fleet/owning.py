@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from statelog.errors import FencedError, ForkedError, RemoteError, RemoteLagError, StatelogError, UsageError
+from statelog.errors import FencedError, ForkedError, RemoteError, RemoteLagError, StatelogError
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.bases import Listed, Log
 from statelog.fleet.collecting import GRACE_S, KEEP_S, OFTEN, collect
 from statelog.fleet.head import Base, Cut
+from statelog.fleet.remote import RemoteStatus, check_number
 from statelog.fleet.restoring import listed_of, now_us
 from statelog.store.session import session_of
 
@@ -59,39 +60,6 @@ class Options:
         check_number("park_after_s", 1 if self.park_after_s is None else self.park_after_s, is_zero_allowed=False)
         for name in ("ship_ms", "lag_max_s", "lag_max_bytes", "keep_s", "grace_s"):
             check_number(name, getattr(self, name))
-
-
-def check_number(name: str, value: object, *, is_zero_allowed: bool = True) -> None:
-    """Refuse a time or size that is none. Raises UsageError. Facts: argument, value."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and (value > 0 or (value == 0 and is_zero_allowed)):  # type: ignore[operator]
-        return
-    message = f"{name} is a number {'from' if is_zero_allowed else 'above'} 0{' on' * is_zero_allowed}, not {value!r}"
-    raise UsageError(message, argument=name, value=value)
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteStatus:
-    """What is outside of a store.
-
-    Attributes:
-        shipped_lsn: up to here all is outside.
-        last_lsn: the last LSN here.
-        lag_s: since when something is not outside; 0 if nothing is.
-        lag_bytes: about so much is not outside.
-        epoch: of this owner.
-        parked: whether the store was given up meanwhile, as nobody wrote.
-        requests: made of the storage so far.
-
-    """
-
-    shipped_lsn: int
-    last_lsn: int
-    lag_s: float
-    lag_bytes: int
-    epoch: int
-    parked: bool
-    requests: int
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ import io
 import os
 import secrets
 import time
+import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -23,12 +24,13 @@ from statelog.fleet.collecting import collect
 from statelog.fleet.connecting import prepare
 from statelog.fleet.following import Follower
 from statelog.fleet.head import SHARED, Cut, Head, decode
-from statelog.fleet.owning import RemoteStatus, check_number
 from statelog.fleet.performing import Performer
+from statelog.fleet.remote import RemoteStatus, check_number
 from statelog.fleet.restoring import (
     catch_up_over_bases,
     chain_at,
     head_to_read,
+    listed_of,
     now_us,
     restore,
     segments_of,
@@ -78,8 +80,9 @@ class Sharer(Follower):
         """What this host has appended last, and its size, until it is looked whether the file has it."""
         self._tail_bytes = 0
         self._base_bytes = 0
-        self._is_base_due = False
         self._looked_s = 0.0
+        self._base_due = 0
+        """The epoch that is to end in a base; 0: none."""
 
     def join(self) -> None:
         """Take in what the log has. Raises ConflictError: the copy is no earlier state of it; ExpiredError: too old."""
@@ -123,7 +126,8 @@ class Sharer(Follower):
         self._end.set()
         self._turns.wake()
         super().close()
-        self._turns.close()
+        with self._store._engine.taking_in():  # noqa: SLF001 - the fleet's door: no commit is on its way
+            self._turns.close()
         self._performer.archive.close()
         unlock(self._lock)
         self._lock = -1
@@ -148,18 +152,24 @@ class Sharer(Follower):
             raise self._fenced("this copy is not where the log is")
         about, data = segments.made_of(transaction.appended, self._head.store_id, cut)
         name = self._next_name()
-        version, interrupt = self._turns.append(name, data)
-        self._appended = _Known(name, version, Cut(about.last, about.chain)), len(data)
-        if names.number_of(name) >= _SEGMENTS_MAX or self._tail_bytes > max(_TAIL_BYTES_MIN, self._base_bytes // 2):
-            self._is_base_due = True
-            self._turns.wake()
+        version = str(uuid.uuid4())
+        appended = _Known(name, version, Cut(about.last, about.chain)), len(data)
+        interrupt = self._turns.append(name, data, version)
+        self._appended = appended  # behind the append nothing is called, where an interrupt could hide that it was done
         return interrupt
 
     def _settle(self) -> None:
         """Know what this host has appended, if the file has it: else it is taken in, as what others append."""
         if self._appended is not None and self._store.last_lsn >= self._appended[0].cut.lsn:
             self._note(*self._appended)
+            if self._is_tail_long():
+                self._base_due = self._head.epoch
+                self._turns.wake()
         self._appended = None
+
+    def _is_tail_long(self) -> bool:
+        is_large = self._tail_bytes > max(_TAIL_BYTES_MIN, self._base_bytes // 2)
+        return is_large or names.number_of(self._known.name) >= _SEGMENTS_MAX
 
     def _next_name(self) -> str:
         going_on = self._head.tail[-1]
@@ -170,8 +180,7 @@ class Sharer(Follower):
 
     def _note(self, known: _Known, size_bytes: int) -> None:
         if known.name.rpartition("/")[0] != self._known.name.rpartition("/")[0]:
-            self._tail_bytes = 0  # another host has begun a base
-            self._is_base_due = False
+            self._tail_bytes = 0  # a base was begun
         self._known = known
         self._tail_bytes += size_bytes
 
@@ -222,10 +231,10 @@ class Sharer(Follower):
     # --- others' turns ---------------------------------------------------------------------------
 
     def _pause(self) -> bool:
-        if self._is_base_due:
-            self._is_base_due = False
+        if self._base_due:
+            due, self._base_due = self._base_due, 0
             with suppress(StatelogError):  # there will be another; what fences is remembered
-                self._make_base()
+                self._make_base(due)
         now_s = time.monotonic()
         told = self._turns.hear(max(0.0, self._looked_s + self._poll_s - now_s))
         if told:
@@ -238,6 +247,8 @@ class Sharer(Follower):
         return not self._end.is_set()
 
     def _take_in(self) -> None:
+        if os.getpid() != self._process_id:
+            raise self._store._engine.environment.forked_error()  # noqa: SLF001 - the fleet's door
         self._looked_s = time.monotonic()
         is_done = False
         while not is_done:
@@ -251,9 +262,20 @@ class Sharer(Follower):
 
     # --- bases -----------------------------------------------------------------------------------
 
-    def _make_base(self) -> None:
-        """Make a base, under an epoch of its own: no name is used twice, whoever makes one at the same time (F4)."""
+    def _make_base(self, due: int) -> None:
+        """Make a base, under an epoch of its own: no name is used twice, whoever makes one at the same time (F4).
+
+        Args:
+            due: the epoch that is to end. If another host has ended it, that one makes the base.
+
+        """
+        held = self._listed()
+        self._base_bytes = held.size_bytes  # the base may be another host's
+        if not self._is_tail_long():
+            return
         with self._store._engine.taking_in(), self.turn():  # noqa: SLF001 - the fleet's door
+            if self._head.epoch != due:
+                return
             cut = self._known.cut
             is_mine = self._known.name.startswith(names.segments(self._head.epoch))
             last = names.number_of(self._known.name) if is_mine else self._head.tail[-1].first - 1
@@ -264,7 +286,7 @@ class Sharer(Follower):
         try:
             base = bases.image(self._store, path, begun.epoch)
             pieces = []
-            for piece, data in bases.cut(path, base, self._pieces(before)):
+            for piece, data in bases.cut(path, base, {each.digest: each.name for each in held.pieces}):
                 if data is not None:
                     self._performer.perform(protocol.put(piece.name, data))
                 pieces.append(piece)
@@ -272,23 +294,25 @@ class Sharer(Follower):
         finally:
             path.unlink(missing_ok=True)
             path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
-        listed = bases.encode(Listed(self._base_bytes, tuple(pieces), before.encode(), now_us()))
+        rows = self._turns.look(names.segment(begun.epoch, 0))
+        found = [(row.name, segments.about(row.name, row.data or b"")) for row in rows]
+        if any(each.since < base.lsn and not name.startswith(names.segments(begun.epoch)) for name, each in found):
+            return  # another host has begun one before the image was taken
+        met = [each for _name, each in found if each.since < base.lsn]
+        end = Cut(met[-1].last, met[-1].chain) if met else None
+        ended = begun.cut_at(len(met), end)  # with what was appended meanwhile, up to the image
+        listed = bases.encode(Listed(self._base_bytes, tuple(pieces), ended.encode(), now_us()))
         self._performer.perform(protocol.put(bases.list_name(base), listed))
         with self._store._engine.taking_in(), self.turn():  # noqa: SLF001 - the fleet's door
-            if self._head != begun:  # another has begun one
+            if self._head.base != begun.base:  # another host, which has begun one meanwhile, was faster
                 return
-            kept = self._turns.look(names.segment(begun.epoch, 0))
-            first = 1 + sum(segments.about(row.name, row.data or b"").last <= base.lsn for row in kept)
-            based = begun.based(base, first)
+            based = self._head.based(base, 1 + sum(each.last <= base.lsn for each in met))
             self._turns.change(based.encode())
         collect(self._performer, based)
 
-    def _pieces(self, head: Head) -> dict[bytes, str]:
-        if head.base is None:
-            return {}
-        name = bases.list_name(head.base)
-        [data] = self._performer.read_all([name])
-        return {piece.digest: piece.name for piece in bases.decode(name, data).pieces}
+    def _listed(self) -> Listed:
+        base = self._head.base
+        return Listed(0, (), b"", 0) if base is None else listed_of(self._performer, base)
 
 
 def share(

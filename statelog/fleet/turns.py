@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import time
-import uuid
 from contextlib import suppress
 from threading import Lock
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import errors, sql
 
-from statelog.errors import CommitOutcomeUnknownError, NotFoundError, RemoteError, StoreLockedError
+from statelog.errors import ClosedError, CommitOutcomeUnknownError, NotFoundError, RemoteError, StoreLockedError
 from statelog.fleet import names
 from statelog.fleet.postgres import HEADS, OBJECTS, connecting, translated, without_password
 
@@ -39,7 +38,8 @@ _ROWS = (
     .as_string()
 )
 _BEGIN = f"BEGIN; {_LOCK}; {_ROWS}"
-"""Each statement sees what was committed before it began: the last one all that others have appended."""
+"""Each statement sees what was committed before it began (READ COMMITTED, see `_SETTINGS`). So the last one sees all
+that others have appended."""
 _APPEND = (
     sql.SQL("INSERT INTO {} (name, data, version) VALUES (%s, %s, %s); SELECT pg_notify({}, %s); COMMIT")
     .format(OBJECTS, CHANNEL)
@@ -51,7 +51,10 @@ _CHANGE = (
     .as_string()
 )
 _VERSION = sql.SQL("SELECT version::text FROM {} WHERE name = %s").format(OBJECTS).as_string()
-_SETTINGS = "SELECT set_config('lock_timeout', %s, false), set_config('idle_in_transaction_session_timeout', %s, false)"
+_SETTINGS = (
+    "SELECT set_config('lock_timeout', %s, false), set_config('idle_in_transaction_session_timeout', %s, false),"
+    " set_config('default_transaction_isolation', 'read committed', false)"
+)
 
 
 class Row(NamedTuple):
@@ -82,6 +85,7 @@ class Turns:
         self._ear: psycopg.Connection[Any] | None = None
         self._eye: psycopg.Connection[Any] | None = None
         self._looking = Lock()
+        self._is_closed = False
         self._waker, self._wakes = os.pipe()
         self.requests = 0
 
@@ -124,24 +128,23 @@ class Turns:
             raise NotFoundError(f"{self._shown} has no store {self._folder.rstrip('/')!r} any more", url=self._shown)
         return Locked(head[0][0], head[0][1], rows)
 
-    def append(self, name: str, data: bytes) -> tuple[str, BaseException | None]:
-        """Append a segment, and end the turn. It is there for good on return.
+    def append(self, name: str, data: bytes, version: str) -> BaseException | None:
+        """Append a segment under a new version, and end the turn. It is there for good on return.
 
         Returns:
-            its version; and an interrupt that came meanwhile.
+            an interrupt that came meanwhile.
 
         Raises:
             CommitOutcomeUnknownError: nobody can tell. Anything else: it is not there.
 
         """
-        version = str(uuid.uuid4())
         try:
             self._commit(_APPEND, (self._folder + name, data, version, self._folder + name))
         except BaseException as error:  # whatever it is: the commit may be on its way
             if not self._is_there(name, version, error):
                 raise
-            return version, None if isinstance(error, RemoteError) else error
-        return version, None
+            return None if isinstance(error, RemoteError) else error
+        return None
 
     def change(self, head: bytes) -> None:
         """Put a head in the place of the one that is locked, and end the turn.
@@ -220,7 +223,10 @@ class Turns:
                 self._ear = self._connect()
                 self._ear.execute(f"LISTEN {CHANNEL}")
                 return ""
-            ready, _, _ = select.select([self._ear.fileno(), self._waker], [], [], timeout_s)
+            poll = select.poll()  # `select` takes no descriptor above 1023
+            for descriptor in (self._ear.fileno(), self._waker):
+                poll.register(descriptor, select.POLLIN)
+            ready = [descriptor for descriptor, _event in poll.poll(timeout_s * 1000)]
             if self._waker in ready:
                 os.read(self._waker, 4096)
             told = [note.payload for note in self._ear.notifies(timeout=0)]
@@ -251,7 +257,8 @@ class Turns:
                 raise
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Let go of the connections, for good. Nobody has the turn, nor hears."""
+        self._is_closed = True
         self._drop()
         for connection in (self._ear, self._eye):
             _close(connection)
@@ -267,6 +274,8 @@ class Turns:
         return [Row(name.removeprefix(self._folder), data, version) for name, data, version in cursor.fetchall()]
 
     def _connect(self) -> psycopg.Connection[Any]:
+        if self._is_closed:
+            raise ClosedError(f"the store {self._folder.rstrip('/')!r} is closed")
         # A `ClientCursor` sends several statements at once.
         connection = psycopg.connect(
             self._url, autocommit=True, cursor_factory=psycopg.ClientCursor, **connecting(self._url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from os import getpid
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError, UsageError
@@ -109,8 +110,8 @@ class Engine:
         self.sweepers: dict[str, Sweep] = {}
         """By the names of adapters."""
         self.remote: Remote | None = None
-        self.takes_in = False
-        """Whether what is appended as it is comes from the log that many hosts write."""
+        self._taker = 0
+        """The thread whose records come from the log that many hosts write, which it appends as they are; 0: none."""
 
     @contextmanager
     def read(self) -> Iterator[View]:
@@ -230,11 +231,11 @@ class Engine:
     def taking_in(self) -> Iterator[None]:
         """Let records be put into the file as they are, which the shared log has; nobody else writes meanwhile."""
         with self.environment.write_lock:
-            self.takes_in = True
+            former, self._taker = self._taker, get_ident()
             try:
                 yield
             finally:
-                self.takes_in = False
+                self._taker = former
 
     def check_alone(self) -> None:
         """Refuse to rewrite what many hosts share. Raises UsageError. Facts: path."""
@@ -265,7 +266,7 @@ class Engine:
         self._check_open()
         if not isinstance(self._committer, SharedCommitter):
             return self._submit(run)
-        if not self.takes_in:
+        if self._taker != get_ident():
             self.check_alone()
         return self._committer.take_in(run)
 

@@ -12,6 +12,22 @@ from statelog.fleet.fleet import Fleet
 from statelog.fleet.opening import open_archive
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """Have nobody wait long before the next try."""
+    monkeypatch.setattr("statelog.fleet.performing._PAUSE_S", 0.005)
+    monkeypatch.setattr("statelog.fleet.owning._BACKOFF_S_MAX", 0.1)
+
+
+@pytest.fixture
+def few_tries(monkeypatch):
+    """Have obstore give up soon."""
+    buckets = pytest.importorskip("statelog.fleet.buckets")
+    soon = {"init_backoff": buckets.timedelta(milliseconds=5), "max_backoff": buckets.timedelta(milliseconds=20)}
+    few = {"max_retries": 1, "retry_timeout": buckets.timedelta(seconds=5), "backoff": {**soon, "base": 2}}
+    monkeypatch.setattr(buckets, "_RETRIES", few)
+
+
 @pytest.fixture(scope="session")
 def buckets():
     """Options of `open_archive` for buckets on loopback: `bucket_server.py` says which there are."""
@@ -88,3 +104,25 @@ def machine(tmp_path, memory):
         return Fleet(archive, folder)
 
     return make
+
+
+@pytest.fixture
+def name():
+    return f"board-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def host(postgres_url, name, tmp_path):
+    """Open the store on a host of a name; all are closed at the end."""
+    opened = []
+
+    def make(of, **options):
+        from statelog.fleet import share
+
+        store = share(postgres_url, name, cache=tmp_path / of, **options)
+        opened.append(store)
+        return store
+
+    yield make
+    for store in opened:
+        store.close()

@@ -46,12 +46,14 @@ def test_credentials_that_are_refused_are_an_access_error(buckets, request_name)
     assert "Debug source" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("few_tries")
 def test_a_busy_bucket_leaves_open_what_was_written(buckets):
     archive = open_archive("s3://busy", **buckets)
     assert archive.create("s/head", b"") is Outcome.UNKNOWN
     assert archive.swap("s/head", b"", '"token"') is Outcome.UNKNOWN
 
 
+@pytest.mark.usefixtures("few_tries")
 def test_a_busy_bucket_is_a_remote_error_to_who_reads(buckets):
     archive = open_archive("s3://busy", **buckets)
     with pytest.raises(RemoteError, match="503"):
@@ -60,6 +62,7 @@ def test_a_busy_bucket_is_a_remote_error_to_who_reads(buckets):
         archive.names("")
 
 
+@pytest.mark.usefixtures("few_tries")
 def test_a_server_that_is_away_leaves_open_what_was_written(buckets):
     archive = open_archive("s3://tests", **{**buckets, "endpoint": "http://127.0.0.1:9"})
     assert archive.create("s/head", b"") is Outcome.UNKNOWN

@@ -15,17 +15,12 @@ from statelog.fleet.archive import Outcome
 from statelog.fleet.fleet import Fleet
 from statelog.fleet.opening import open_archive, probe
 
+pytestmark = pytest.mark.usefixtures("few_tries")
+
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    """Have nobody wait long before the next try, and obstore give up soon."""
-    from statelog.fleet import buckets
-
-    soon = {"init_backoff": buckets.timedelta(milliseconds=5), "max_backoff": buckets.timedelta(milliseconds=20)}
-    few = {"max_retries": 1, "retry_timeout": buckets.timedelta(seconds=5), "backoff": {**soon, "base": 2}}
-    monkeypatch.setattr(buckets, "_RETRIES", few)
-    monkeypatch.setattr("statelog.fleet.performing._PAUSE_S", 0.005)
-    monkeypatch.setattr("statelog.fleet.owning._BACKOFF_S_MAX", 0.1)
+def soon_again(monkeypatch):
+    """Have Postgres asked again soon, too."""
     monkeypatch.setattr("statelog.fleet.postgres._PAUSE_S", 0.01)
 
 
@@ -49,7 +44,7 @@ def database(postgres_url):
         yield proxy, lambda: open_archive(postgres_url.replace(f":{parts['port']}/", f":{proxy.port}/"))
 
 
-@pytest.fixture(params=["bucket", "database"])
+@pytest.fixture(params=["bucket", pytest.param("database", marks=pytest.mark.soak)])
 def behind(request):
     """A proxy, what opens the storage behind it, and the faults that there are of it."""
     return *request.getfixturevalue(request.param), OF_HTTP if request.param == "bucket" else OF_MESSAGES
@@ -80,6 +75,7 @@ def run(proxy, open_storage, plan, folder, *, turns, seed):
     return ledger.faults(final)
 
 
+@pytest.mark.soak
 def test_nothing_promised_is_lost_whatever_becomes_of_requests(behind, tmp_path):
     proxy, open_storage, kinds = behind
     assert run(proxy, open_storage, at_random(0, 0.1, kinds), tmp_path, turns=6, seed=0) == ""

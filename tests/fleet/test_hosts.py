@@ -33,7 +33,7 @@ LOCAL = ("commit", "open")
 """After other steps, and a remote commit, all is outside."""
 
 
-@pytest.fixture(params=["bucket", "postgres"])
+@pytest.fixture(params=[pytest.param("bucket", marks=pytest.mark.soak), "postgres"])
 def empty(request, buckets, postgres_url):
     """Return what makes an empty storage, as often as it is called: its URL and options."""
     import psycopg
@@ -231,6 +231,7 @@ def late(host, served):
     return faults
 
 
+@pytest.mark.soak
 def test_hosts_that_end_or_stop_at_any_time_lose_nothing(empty, tmp_path):
     assert strike_at_random(empty, tmp_path, rounds=4, seed=1) == []
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
-import secrets
-import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -16,8 +14,8 @@ import psycopg
 import pytest
 
 import statelog
-from statelog.aio import fleet as aio_fleet
 from statelog.errors import (
+    ClosedError,
     CommitOutcomeUnknownError,
     ConflictError,
     FencedError,
@@ -27,30 +25,10 @@ from statelog.errors import (
     StoreLockedError,
     UsageError,
 )
-from statelog.fleet import connect, names, share, sharing, turns
+from statelog.fleet import connect, names, share, turns
 from statelog.storage.commit.transaction import WriteTransaction
 
 SCHEMA = {"n": statelog.reducers.add, "who": statelog.reducers.append}
-
-
-@pytest.fixture
-def name():
-    return f"board-{secrets.token_hex(4)}"
-
-
-@pytest.fixture
-def host(postgres_url, name, tmp_path):
-    """Open the store on a host of a name; all are closed at the end."""
-    opened = []
-
-    def make(of, **options):
-        store = share(postgres_url, name, cache=tmp_path / of, **options)
-        opened.append(store)
-        return store
-
-    yield make
-    for store in opened:
-        store.close()
 
 
 def add(store, who="", by=1, *, reborn=False, **how):
@@ -211,6 +189,45 @@ def test_an_interrupt_meanwhile_is_raised_once_the_commit_is_settled(host, monke
     assert total(a) == total(b) == 2
 
 
+def test_an_interrupt_right_behind_the_log_has_nobody_run_twice(host, monkeypatch):
+    a, b = host("a"), host("b")
+    real = turns.Turns._commit
+
+    def interrupted(_frame, event, _called):
+        if event in {"call", "c_call"}:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    def commit(self, statements, values):
+        real(self, statements, values)
+        monkeypatch.setattr(turns.Turns, "_commit", real)
+        sys.setprofile(interrupted)
+
+    def lead():
+        with pytest.raises(KeyboardInterrupt):
+            add(a, "leader")
+
+    b.remote._turns.lock(names.segment(1, 0))
+    first = threading.Thread(target=add, args=(a, "first"))
+    first.start()  # it waits for its turn, and the others for it
+    time.sleep(0.1)
+    threads = [threading.Thread(target=lead), *(threading.Thread(target=add, args=(a, f"{n}")) for n in range(3))]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.05)
+
+    def skip_one(self, *sent):
+        monkeypatch.setattr(turns.Turns, "_commit", commit)
+        real(self, *sent)
+
+    monkeypatch.setattr(turns.Turns, "_commit", skip_one)
+    b.remote._turns.release()
+    for thread in (first, *threads):
+        thread.join()
+    assert total(b) == 5
+    assert sorted(b.thread("t", schema=SCHEMA).state["who"]) == ["0", "1", "2", "first", "leader"]
+
+
 def test_what_nobody_can_tell_is_said_and_never_run_again(host, monkeypatch):
     a, b = host("a"), host("b")
     add(a)
@@ -262,6 +279,45 @@ def test_a_connection_that_was_ended_meanwhile_costs_nothing(host, postgres_url)
     add(a)
     assert b.remote.wait(a.last_lsn, timeout_s=10)
     assert total(b) == 2
+
+
+@pytest.mark.parametrize("level", ["repeatable%5C%20read", "serializable"])
+def test_whatever_isolation_a_database_has_each_turn_sees_all_before(postgres_url, name, tmp_path, level):
+    url = f"{postgres_url}?options=-c%20default_transaction_isolation%3D{level}"
+    with share(url, name, tmp_path / "a") as a, share(url, name, tmp_path / "b") as b:
+        for store in (a, b):
+            with store.remote._turns._connect() as connection:
+                [shown] = connection.execute("SHOW transaction_isolation").fetchone()
+                assert shown == "read committed"
+        add(a)
+        add(b)
+        assert total(a) == total(b) == 2
+
+
+def test_a_store_that_is_closed_amid_commits_loses_none(host):
+    a, acknowledged = host("a"), []
+
+    def commit_on(who):
+        while True:
+            said = f"{who}-{len(acknowledged)}"
+            add(a, said)
+            acknowledged.append(said)
+
+    def run(who):
+        with pytest.raises(ClosedError):
+            commit_on(who)
+
+    threads = [threading.Thread(target=run, args=(who,)) for who in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(acknowledged) < 30:
+        time.sleep(0.01)
+    a.close()
+    for thread in threads:
+        thread.join()
+    b = host("b")
+    assert total(b) == len(b.thread("t", schema=SCHEMA).state["who"])
+    assert set(acknowledged) <= set(b.thread("t", schema=SCHEMA).state["who"])
 
 
 def test_who_has_the_turn_all_the_time_is_waited_for_so_long_and_one_that_sleeps_loses_it(host, monkeypatch):
@@ -316,28 +372,6 @@ def test_who_does_not_share_does_not_write_the_copy(host, tmp_path, name):
     assert total(host("a")) == 1
 
 
-def test_a_new_host_begins_with_a_base(host, monkeypatch, postgres_url, name, tmp_path):
-    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
-    a, b = host("a"), host("b")
-    for n in range(50):
-        add(a if n % 3 else b)
-        time.sleep(0.005)
-    deadline = time.monotonic() + 10
-    while b.remote._head.base is None or a.remote._head.base is None:
-        assert time.monotonic() < deadline
-        add(a, by=0)
-        add(b, by=0)
-    add(b)
-    assert b.remote._head.base.lsn > 8
-    assert total(host("c")) == total(a) == 51
-    with connect(postgres_url, tmp_path / "x") as fleet:
-        assert fleet.check(name) == []
-        fleet.restore(name, tmp_path / "then", at=5)
-    with statelog.open(tmp_path / "then", read_only=True) as then:
-        assert then.last_lsn == 5
-    assert log_of(a)[:5] == log_of(host("d"))[:5]
-
-
 def test_one_may_have_it_alone_again(host, postgres_url, name, tmp_path):
     a = host("a")
     for _n in range(5):
@@ -360,7 +394,7 @@ def test_one_may_have_it_alone_again(host, postgres_url, name, tmp_path):
 # --- what cannot be ---------------------------------------------------------------------------
 
 
-def test_records_of_a_shared_store_are_not_rewritten(host, tmp_path):
+def test_records_of_a_shared_store_are_not_rewritten(host, tmp_path, postgres_url, name):
     a = host("a")
     add(a)
     add(a)
@@ -371,6 +405,22 @@ def test_records_of_a_shared_store_are_not_rewritten(host, tmp_path):
     for care in (lambda: a.retain(keep_last=1), a.rebuild_index, lambda: a.import_(export), a.compact):
         with pytest.raises(UsageError, match="shared by many hosts"):
             care()
+    longer = io.BytesIO()
+    with connect(postgres_url, tmp_path / "x") as fleet:
+        fleet.restore(name, tmp_path / "longer")
+    with statelog.open(tmp_path / "longer") as store:
+        add(store)
+        store.export(longer)
+    longer.seek(0)
+
+    def later():
+        with pytest.raises(UsageError, match="shared by many hosts"):
+            a.import_(longer)
+
+    with a._engine.taking_in():  # as the thread that listens does: another may no more than before
+        late = threading.Thread(target=later)
+        late.start()
+        late.join()
     for _life in range(2):
         assert a.delete_thread("t").expired_versions == 2
         add(a, reborn=True)
@@ -415,34 +465,17 @@ def test_bad_input_is_told(host, postgres_url, name, tmp_path):
 def test_a_forked_child_is_told_to_open_it_again(host):
     a = host("a")
     add(a)
+    a.remote.wait()
     child = os.fork()
     if child == 0:
+        signal.alarm(30)  # what asked by the parent's connection would wait for ever
         try:
-            add(a)
-        except ForkedError:
+            for work in (lambda: add(a), a.remote.wait, a.remote.status):
+                with pytest.raises(ForkedError):
+                    work()
             os._exit(7)
-        os._exit(1)
+        finally:
+            os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     add(a)
     assert total(a) == 2
-
-
-def test_it_is_shared_by_asyncio_too(host, postgres_url, name, tmp_path):
-    async def run():
-        async with aio_fleet.share(postgres_url, name, tmp_path / "b") as store:
-            await store.thread("t", schema=SCHEMA).commit({"n": 2})
-            await store.remote.wait()
-            return await store.thread("t", schema=SCHEMA).state["n"]
-
-    add(host("a"))
-    assert asyncio.run(run()) == 3
-
-
-def test_a_copy_is_where_the_user_keeps_such_things(postgres_url, name, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with share(postgres_url, name) as store:
-        add(store)
-        assert store.path.is_relative_to(tmp_path / "cache" / "statelog")
-    shutil.rmtree(tmp_path / "cache")
-    with share(postgres_url, name) as store:
-        assert total(store) == 1

@@ -66,8 +66,8 @@ def are_bounded(costs):
 
 
 def test_takeovers_in_a_row_keep_all_in_order_and_cost_no_more_each(machine, memory, monkeypatch):
-    tokens, costs = take_over_in_a_row(machine, memory, monkeypatch, 24)
-    assert tokens == [*range(24)]
+    tokens, costs = take_over_in_a_row(machine, memory, monkeypatch, 16)
+    assert tokens == [*range(16)]
     assert are_bounded(costs), costs
 
 
@@ -81,8 +81,8 @@ def test_a_thousand_takeovers_in_a_row(machine, memory, monkeypatch, soak_scale)
 
 
 def test_takeovers_whose_objects_nobody_collects_are_found(machine, memory, monkeypatch):
-    tokens, costs = take_over_in_a_row(machine, memory, monkeypatch, 16, is_collecting=False)
-    assert tokens == [*range(16)]
+    tokens, costs = take_over_in_a_row(machine, memory, monkeypatch, 12, is_collecting=False)
+    assert tokens == [*range(12)]
     assert not are_bounded(costs)
 
 

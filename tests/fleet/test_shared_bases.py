@@ -1,0 +1,119 @@
+"""Bases of a store that many hosts write, made while they go on."""
+
+from __future__ import annotations
+
+import time
+
+from test_sharing import add, log_of, total
+
+import statelog
+from statelog.fleet import bases, connect, sharing
+from statelog.fleet.restoring import head_to_read
+
+
+def until(is_so):
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_new_host_begins_with_a_base(host, monkeypatch, postgres_url, name, tmp_path):
+    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
+    a, b = host("a"), host("b")
+    for n in range(50):
+        add(a if n % 3 else b)
+        time.sleep(0.005)
+    until(lambda: [add(store, by=0) for store in (a, b)] and a.remote._head.base and b.remote._head.base)
+    add(b)
+    assert b.remote._head.base.lsn > 8
+    assert total(host("c")) == total(a) == 51
+    with connect(postgres_url, tmp_path / "x") as fleet:
+        assert fleet.check(name) == []
+        fleet.restore(name, tmp_path / "then", at=5)
+    with statelog.open(tmp_path / "then", read_only=True) as then:
+        assert then.last_lsn == 5
+    assert log_of(a)[:5] == log_of(host("d"))[:5]
+
+
+def test_what_is_appended_while_a_base_is_made_is_kept(host, monkeypatch, postgres_url, name, tmp_path):
+    a, b = host("a", poll_s=60), host("b", poll_s=60)
+    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 5)
+    for _n in range(4):
+        add(a)
+    real = bases.image
+    with connect(postgres_url, tmp_path / "x") as fleet, fleet.follow(name, poll_s=60) as copy:
+
+        def image(store, path, epoch):
+            monkeypatch.setattr(bases, "image", real)  # of this base alone: there may be another
+            add(b)
+            copy.remote.wait()  # from here on it is between the cut and the base
+            for _n in range(3):
+                add(b)
+            a.remote.wait()
+            return real(store, path, epoch)
+
+        monkeypatch.setattr(bases, "image", image)
+        add(a)
+        a.remote.wait()
+        until(lambda: head_to_read(a.remote._performer).base)
+        base = head_to_read(a.remote._performer).base
+        add(b)
+        copy.remote.wait()
+        assert log_of(copy) == log_of(b)
+        for at in range(copy.last_lsn):
+            fleet.restore(name, tmp_path / f"{at}", at=at)
+            with statelog.open(tmp_path / f"{at}", read_only=True) as then:
+                assert at in {1, then.last_lsn}  # the first two records are one commit
+                assert log_of(then) == log_of(b)[: then.last_lsn]
+        assert 9 < base.lsn < copy.last_lsn
+        assert fleet.check(name) == []
+
+
+def test_one_host_makes_the_base_that_several_find_due(host, monkeypatch):
+    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
+    epochs, real = [], bases.image
+
+    def image(store, path, epoch):
+        epochs.append(epoch)
+        time.sleep(0.2)
+        return real(store, path, epoch)
+
+    monkeypatch.setattr(bases, "image", image)
+    hosts = [host(of) for of in "abcd"]
+    for n in range(12):
+        add(hosts[n % 4])
+    until(lambda: head_to_read(hosts[0].remote._performer).base)
+    assert epochs == [2]
+
+
+def test_a_base_counts_though_another_was_begun_meanwhile(host, monkeypatch, postgres_url, name, tmp_path):
+    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
+    a, b = host("a"), host("b")
+    begun, real = [], bases.image
+
+    def image(store, path, epoch):
+        base = real(store, path, epoch)
+        begun.append(epoch)
+        if epoch == 2:
+            until(lambda: add(b, by=0) and len(begun) > 1)
+        else:
+            until(lambda: head_to_read(a.remote._performer).base)
+        return base
+
+    monkeypatch.setattr(bases, "image", image)
+    with connect(postgres_url, tmp_path / "x") as fleet:
+
+        def encode(listed, _real=bases.encode):
+            fleet.gc(name, grace_s=0)  # its pieces are put, and no head names them yet
+            return _real(listed)
+
+        monkeypatch.setattr(bases, "encode", encode)
+        for _n in range(8):
+            add(a)
+        a.remote.wait()
+        until(lambda: head_to_read(a.remote._performer).base)
+        assert begun == [2, 3]
+        assert head_to_read(a.remote._performer).base.epoch == 2
+        assert log_of(host("c")) == log_of(b)
+        assert fleet.check(name) == []

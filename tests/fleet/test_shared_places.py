@@ -1,0 +1,48 @@
+"""Where a store that many hosts write is used: on a loop, in a process with many files open, in a user's cache."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shutil
+
+from test_sharing import SCHEMA, add, total
+
+from statelog.aio import fleet as aio_fleet
+from statelog.fleet import share
+
+
+def test_a_process_with_many_files_open_hears_of_others(host):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        a, b = host("a"), host("b", poll_s=60)
+        add(a)
+        assert b.remote.wait(a.last_lsn, timeout_s=10)
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_it_is_shared_by_asyncio_too(host, postgres_url, name, tmp_path):
+    async def run():
+        async with aio_fleet.share(postgres_url, name, tmp_path / "b") as store:
+            await store.thread("t", schema=SCHEMA).commit({"n": 2})
+            await store.remote.wait()
+            return await store.thread("t", schema=SCHEMA).state["n"]
+
+    add(host("a"))
+    assert asyncio.run(run()) == 3
+
+
+def test_a_copy_is_where_the_user_keeps_such_things(postgres_url, name, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with share(postgres_url, name) as store:
+        add(store)
+        assert store.path.is_relative_to(tmp_path / "cache" / "statelog")
+    shutil.rmtree(tmp_path / "cache")
+    with share(postgres_url, name) as store:
+        assert total(store) == 1
