@@ -132,8 +132,10 @@ def test_coalesced_only_the_last_event_of_a_key_is_left(store):
 def test_a_watch_wakes_when_something_happens(store):
     board = store.board()
     watch = board.watch("t/*", timeout_s=5)
-    threading.Timer(0.1, board.set, ("t/1", 1)).start()
+    late = threading.Timer(0.1, board.set, ("t/1", 1))
+    late.start()
     assert next(watch).new == 1
+    late.join()
 
 
 def test_a_watch_records_an_expiry_when_it_is_due(store):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
+pytest.importorskip("langgraph.graph", reason="needs langgraph")
+
 from graphs import chat, review
 from langgraph.types import Command
 
