@@ -7,7 +7,8 @@ import os
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import statelog
 from statelog.errors import AlreadyExistsError, ConflictError, CorruptionError, ExpiredError, RemoteError, UsageError
@@ -18,6 +19,7 @@ from statelog.storage.file.creation import create_store, new_file
 from statelog.store.session import session_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from statelog import Store
@@ -25,8 +27,30 @@ if TYPE_CHECKING:
     from statelog.fleet.head import Base
     from statelog.fleet.performing import Performer
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _LOOKS_MAX = 50
 _PAUSE_S = 0.1
+
+
+def _naming(
+    work: Callable[Concatenate[Performer, P], T],
+) -> Callable[Concatenate[Performer, P], T]:
+    """Have errors name a damaged object as the storage does: with the folder of its store."""
+
+    @wraps(work)
+    def named(performer: Performer, /, *args: P.args, **options: P.kwargs) -> T:
+        try:
+            return work(performer, *args, **options)
+        except CorruptionError as error:
+            name = error.facts.get("object")
+            if not isinstance(name, str) or name.startswith(performer.folder):
+                raise
+            whole = performer.folder + name
+            raise CorruptionError(error.message.replace(name, whole), **{**error.facts, "object": whole}) from error
+
+    return named
 
 
 def head_to_read(performer: Performer, *, is_earlier: bool = False) -> Head | None:
@@ -109,6 +133,7 @@ def chain_at(store: Store, lsn: int) -> bytes | None:
     return FrameReader(io.BytesIO(target.getvalue())).header.chain
 
 
+@_naming
 def catch_up(performer: Performer, head: Head, store: Store, *, upto: int | None = None) -> None:
     """Take into a store what the tail of a head has behind its end.
 
@@ -144,6 +169,7 @@ class _Known:
         return self._names[first:]
 
 
+@_naming
 def catch_up_over_bases(performer: Performer, head: Head, store: Store) -> None:
     """Take into a store what it lacks, also if its end is before the base of a head.
 
@@ -162,6 +188,7 @@ def catch_up_over_bases(performer: Performer, head: Head, store: Store) -> None:
         catch_up(performer, each, store)
 
 
+@_naming
 def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime | None = None) -> None:
     """Make a new file of what a head leads to.
 
@@ -306,6 +333,7 @@ def set_aside(path: Path, epoch: int) -> Path:
     return target
 
 
+@_naming
 def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
     """Have a file at a path that has all that a head leads to.
 
@@ -340,6 +368,7 @@ def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
     return start_over(performer, head, path)
 
 
+@_naming
 def start_over(performer: Performer, head: Head, path: Path) -> Path | None:
     """Put what a head leads to in the place of a file. If the file has something else, it is set aside: returns where.
 

@@ -200,7 +200,7 @@ def test_acknowledge_remote_holds_for_every_commit(machine):
 
 def test_a_parked_store_costs_nothing_and_is_taken_up_again(machine, memory):
     with machine("a").open("t", park_after_s=0.2, ttl_s=0.3) as store:
-        say(store, 1)
+        say(store, 1, durable="remote")  # it may have been parked before
         while not store.remote.status().parked:
             time.sleep(0.05)
         memory.requests.clear()
