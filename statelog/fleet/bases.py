@@ -24,7 +24,7 @@ from statelog.portable.frames import FrameReader
 from statelog.storage.file.disk import write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from statelog import Store
@@ -79,6 +79,10 @@ class Listed(NamedTuple):
     logs: tuple[Log, ...] = ()
 
 
+NOTHING = Listed(0, (), b"", 0)
+"""Of a store that has no base."""
+
+
 def list_name(base: Base) -> str:
     """Return the name of the object that lists a base's pieces."""
     return names.base(base.lsn, base.epoch) + _LIST
@@ -111,6 +115,16 @@ def cut(path: Path, base: Base, known: dict[bytes, str]) -> Iterator[tuple[Piece
             else:
                 known[digest] = f"{names.base(base.lsn, base.epoch)}{number:08}"
                 yield Piece(digest, known[digest]), compressor.compress(data)
+
+
+def put_image(path: Path, base: Base, known: Iterable[Piece], put: Callable[[str, bytes], object]) -> Listed:
+    """Put the pieces of an image that are not known to be there; return a list of all of them, of no time as yet."""
+    pieces = []
+    for piece, data in cut(path, base, {each.digest: each.name for each in known}):
+        if data is not None:
+            put(piece.name, data)
+        pieces.append(piece)
+    return NOTHING._replace(size_bytes=path.stat().st_size, pieces=tuple(pieces))
 
 
 def encode(listed: Listed) -> bytes:

@@ -377,7 +377,7 @@ class Owner:
         held, epoch = self._owned.head.base, self._owned.head.epoch
         if held is not None and self._listed is None:
             self._listed = listed_of(self._performer, held)
-        listed = self._listed or Listed(0, (), b"", 0)
+        listed = self._listed or bases.NOTHING
         since = 0 if held is None else held.lsn
         if asked == self._answered and not self._is_image_due(listed, since):
             made = segments.make(self._store, since)
@@ -396,22 +396,17 @@ class Owner:
 
     def _put_base(self, path: Path, attempt: _Attempt) -> None:
         self._ship()  # a base holds what this owner has shipped, and no more: a clone may have shipped something else
-        base, listed = attempt.base, self._listed or Listed(0, (), b"", 0)
+        base, listed = attempt.base, self._listed or bases.NOTHING
         if attempt.log is not None:
-            self._performer.perform(protocol.put(attempt.log.name, attempt.data))
+            self._performer.put(attempt.log.name, attempt.data)
             made = listed._replace(logs=(*listed.logs, attempt.log))
         else:
-            known = {} if attempt.is_fresh else {piece.digest: piece.name for piece in listed.pieces}
-            pieces = []
-            for piece, data in bases.cut(path, base, known):
-                if data is not None:
-                    self._performer.perform(protocol.put(piece.name, data))
-                pieces.append(piece)
-            made = Listed(path.stat().st_size, tuple(pieces), b"", 0)
+            known = () if attempt.is_fresh else listed.pieces
+            made = bases.put_image(path, base, known, self._performer.put)
         if attempt.listed is None:
             before = self._owned.head.cut_at(self._next - 1, self._shipped).encode()
             attempt.listed = made._replace(before=before, time_us=now_us())
-        self._performer.perform(protocol.put(bases.list_name(base), bases.encode(attempt.listed)))
+        self._performer.put(bases.list_name(base), bases.encode(attempt.listed))
         self._sent = [(number, last) for number, last in self._sent if last > base.lsn]
         first = self._sent[0][0] if self._sent else self._next
 

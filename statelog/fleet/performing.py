@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog.errors import CorruptionError, NewerFormatError, RemoteError
+from statelog.fleet import protocol
 from statelog.fleet.archive import Outcome
 from statelog.fleet.names import HEAD
 from statelog.fleet.protocol import Create, List, Look, Read, Swap
@@ -76,6 +77,10 @@ class Performer:
         if isinstance(request, Create):
             return self.archive.create(self.folder + request.name, request.data)
         return self.archive.swap(self.folder + request.name, request.data, request.token)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Create an object (F6). Raises FencedError: another has put something else there."""
+        self.perform(protocol.put(name, data))
 
     def append_fenced(self, token: str, name: str, data: bytes) -> bool:
         """Append a segment in one request, if the storage can, and does: it counts then (F2)."""

@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 
 import statelog
 from statelog.errors import ConflictError, CorruptionError, ExpiredError, FencedError, StatelogError, UsageError
-from statelog.fleet import bases, names, protocol, segments
-from statelog.fleet.bases import Listed
+from statelog.fleet import bases, names, segments
 from statelog.fleet.collecting import collect
 from statelog.fleet.connecting import prepare
 from statelog.fleet.following import Follower
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog import Store
+    from statelog.fleet.bases import Listed
     from statelog.fleet.turns import Locked, Row, Turns
     from statelog.storage.commit.transaction import WriteTransaction
 
@@ -285,12 +285,8 @@ class Sharer(Follower):
         path = self._store.path.with_name(f".{self._store.path.name}.{secrets.token_hex(4)}.base")
         try:
             base = bases.image(self._store, path, begun.epoch)
-            pieces = []
-            for piece, data in bases.cut(path, base, {each.digest: each.name for each in held.pieces}):
-                if data is not None:
-                    self._performer.perform(protocol.put(piece.name, data))
-                pieces.append(piece)
-            self._base_bytes = path.stat().st_size
+            made = bases.put_image(path, base, held.pieces, self._performer.put)
+            self._base_bytes = made.size_bytes
         finally:
             path.unlink(missing_ok=True)
             path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
@@ -301,8 +297,8 @@ class Sharer(Follower):
         met = [each for _name, each in found if each.since < base.lsn]
         end = Cut(met[-1].last, met[-1].chain) if met else None
         ended = begun.cut_at(len(met), end)  # with what was appended meanwhile, up to the image
-        listed = bases.encode(Listed(self._base_bytes, tuple(pieces), ended.encode(), now_us()))
-        self._performer.perform(protocol.put(bases.list_name(base), listed))
+        listed = bases.encode(made._replace(before=ended.encode(), time_us=now_us()))
+        self._performer.put(bases.list_name(base), listed)
         with self._store._engine.taking_in(), self.turn():  # noqa: SLF001 - the fleet's door
             if self._head.base != begun.base:  # another host, which has begun one meanwhile, was faster
                 return
@@ -312,7 +308,7 @@ class Sharer(Follower):
 
     def _listed(self) -> Listed:
         base = self._head.base
-        return Listed(0, (), b"", 0) if base is None else listed_of(self._performer, base)
+        return bases.NOTHING if base is None else listed_of(self._performer, base)
 
 
 def share(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import select
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 from psycopg import errors, sql
@@ -15,6 +15,9 @@ from psycopg import errors, sql
 from statelog.errors import ClosedError, CommitOutcomeUnknownError, NotFoundError, RemoteError, StoreLockedError
 from statelog.fleet import names
 from statelog.fleet.postgres import HEADS, OBJECTS, connecting, translated, without_password
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CHANNEL = "statelog_fleet"
 """Where hosts are told of what was appended: the name of the segment."""
@@ -105,24 +108,19 @@ class Turns:
             return self._lock(known)
 
     def _lock(self, known: str) -> Locked:
-        try:
+        with self._dropping():
             connection = self._turn = self._turn or self._connect()
             self.requests += 1
-            cursor = connection.execute(_BEGIN, (self._folder + names.HEAD, *self._behind(known)))
+            try:
+                cursor = connection.execute(_BEGIN, (self._folder + names.HEAD, *self._behind(known)))
+            except errors.LockNotAvailable as error:
+                self.release()
+                message = f"other hosts have had the turn to write for {self._timeout_s} s"
+                raise StoreLockedError(message, timeout_s=self._timeout_s) from error
             cursor.nextset()
             head = cursor.fetchall()
             cursor.nextset()
             rows = self._rows(cursor)
-        except errors.LockNotAvailable as error:
-            self.release()
-            message = f"other hosts have had the turn to write for {self._timeout_s} s"
-            raise StoreLockedError(message, timeout_s=self._timeout_s) from error
-        except psycopg.Error as error:
-            self._drop()
-            raise translated(error, self._shown) from error
-        except BaseException:
-            self._drop()
-            raise
         if not head:
             self.release()
             raise NotFoundError(f"{self._shown} has no store {self._folder.rstrip('/')!r} any more", url=self._shown)
@@ -160,14 +158,8 @@ class Turns:
         if connection is None:
             raise RemoteError(f"{self._shown}: the turn is over", url=self._shown)
         self.requests += 1
-        try:
+        with self._dropping():
             connection.execute(statements, values)
-        except psycopg.Error as error:
-            self._drop()
-            raise translated(error, self._shown) from error
-        except BaseException:
-            self._drop()
-            raise
 
     def release(self) -> None:
         """End a turn in which nothing was appended."""
@@ -282,6 +274,20 @@ class Turns:
         )
         connection.execute(_SETTINGS, (str(max(1, int(self._timeout_s * 1000))), str(_IDLE_MS)))
         return connection
+
+    @contextmanager
+    def _dropping(self) -> Iterator[None]:
+        """Drop the turn's connection whatever is raised, but where others have the turn: then it is as it was."""
+        try:
+            yield
+        except StoreLockedError:
+            raise
+        except psycopg.Error as error:
+            self._drop()
+            raise translated(error, self._shown) from error
+        except BaseException:
+            self._drop()
+            raise
 
     def _drop(self) -> None:
         _close(self._turn)

@@ -44,8 +44,8 @@ class Remote(Protocol):
     def committed(self) -> None:
         """Hear of a commit; wait until it is outside, if that is what all commits are to do. Raises as `wait`."""
 
-    def wait(self) -> object:
-        """Return when all that is committed by now is outside. Raises FencedError, RemoteError."""
+    def wait(self, lsn: int) -> object:
+        """Return when all up to an LSN is outside. Raises FencedError, RemoteError."""
 
     def close(self) -> None:
         """Ship what is left, and stop. The store is closed after it, whatever it raises."""

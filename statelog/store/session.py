@@ -114,7 +114,9 @@ class StoreSession:
         if not self.is_flushed_at_commit:
             self.flush()
         if is_remote and self.engine.remote is not None:
-            self.engine.remote.wait()
+            with self.engine.read() as view:
+                last_lsn = view.transaction.last_lsn()
+            self.engine.remote.wait(last_lsn)
 
     def after_commit(self, head: Head) -> None:
         """Apply the thread's retention policy."""

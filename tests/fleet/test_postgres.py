@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import pytest
+from waiting import until
 
 from statelog.errors import AccessError, ClosedError, NotFoundError, RemoteError, UsageError
 from statelog.fleet.archive import Outcome
@@ -52,14 +52,6 @@ def end_others(connection):
 def is_waiting(connection):
     """Tell whether some connection waits for a lock."""
     return connection.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone()[0] > 0
-
-
-def until(condition):
-    for _try in range(500):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError
 
 
 # --- an append and its fence ----------------------------------------------------------

@@ -5,17 +5,11 @@ from __future__ import annotations
 import time
 
 from test_sharing import add, log_of, total
+from waiting import until
 
 import statelog
 from statelog.fleet import bases, connect, sharing
 from statelog.fleet.restoring import head_to_read
-
-
-def until(is_so):
-    deadline = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_new_host_begins_with_a_base(host, monkeypatch, postgres_url, name, tmp_path):

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 from hosts import said
+from waiting import until
 
 from statelog.errors import FencedError, RemoteError
 from statelog.fleet.head import decode
@@ -46,14 +47,6 @@ def take_over_in_a_row(machine, memory, monkeypatch, rounds, *, is_collecting=Tr
     with machine("last").open("t", takeover="now") as store:
         assert store.verify().problems == []
         return said(store), costs
-
-
-def until(is_true):
-    for _try in range(2000):
-        if is_true():
-            return
-        time.sleep(0.005)
-    raise AssertionError
 
 
 def are_bounded(costs):

@@ -83,7 +83,7 @@ def _wait_for_remote(store: Store, config: RunnableConfig) -> None:
     """With `durability="sync"`: return when what is written survives this machine, if a fleet has opened the store."""
     remote = session_of(store).owner.remote
     if remote is not None and config["configurable"].get(_DURABILITY) == "sync":
-        remote.wait()
+        remote.wait(store.last_lsn)
 
 
 class StatelogSaver(AsyncCalls, BaseCheckpointSaver[str]):
