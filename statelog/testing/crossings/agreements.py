@@ -33,11 +33,18 @@ class Disagreement(NamedTuple):
     Attributes:
         road: by which it was come to: "imported", "restored", ...
         lines: what differs, or the error.
+        error: the class of the error that was raised on the road; empty if the copy differs.
 
     """
 
     road: str
     lines: tuple[str, ...]
+    error: str = ""
+
+    @property
+    def kind(self) -> str:
+        """What failures have in common that are alike."""
+        return f"{self.road}: {self.error or 'differs'}"
 
     def __str__(self) -> str:
         return "\n".join((f"{self.road}:", *(f"  {line}" for line in self.lines)))
@@ -103,12 +110,11 @@ class Agreements:
         for road in ROADS if roads is None else roads:
             try:
                 lines = _CHECKS[road](self, store, observed)
-            except Exception as error:
-                lines = [f"{type(error).__name__}: {error}"]
-                if not isinstance(error, StatelogError):
-                    raise
-            if lines:
-                found.append(Disagreement(road, tuple(lines)))
+            except StatelogError as error:
+                name = type(error).__name__
+                found.append(Disagreement(road, (f"{name}: {error}",), name))
+            else:
+                found += [Disagreement(road, tuple(lines))] if lines else []
         if self._fleet is not None:
             self._remember(store.last_lsn, observed)
         return found

@@ -97,6 +97,7 @@ def draw_plan(
     """Draw a plan: which families and acts take part, how often each, in how many processes; and then the acts.
 
     Each run has some acts only, and some of these often: so it comes further in these than one that has all alike.
+    Policies are set at the beginning, too, as programs do.
 
     Args:
         seed: the same seed draws the same plan.
@@ -116,7 +117,8 @@ def draw_plan(
     processes = rng.choice((0, 0, 1, 2))
     names, of = [*weights], [*weights.values()]
     jumps = rng.choice((0.02, 0.1, 0.3))
-    steps: list[Step] = []
+    policies = [name for name in weights if name.endswith(".set_policy")]
+    steps = [Step(rng.choice(policies), 0, rng.getrandbits(32)) for _policy in range(rng.randrange(4)) if policies]
     left = 0
     for what in rng.choices(names, of, k=acts):
         if left == 0:
@@ -335,7 +337,7 @@ class Crossing:
         failure = self._reopen()
         if not found:
             return failure
-        return "|".join(each.road for each in found), "\n".join(map(str, found))
+        return "|".join(each.kind for each in found), "\n".join(map(str, found))
 
 
 def _last_line(trace: str) -> str:
