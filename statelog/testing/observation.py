@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from statelog import durable
 from statelog.errors import NotFoundError, ThreadDeletedError
+from statelog.store.session import session_of
+from statelog.store.statistics import stored_policies
 from statelog.testing.extensions import extension, extension_names
 
 if TYPE_CHECKING:
@@ -116,7 +118,7 @@ def _name_of(item: Any, at: int) -> str:
     if isinstance(item, dict):
         for field in ("id", "key", "name", "version", "place"):
             if field in item:
-                return f"{item.get('branch', '')}{item[field]}"
+                return str(item[field])
     return str(at)
 
 
@@ -201,26 +203,26 @@ def _thread(store: Store, info: ThreadInfo) -> dict[str, Any]:
 def _versions(thread: Thread[Any, Any], base_version: int) -> list[dict[str, Any]]:
     versions: list[dict[str, Any]] = []
     for checkpoint in thread.history():
-        if checkpoint.version <= base_version and versions and checkpoint.branch != thread.branch:
-            break  # its parent's, which that one shows
+        if checkpoint.version <= base_version:
+            break  # it is its parent's, which shows it
         parent = checkpoint.parent
-        shown = {
-            "version": checkpoint.version,
-            "branch": checkpoint.branch,
-            "id": checkpoint.id,
-            "kind": checkpoint.kind,
-            "state": checkpoint.state_digest,
-            "digest": checkpoint.digest,
-            "parent": None if parent is None else [parent.branch, parent.version],
-            "has_parent": int(checkpoint.has_parent),
-            "metadata": plain(checkpoint.metadata),
-            "written": list(checkpoint.channels_written),
-            "time": checkpoint.time.isoformat(),
-            "lsn": checkpoint.lsn,
-        }
-        if not versions:
-            shown["value"] = plain(checkpoint.state)
-        versions.append(shown)
+        versions.append(
+            {
+                "version": checkpoint.version,
+                "id": checkpoint.id,
+                "kind": checkpoint.kind,
+                "state": checkpoint.state_digest,
+                "digest": checkpoint.digest,
+                "parent": None if parent is None else [parent.branch, parent.version],
+                "has_parent": int(checkpoint.has_parent),
+                "metadata": plain(checkpoint.metadata),
+                "written": list(checkpoint.channels_written),
+                "time": checkpoint.time.isoformat(),
+                "lsn": checkpoint.lsn,
+            }
+        )
+        if len(versions) == 1:
+            versions[0]["value"] = plain(checkpoint.state)
     return versions
 
 
@@ -242,7 +244,8 @@ def is_deleted(held: Any, id: str) -> bool:
 
 
 def _policies(store: Store) -> list[Any]:
-    return [plain(each) for each in store.statistics().policies]
+    with session_of(store).read() as view:  # `statistics` shows the same, and measures the whole store for it
+        return [plain(each) for each in stored_policies(view)]
 
 
 # --- the board ----------------------------------------------------------------------------
@@ -256,11 +259,11 @@ def _board(store: Store) -> list[dict[str, Any]]:
 
 
 def _board_key(board: Board, key: str, entry: Entry | None) -> dict[str, Any]:
-    return {
-        "key": key,
-        "entry": None if entry is None else _entry(entry),
-        "history": [_entry(each) for each in board.history(key)],
-    }
+    history = board.history(key)
+    shown = [_entry(each) for each in history]
+    if entry is None or not history or entry != history[0]:
+        return {"key": key, "entry": None if entry is None else _entry(entry), "history": shown}
+    return {"key": key, "entry": shown[0], "history": shown}
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

@@ -53,10 +53,13 @@ class Disagreement(NamedTuple):
 class Agreements:
     """Copies a store by each road there is, and compares what the copies show. Use it as a context manager.
 
+    Attributes:
+        observed: what the store showed at the last check.
+
     Args:
         folder: for the copies.
-        name: of the store in the fleet.
         fleet: that ships the store, None for a store that nothing ships.
+        name: of the store in the fleet.
         deleted: ids of threads that may have been deleted; see `observe`.
         spoil: what is done to each copy before it is looked at: a control, which must be told.
         clock: that the processes go by: what was seen earlier is compared with what is there at that time.
@@ -80,6 +83,7 @@ class Agreements:
         self._follower: Any = None
         self._followed: Store | None = None
         self._clock = clock or Clock()
+        self.observed: dict[str, Any] = {}
         self._earlier: dict[int, tuple[Moment, dict[str, Any]]] = {}
 
     def close(self) -> None:
@@ -105,7 +109,7 @@ class Agreements:
 
         """
         store.flush()
-        observed = self._observe(store)
+        observed = self.observed = self._observe(store)
         found = []
         for road in ROADS if roads is None else roads:
             try:
@@ -151,7 +155,7 @@ class Agreements:
             _drop_row(store)
         return [f"{each.invariant}, record {each.lsn}: {each.message}" for each in store.verify().problems[:3]]
 
-    def _rebuilt(self, store: Store, observed: dict[str, Any]) -> list[str]:
+    def _rebuilt(self, store: Store, _observed: dict[str, Any]) -> list[str]:
         before = _rows(store)
         store.rebuild_index()
         after = _rows(store)
@@ -162,7 +166,7 @@ class Agreements:
         lines += [
             f"row {key.hex()} differs" for key in sorted(before.keys() & after.keys()) if before[key] != after[key]
         ]
-        return lines[:12] or differences(observed, self._observe(store), ("the store", "the rebuilt store"))
+        return lines[:12]
 
     # --- copies -------------------------------------------------------------------------------
 
@@ -211,9 +215,12 @@ class Agreements:
             self._follower = self._fleet.follow(self._name, poll_s=3600)
             self._followed = self._follower.__enter__()
         self._followed.remote.wait()
-        if self._spoil is not None:
-            return ["a copy that follows is for reading"]
-        return self._compared(self._followed, observed)
+        if self._spoil is None:
+            return self._compared(self._followed, observed)
+        with self._new_file() as path:  # a copy that follows is for reading
+            self._followed.image(path)
+            with _opened(path) as copy:
+                return self._compared(copy, observed)
 
     def _restored_at(self, store: Store, _observed: dict[str, Any]) -> list[str]:
         if self._fleet is None or not self._earlier:

@@ -247,6 +247,8 @@ class Crossing:
         self._plan, self._folder, self._clock, self._processes = plan, folder, clock, processes
         self._closing = ExitStack()
         self.outcome = ""
+        self._ends: dict[int, str] = {}
+        """Chain digests by LSN, of records that were acknowledged."""
         self._fleet: Fleet | None = None
         if plan.is_shipped:
             (folder / "bucket").mkdir()
@@ -289,6 +291,21 @@ class Crossing:
 
     def do(self, step: Step) -> tuple[str, str] | None:
         """Do a step; return the kind of a failure and what it says, None if there is none."""
+        failure = self._do(step)
+        return failure or self._find_lost()
+
+    def _find_lost(self) -> tuple[str, str] | None:
+        """Return what is wrong if records that were acknowledged are not there, or are others."""
+        store = self._actor.store
+        last = store.last_lsn
+        for lsn, digest in self._ends.items():
+            found = "none" if lsn > last else next(store.log(lsn - 1)).digest
+            if found != digest:
+                return "lost", f"record {lsn} was acknowledged with chain digest {digest}; now it is {found}"
+        self._ends = {last: next(store.log(last - 1)).digest} if last else {}
+        return None
+
+    def _do(self, step: Step) -> tuple[str, str] | None:
         self.outcome = "done"
         if step.what == "check":
             return self._check()
@@ -322,9 +339,9 @@ class Crossing:
         process.send(call)
         return process.answer()
 
-    def _reopen(self) -> tuple[str, str] | None:
+    def _reopen(self, before: dict[str, Any] | None = None) -> tuple[str, str] | None:
         with self._clock.standing():
-            before = observe(self._actor.store, deleted=THREADS)
+            before = before or observe(self._actor.store, deleted=THREADS)
             self._actor.close()
             self._actor.store.close()
             self._actor = self._open()
@@ -334,7 +351,7 @@ class Crossing:
     def _check(self) -> tuple[str, str] | None:
         with self._clock.standing():
             found: list[Disagreement] = self._agreements.check(self._actor.store, self._roads)
-        failure = self._reopen()
+        failure = self._reopen(self._agreements.observed)
         if not found:
             return failure
         return "|".join(each.kind for each in found), "\n".join(map(str, found))
