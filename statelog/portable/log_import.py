@@ -7,12 +7,23 @@ in a row are one: each begins where the one before ended, or earlier.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import ConflictError, CorruptionError, FormatError
-from statelog.format.record import FLAG_CONTINUES, NO_DIGEST, Record, Redacted, decode_record, record_chain_digest
+from statelog.format.record import (
+    FLAG_CONTINUES,
+    FLAG_VACUUMED,
+    FLAGS_AT,
+    NO_DIGEST,
+    Record,
+    Redacted,
+    decode_record,
+    record_chain_digest,
+)
 from statelog.log.batch import LogEnd, read_log_end
-from statelog.log.kinds.table import version_in
+from statelog.log.care.vacuum import redact_removed
+from statelog.log.kinds.table import removed_by, version_in
 from statelog.log.reader import read_with_digest
 from statelog.portable.bodies import read_event
 from statelog.portable.checking import Checked, RecordChecker, damage_at
@@ -25,10 +36,11 @@ from statelog.storage.file.residency import MappedPages
 from statelog.storage.wake import EVERYBODY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from statelog.log.engine import Engine
     from statelog.log.events import CheckpointEvent, Event
+    from statelog.log.transaction import Transaction
     from statelog.portable.frames import Frame, FrameReader
     from statelog.storage.commit.transaction import WriteTransaction
 
@@ -85,7 +97,8 @@ class LogImporter:
         """Import to the end, or to the last end of a transaction that `upto` allows.
 
         Raises:
-            ConflictError: the store's log is not the beginning of the one that comes.
+            ConflictError: the store's log is not the beginning of the one that comes, or a compaction of the store has
+                erased nodes that later records refer to.
             CorruptionError, FormatError: the export is damaged, or newer. Facts: offset, lsn (the
                 last record that was imported). What was found right before is in the store.
 
@@ -219,6 +232,7 @@ class LogImporter:
             for checked in batch:
                 self._stage(overlay, checked)
             overlay.flush(transaction)
+            redact_removed(transaction, (lsn for each in batch for lsn in removed_by(each.event)))
             transaction.wakes = EVERYBODY
             last = batch[-1]
             return LogEnd(last.record.lsn, last.chain, last.record.time_us)
@@ -250,11 +264,27 @@ class LogImporter:
             checker = RecordChecker(get_log, self._checked)
             for checked in batch:
                 checker.begin(checked.record.lsn, checked.data)
-                with damage_at(checked.offset):
+                with self._erased_here(view.transaction), damage_at(checked.offset):
                     for number, row in checked.rows.items():
                         checker.check(number, row)
                     if not isinstance(checked.event, Redacted):
                         checker.check_roots(checked.event)
+
+    @contextmanager
+    def _erased_here(self, transaction: Transaction) -> Iterator[None]:
+        """Raise ConflictError instead of an error of a ref, if the ref leads to a node that this store has erased."""
+        try:
+            yield
+        except CorruptionError as error:
+            lsn = error.facts.get("refers_to", 0)
+            held = transaction.get_log(lsn) if 0 < lsn <= self._start.lsn else None
+            if held is None or not held[FLAGS_AT] & FLAG_VACUUMED:
+                raise
+            message = (
+                f"record {error.facts['lsn']} refers to a part of record {lsn} that this store has erased:"
+                " it was compacted since the last import; import the whole log into a new store"
+            )
+            raise ConflictError(message, lsn=error.facts["lsn"]) from error
 
 
 def _check_time(overlay: Overlay, event: CheckpointEvent) -> None:
