@@ -22,8 +22,9 @@ from statelog.format.record import (
     record_chain_digest,
 )
 from statelog.log.batch import LogEnd, read_log_end
+from statelog.log.care.retention import erase_records
 from statelog.log.care.vacuum import redact_removed
-from statelog.log.kinds.table import removed_by, version_in
+from statelog.log.kinds.table import deleted_by, removed_by, version_in
 from statelog.log.reader import read_with_digest
 from statelog.portable.bodies import read_event
 from statelog.portable.checking import Checked, RecordChecker, damage_at
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
 
 BATCH_SIZE_BYTES = 4 * 1024 * 1024
 BATCH_RECORDS = 512
-"""One transaction of the import takes so much, and goes on to the end of the last one of the source..."""
+"""One transaction of the import takes so many bytes, or records with those they remove, and goes on to the end of the
+last transaction of the source..."""
 
 BATCH_STRETCH = 16
 """... but to at most so many times as much."""
@@ -88,7 +90,7 @@ class LogImporter:
         self._chain = reader.header.chain
         self._read = 0
         self._batch: list[_Taken] = []
-        self._batch_size_bytes = 0
+        self._batch_size_bytes = self._batch_removed = 0
         self._checked = Checked()
         self._mapped = MappedPages(engine.environment)
         self._added = 0
@@ -197,6 +199,7 @@ class LogImporter:
             self._known_lsn, self._known_chain = lsn, chain
             self._batch.append(_Taken(frame.payload, record, event, rows, chain, frame.offset))
             self._batch_size_bytes += len(frame.payload)
+            self._batch_removed += len(removed_by(event))
             self._flush_if_full(record)
         if self._progress is not None and lsn % 256 == 0:
             last = max(self._reader.header.last, lsn)
@@ -205,7 +208,8 @@ class LogImporter:
     # --- one transaction --------------------------------------------------------------
 
     def _flush_if_full(self, record: Record) -> None:
-        fill = max(self._batch_size_bytes / BATCH_SIZE_BYTES, len(self._batch) / BATCH_RECORDS)
+        count = len(self._batch) + self._batch_removed
+        fill = max(self._batch_size_bytes / BATCH_SIZE_BYTES, count / BATCH_RECORDS)
         if fill >= BATCH_STRETCH or (fill >= 1 and not record.flags & FLAG_CONTINUES):
             self._flush(whole_only=False)
 
@@ -217,7 +221,7 @@ class LogImporter:
 
         """
         self._mapped.read(self._batch_size_bytes + len(self._batch) * _TOUCHED_SIZE_BYTES)
-        batch, self._batch, self._batch_size_bytes = self._batch, [], 0
+        batch, self._batch, self._batch_size_bytes, self._batch_removed = self._batch, [], 0, 0
         while whole_only and batch and batch[-1].record.flags & FLAG_CONTINUES:
             batch.pop()
         if not batch:
@@ -239,6 +243,9 @@ class LogImporter:
 
         self._end = self._engine.append(work)
         self._added += len(batch)
+        for each in batch:
+            if (thread := deleted_by(each.event)) is not None:
+                erase_records(self._engine, thread)
 
     def _stage(self, overlay: Overlay, checked: _Taken) -> None:
         with damage_at(checked.offset):

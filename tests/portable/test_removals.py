@@ -8,6 +8,7 @@ import pytest
 
 import statelog
 from statelog.errors import ConflictError, UsageError
+from statelog.log.care.vacuum import RetentionReport
 
 LONG = "a long text that is stored once " * 400
 
@@ -149,6 +150,28 @@ def test_compacted_copy_that_lacks_a_node_says_so(source, copy):
     with pytest.raises((ConflictError, UsageError)):
         take_increment(copy, source)
     assert source.last_lsn == before
+
+
+def test_copy_loses_the_records_of_a_deleted_thread(source, copy, tmp_path):
+    source.thread("t").commit({"text": "a secret " * 10})
+    take_increment(copy, source)
+    source.delete_thread("t")
+    take_increment(copy, source)
+    assert [(each.type, each.body) for each in copy.log()] == [(each.type, each.body) for each in source.log()]
+    assert copy.thread("t", reborn=True).commit({"n": 1}).version == 0
+    copy.compact()
+    copy.close()
+    assert b"a secret" not in (tmp_path / "copy.state").read_bytes()
+
+
+def test_log_of_a_deletion_that_was_cut_short_is_listed(source, monkeypatch):
+    source.thread("t").commit({"n": 1})
+    source.thread("t").fork("other", at=0)
+    source.thread("t").tag("here", 0)
+    monkeypatch.setattr("statelog.store.retain.erase_records", lambda *_arguments: RetentionReport())
+    source.delete_thread("t")
+    assert [each.body for each in source.log()] == [{}] * 5
+    assert {each.thread_id for each in source.log()} == {None}
 
 
 def test_removals_are_in_the_log(source):

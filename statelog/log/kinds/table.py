@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.errors import CorruptionError
 from statelog.format.record import FLAG_VACUUMED, Record, Redacted, pack_nodes
-from statelog.log.events import CheckpointEvent, Event, RemovalEvent, decode_as
+from statelog.log.events import CheckpointEvent, DeleteEvent, Event, RemovalEvent, decode_as
 from statelog.log.index import (
     TO_BE_ERASED,
     apply_borrowed,
@@ -115,6 +115,11 @@ def version_in(event: Event | Redacted) -> CheckpointEvent | None:
 def removed_by(event: Event | Redacted) -> list[int]:
     """Return the LSNs of the records that an event names as removed; none for other events than removals."""
     return event.lsns if type(event) is RemovalEvent else []
+
+
+def deleted_by(event: Event | Redacted) -> int | None:
+    """Return the thread that an event deletes, None for other events than deletions."""
+    return event.thread if type(event) is DeleteEvent else None
 
 
 def records_of(view: View, owner: int) -> list[int]:
