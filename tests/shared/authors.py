@@ -61,15 +61,18 @@ class Author:
             if self.random.random() < 0.5:
                 thread.rollback(thread.version)
 
+    def mine(self):
+        return [info.id for info in self.store.threads() if info.id in "abc" or info.id.startswith("copy")]
+
     def delete(self):
-        found = [info.id for info in self.store.threads()]
+        found = self.mine()
         if found:
             id = self.random.choice(found)
             self.store.delete_thread(id)
             self.deleted.add(id)
 
     def copy(self):
-        found = [info.id for info in self.store.threads()]
+        found = self.mine()
         if found:
             self.store.copy_thread(self.random.choice(found), f"copy {self.turn}")
 
