@@ -63,7 +63,9 @@ def test_keep_last_keeps_so_many_and_frees_the_rest(store: statelog.Store) -> No
     assert versions(thread) == list(range(99, 89, -1))
     assert thread.state.to_python() == state
     assert sum(record.size_bytes for record in store.log()) < before / 4
-    assert [record.lsn for record in store.log()] == list(range(1, 102))
+    assert [record.lsn for record in store.log()] == list(range(1, 104))
+    removed = [lsn for record in store.log() if record.type == "removal" for lsn in record.body["removed"]]
+    assert sorted(removed) == list(range(2, 92))
 
 
 def test_expired_version_is_not_found_by_any_name(store: statelog.Store) -> None:

@@ -31,7 +31,7 @@ def test_a_full_store_of_lists_that_grow_is_emptied_by_retention(
         used = store.statistics().pages_used
         assert store.retain(keep_last=2).expired_versions > 50
         assert [len(list(thread.history())) for thread in opened] == [2] * threads
-        assert store.statistics().pages_used <= used
+        assert store.statistics().pages_used <= used + 1  # the removals take a page
         for thread in opened:
             thread.commit({"log": ["more"]})
         store.delete_thread("t0")

@@ -9,7 +9,7 @@ from statelog.board.names import RESERVED
 from statelog.errors import ExpiredError
 from statelog.format import board_keys, cbor, keys
 from statelog.format.record import FLAG_REDACTED
-from statelog.log.kinds.entries import BOARD_ID, Claimed, EntryEvent, last_row
+from statelog.log.kinds.entries import BOARD_ID, Claimed, EntryEvent, is_entry, last_row
 from statelog.log.kinds.table import decode_event
 from statelog.log.names import channel_key
 from statelog.tree import mapping
@@ -144,12 +144,13 @@ def scan_children(view: View, board: int, prefix: str, now_us: int, may: Callabl
 
 
 def records_since(view: View, board: int, lsn: int) -> Iterator[int]:
-    """Yield the LSNs of the board's records above an LSN, but for those let go, the last one first."""
+    """Yield the LSNs of the records of entries above an LSN, except those that were removed, the last one first."""
     for place, _payload in view.transaction.scan_index(keys.encode_thread_prefix(b"e", board), reverse=True):
         found = keys.decode_event_lsn(place)
         if found <= lsn:
             return
-        yield found
+        if is_entry(view, found):
+            yield found
 
 
 def changed_since(view: View, board: int, lsn: int) -> list[str]:

@@ -10,11 +10,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.board.reading import Found, read_entry, records_kept
-from statelog.format import board_keys, keys
+from statelog.format import keys
 from statelog.log.care.retention import sweep_thread
 from statelog.log.care.vacuum import EveryNode, RetentionReport, Rewritable, rewrite, write_in_portions
 from statelog.log.index import TO_BE_ERASED, redacted_records
-from statelog.log.kinds.entries import last_row, records_of
+from statelog.log.kinds.entries import is_entry, last_row, records_of
 from statelog.log.times import now_us
 from statelog.log.view import View
 
@@ -65,7 +65,8 @@ def choose(engine: Engine, board: int, rules: Sequence[Rule], lsns: Iterable[int
     chosen: dict[int, None] = {}
     with engine.read() as view:
         for lsn in lsns:
-            if lsn > until or not _is_there(view.transaction, board, lsn):  # or another has let it go meanwhile
+            is_kept = _is_there(view.transaction, board, lsn)  # else another process has removed it meanwhile
+            if lsn > until or not is_kept or not is_entry(view, lsn):
                 continue
             found = read_entry(view, lsn)
             rule = next((rule for rule in rules if rule.pattern.fits(found.event.key)), None)
@@ -80,19 +81,17 @@ def let_go(engine: Engine, board: int, lsns: Sequence[int]) -> RetentionReport:
     """Redact records that were chosen. What has become the last of its entry since, stays."""
 
     def write(transaction: WriteTransaction, some: Sequence[Rewritable]) -> RetentionReport:
-        view, going = View(transaction), []
+        view = View(transaction)
+        going: dict[int, Rewritable] = {}
         for each in some:
             if not _is_there(transaction, board, each.lsn):
                 continue
             event = read_entry(view, each.lsn).event
             row, is_there = last_row(view, board, event.key)
-            if (row.lsn == each.lsn and is_there) or _is_there(transaction, board, event.before):
-                continue
-            if row.lsn == each.lsn:
-                transaction.delete_index(board_keys.encode_gone_key(board, event.key))
-            transaction.delete_index(keys.encode_thread_event_key(board, each.lsn))
-            going.append(each)
-        report = rewrite(transaction, going, EveryNode())
+            has_earlier = event.before not in going and _is_there(transaction, board, event.before)
+            if not has_earlier and not (row.lsn == each.lsn and is_there):
+                going[each.lsn] = each
+        report = rewrite(transaction, going.values(), EveryNode())
         report.expired_versions = len(going)
         return report
 

@@ -36,6 +36,7 @@ _FIELDS_MAX = 32
 _SPEC_SIZE_BYTES_MAX = 4096
 _BORROWED_MAX = 1 << 20
 _BRANCHES_MAX = 1 << 20
+_REMOVED_MAX = 1024
 _LSN_MAX = 1 << 62
 _POLICY_KEYS = frozenset(("keep_last", "max_age_s", "keep_tags"))
 _NULL = b"\xf6"
@@ -137,6 +138,13 @@ def _versions(item: bytes) -> list[int]:
     return [VERSION(child) for child in children(item, LIST, _BRANCHES_MAX)]
 
 
+def _gaps(item: bytes) -> list[int]:
+    found = [THREAD(child) for child in children(item, LIST, _REMOVED_MAX)]
+    if not found or sum(found) > _LSN_MAX:
+        raise WrongFieldError
+    return found
+
+
 def _specs(item: bytes) -> dict[str, str]:
     parts = children(item, DICT, CHANNELS_MAX)
     return {NAME(parts[at]): _SPEC(parts[at + 1]) for at in range(0, len(parts), 2)}
@@ -198,6 +206,8 @@ DIGESTS: Field = _digests
 POLICY: Field = _policy
 PATTERN: Field = _pattern
 VERSIONS: Field = _versions
+GAPS: Field = _gaps
+"""Ascending LSNs, each as its distance from the one before it, the first from 0."""
 ITEM: Field = bytes
 """Any value, as it stands: it may want a codec that is not known here."""
 RAW: frozenset[Field] = frozenset((METADATA, NAMES, ITEM))

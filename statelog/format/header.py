@@ -12,7 +12,7 @@ from statelog.errors import CorruptionError, FormatError, NewerFormatError
 from statelog.format import cbor
 from statelog.format.seal import seal, unseal
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 FORMAT_VERSION_READ_MIN = 1
 """Of this one and later ones all that is in a store is in a store of this release, too."""
 HEADER_KEY = b"header"

@@ -32,6 +32,7 @@ TYPE_DELETE = 7
 TYPE_POLICY = 8
 TYPE_LOAN = 9
 TYPE_ENTRY = 10
+TYPE_REMOVAL = 11
 BORROWED_FIELD = 16
 """Where the borrowed digests stand in the body of a checkpoint or rollback."""
 

@@ -55,7 +55,11 @@ def _allow_entries(_tables: Tables) -> None:
     """Version 4 has one more type of record, for entries of the board: what is there stays as it is."""
 
 
-UPGRADES: dict[int, Upgrade] = {1: _allow_loans, 2: _allow_lives, 3: _allow_entries}
+def _allow_removals(_tables: Tables) -> None:
+    """Version 5 has one more record type, which names removed records. Existing records stay as they are."""
+
+
+UPGRADES: dict[int, Upgrade] = {1: _allow_loans, 2: _allow_lives, 3: _allow_entries, 4: _allow_removals}
 """By the version they begin with."""
 
 

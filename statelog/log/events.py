@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from xxhash import xxh3_64_digest
@@ -84,6 +85,23 @@ class LoanEvent(NamedTuple):
     lender: int
     next_versions: list[int]
     """Of the branches of a copy, the first version that was not copied; empty where it is none (an import)."""
+
+
+class RemovalEvent(NamedTuple):
+    """Records that retention has removed: the index has nothing of them any more, and they are erased.
+
+    The event belongs to nobody, so it outlives the owners of the records.
+    """
+
+    thread: int
+    """Always 0: nobody's."""
+    gaps: list[int]
+    """The LSNs, ascending: each as its distance from the one before it, the first from 0."""
+
+    @property
+    def lsns(self) -> list[int]:
+        """The LSNs of the removed records, ascending."""
+        return list(accumulate(self.gaps))
 
 
 class PolicyEvent(NamedTuple):

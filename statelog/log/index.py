@@ -127,8 +127,20 @@ def apply_nodes(index: IndexWriter, lsn: int, thread: int, nodes: Iterable[NodeF
     """Enter the widely shared nodes of a record of a thread, in order."""
     for number, (type_, digest, content_size, first_byte) in enumerate(nodes):
         if is_shared_widely(type_, content_size, first_byte):
-            place = keys.Place(lsn, number, thread, is_borrowed=False)
-            index.put_index(keys.encode_digest_key(digest), keys.encode_place(place))
+            enter_shared(index, digest, keys.Place(lsn, number, thread, is_borrowed=False))
+
+
+def enter_shared(index: IndexWriter, digest: bytes, place: keys.Place) -> None:
+    """Enter the place of a widely shared node.
+
+    It replaces an earlier place of the same node. A copy of a log may still have that place, though the store that the
+    log comes from had erased it. So a note that other threads refer to the earlier place goes, too.
+    """
+    key = keys.encode_digest_key(digest)
+    payload = index.get_index(key)
+    if payload is not None and (former := keys.decode_place(payload)).is_borrowed:
+        index.delete_index(keys.encode_borrowed_key(former.thread, digest))
+    index.put_index(key, keys.encode_place(place))
 
 
 NodeFacts = tuple[int, bytes, int, int]

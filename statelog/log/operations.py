@@ -38,6 +38,7 @@ from statelog.log.events import (
     parse_default_id,
 )
 from statelog.log.index import apply_checkpoint, apply_nodes, facts_of
+from statelog.log.kinds.entries import OWN_IDS
 from statelog.log.kinds.table import stage_event
 from statelog.log.lines import line_of
 from statelog.log.names import channel_key, check_name
@@ -120,7 +121,7 @@ def create_thread(batch: Batch, thread_id: str, specs: dict[str, str], *, anew: 
     is_anew = batch.view.is_deleted(thread_id)
     if is_anew and not anew:
         raise deleted_error(thread_id)
-    policy = policy_of_new_thread(batch.view.policies(), thread_id)
+    policy = {} if thread_id in OWN_IDS else policy_of_new_thread(batch.view.policies(), thread_id)
     lsn = stage_event(batch, ThreadEvent(thread_id, specs, is_anew or None))
     if policy:
         set_policy(batch, lsn, policy)

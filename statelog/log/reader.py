@@ -96,8 +96,8 @@ def _log_record(view: View, lsn: int, before: bytes) -> LogRecord:
         body: dict[str, Any] = {}
     else:
         event = decode_event(record)
-        thread_id = _thread_id(view, kind, event, lsn)
-        body = kind.describe(view, event)
+        thread_id, is_deleted = _thread_of(view, kind, event, lsn)
+        body = {} if is_deleted else kind.describe(view, event)
     return LogRecord(
         lsn=lsn,
         type=kind.name,
@@ -111,16 +111,19 @@ def _log_record(view: View, lsn: int, before: bytes) -> LogRecord:
     )
 
 
-def _thread_id(view: View, kind: Kind[Any], event: Event, lsn: int) -> str | None:
-    """Return the id of the thread that has an event, None of one that was deleted, or if none has it."""
+def _thread_of(view: View, kind: Kind[Any], event: Event, lsn: int) -> tuple[str | None, bool]:
+    """Return the id of the thread that owns an event, None if none does; and whether that thread was deleted.
+
+    A record of a deleted thread is whole until it is erased: a crash may come between.
+    """
     owner = kind.owner(event, lsn)
-    if not owner:
-        return None
+    if not owner or kind.outlives:
+        return (view.thread(owner).id if owner and view.is_alive(owner) else None), False
     if view.is_alive(owner):
-        return view.thread(owner).id
-    if not kind.outlives and owner not in view.deleted_threads():
+        return view.thread(owner).id, False
+    if owner not in view.deleted_threads():
         raise missing("thread", owner)
-    return None
+    return None, True
 
 
 def read_with_digest(view: View, lsn: int) -> tuple[Record, bytes]:

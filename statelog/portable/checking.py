@@ -107,7 +107,7 @@ class RecordChecker:
                 raise
             self.unsound.add(number)
             message = f"record {self._lsn}, node {number}: {error.message}"
-            raise CorruptionError(message, lsn=self._lsn, node=number) from error
+            raise CorruptionError(message, **{**error.facts, "lsn": self._lsn, "node": number}) from error
 
     def check_roots(self, event: Event) -> None:
         """Check what an event of the record at hand refers to. Raises CorruptionError."""

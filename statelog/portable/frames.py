@@ -24,8 +24,8 @@ from statelog.limits import RECORD_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
 MAGIC = b"\x89STLGX\r\n"
 """No text, and a transfer that takes it for text damages it at once."""
 
-EXPORT_FORMAT = 2
-"""Of a log, in which there may be records that format 1 did not have."""
+EXPORT_FORMAT = 3
+"""Of a log, in which there may be records that earlier formats did not have."""
 EXPORT_FORMAT_MIN = 1
 """Of threads."""
 

@@ -7,12 +7,24 @@ in a row are one: each begins where the one before ended, or earlier.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import ConflictError, CorruptionError, FormatError
-from statelog.format.record import FLAG_CONTINUES, NO_DIGEST, Record, Redacted, decode_record, record_chain_digest
+from statelog.format.record import (
+    FLAG_CONTINUES,
+    FLAG_VACUUMED,
+    FLAGS_AT,
+    NO_DIGEST,
+    Record,
+    Redacted,
+    decode_record,
+    record_chain_digest,
+)
 from statelog.log.batch import LogEnd, read_log_end
-from statelog.log.kinds.table import version_in
+from statelog.log.care.retention import erase_records
+from statelog.log.care.vacuum import redact_removed
+from statelog.log.kinds.table import deleted_by, removed_by, version_in
 from statelog.log.reader import read_with_digest
 from statelog.portable.bodies import read_event
 from statelog.portable.checking import Checked, RecordChecker, damage_at
@@ -25,16 +37,18 @@ from statelog.storage.file.residency import MappedPages
 from statelog.storage.wake import EVERYBODY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from statelog.log.engine import Engine
     from statelog.log.events import CheckpointEvent, Event
+    from statelog.log.transaction import Transaction
     from statelog.portable.frames import Frame, FrameReader
     from statelog.storage.commit.transaction import WriteTransaction
 
 BATCH_SIZE_BYTES = 4 * 1024 * 1024
 BATCH_RECORDS = 512
-"""One transaction of the import takes so much, and goes on to the end of the last one of the source..."""
+"""One transaction of the import takes so many bytes, or records with those they remove, and goes on to the end of the
+last transaction of the source..."""
 
 BATCH_STRETCH = 16
 """... but to at most so many times as much."""
@@ -76,7 +90,7 @@ class LogImporter:
         self._chain = reader.header.chain
         self._read = 0
         self._batch: list[_Taken] = []
-        self._batch_size_bytes = 0
+        self._batch_size_bytes = self._batch_removed = 0
         self._checked = Checked()
         self._mapped = MappedPages(engine.environment)
         self._added = 0
@@ -85,7 +99,8 @@ class LogImporter:
         """Import to the end, or to the last end of a transaction that `upto` allows.
 
         Raises:
-            ConflictError: the store's log is not the beginning of the one that comes.
+            ConflictError: the store's log is not the beginning of the one that comes, or a compaction of the store has
+                erased nodes that later records refer to.
             CorruptionError, FormatError: the export is damaged, or newer. Facts: offset, lsn (the
                 last record that was imported). What was found right before is in the store.
 
@@ -184,6 +199,7 @@ class LogImporter:
             self._known_lsn, self._known_chain = lsn, chain
             self._batch.append(_Taken(frame.payload, record, event, rows, chain, frame.offset))
             self._batch_size_bytes += len(frame.payload)
+            self._batch_removed += len(removed_by(event))
             self._flush_if_full(record)
         if self._progress is not None and lsn % 256 == 0:
             last = max(self._reader.header.last, lsn)
@@ -192,7 +208,8 @@ class LogImporter:
     # --- one transaction --------------------------------------------------------------
 
     def _flush_if_full(self, record: Record) -> None:
-        fill = max(self._batch_size_bytes / BATCH_SIZE_BYTES, len(self._batch) / BATCH_RECORDS)
+        count = len(self._batch) + self._batch_removed
+        fill = max(self._batch_size_bytes / BATCH_SIZE_BYTES, count / BATCH_RECORDS)
         if fill >= BATCH_STRETCH or (fill >= 1 and not record.flags & FLAG_CONTINUES):
             self._flush(whole_only=False)
 
@@ -204,7 +221,7 @@ class LogImporter:
 
         """
         self._mapped.read(self._batch_size_bytes + len(self._batch) * _TOUCHED_SIZE_BYTES)
-        batch, self._batch, self._batch_size_bytes = self._batch, [], 0
+        batch, self._batch, self._batch_size_bytes, self._batch_removed = self._batch, [], 0, 0
         while whole_only and batch and batch[-1].record.flags & FLAG_CONTINUES:
             batch.pop()
         if not batch:
@@ -219,12 +236,16 @@ class LogImporter:
             for checked in batch:
                 self._stage(overlay, checked)
             overlay.flush(transaction)
+            redact_removed(transaction, (lsn for each in batch for lsn in removed_by(each.event)))
             transaction.wakes = EVERYBODY
             last = batch[-1]
             return LogEnd(last.record.lsn, last.chain, last.record.time_us)
 
         self._end = self._engine.append(work)
         self._added += len(batch)
+        for each in batch:
+            if (thread := deleted_by(each.event)) is not None:
+                erase_records(self._engine, thread)
 
     def _stage(self, overlay: Overlay, checked: _Taken) -> None:
         with damage_at(checked.offset):
@@ -250,11 +271,27 @@ class LogImporter:
             checker = RecordChecker(get_log, self._checked)
             for checked in batch:
                 checker.begin(checked.record.lsn, checked.data)
-                with damage_at(checked.offset):
+                with self._erased_here(view.transaction), damage_at(checked.offset):
                     for number, row in checked.rows.items():
                         checker.check(number, row)
                     if not isinstance(checked.event, Redacted):
                         checker.check_roots(checked.event)
+
+    @contextmanager
+    def _erased_here(self, transaction: Transaction) -> Iterator[None]:
+        """Raise ConflictError instead of an error of a ref, if the ref leads to a node that this store has erased."""
+        try:
+            yield
+        except CorruptionError as error:
+            lsn = error.facts.get("refers_to", 0)
+            held = transaction.get_log(lsn) if 0 < lsn <= self._start.lsn else None
+            if held is None or not held[FLAGS_AT] & FLAG_VACUUMED:
+                raise
+            message = (
+                f"record {error.facts['lsn']} refers to a part of record {lsn} that this store has erased:"
+                " it was compacted since the last import; import the whole log into a new store"
+            )
+            raise ConflictError(message, lsn=error.facts["lsn"]) from error
 
 
 def _check_time(overlay: Overlay, event: CheckpointEvent) -> None:

@@ -146,7 +146,7 @@ def check_refs(
     for ref in refs:
         if identity(ref.lsn, ref.number) != bytes((ref.type,)) + ref.digest:
             message = f"it refers to node {ref.number} of record {ref.lsn}, which is not what it should be"
-            raise CorruptionError(message)
+            raise CorruptionError(message, refers_to=ref.lsn)
     if type_ in (ROOT, CHUNK):
         _check_seams(type_, node, content_size, refs, seams, read)
     return refs

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from statelog.format import keys
 from statelog.format.record import FLAG_VACUUMED, Record, Redacted
-from statelog.log.index import apply_borrowed, enter_redacted, redacted_state
+from statelog.log.index import apply_borrowed, enter_redacted, enter_shared, redacted_state
 from statelog.log.kinds.table import apply_event, owner_of, version_in
 from statelog.log.view import View, ordered
 from statelog.tree.node import is_shared_widely
@@ -113,8 +113,7 @@ class Overlay:
         thread = owner_of(event, lsn)
         for number, row in rows.items():
             if is_shared_widely(row.type, row.content_size, data[row.at]):
-                place = keys.Place(lsn, number, thread, is_borrowed=False)
-                self.put_index(keys.encode_digest_key(row.digest), keys.encode_place(place))
+                enter_shared(self, row.digest, keys.Place(lsn, number, thread, is_borrowed=False))
         if isinstance(event, Redacted):
             apply_borrowed(self, event.borrowed)
             state = redacted_state(is_vacuumed=bool(record.flags & FLAG_VACUUMED), holds_nodes=bool(rows))

@@ -16,7 +16,7 @@ from statelog.log.care.loans import lenders_of
 from statelog.log.care.retention import erase_records, retain_thread
 from statelog.log.care.vacuum import NOBODY, RetentionReport, redact_released
 from statelog.log.index import TO_BE_ERASED, redacted_records
-from statelog.log.kinds.entries import OWN_IDS
+from statelog.log.kinds.entries import LEASES_ID, OWN_IDS
 from statelog.log.names import check_name
 from statelog.store.arguments import check_flag
 from statelog.store.writes import check_thread_id
@@ -80,6 +80,7 @@ def retain_threads(
     if as_policy:  # first: a thread that begins from here on gets it, and those before are among the rows
         _store(engine, lambda batch: writer.set_store_policy(batch, pattern, fields))
     with engine.read() as view:
+        leases = view.thread_lsn(LEASES_ID)
         rows = [row for row in view.threads() if fnmatchcase(row.id, pattern) and row.id not in OWN_IDS]
         has_policies = bool(view.policies())
     if policy is None and not as_policy:
@@ -88,6 +89,8 @@ def retain_threads(
             message = "retain needs keep_last= or max_age=: no thread has a policy of its own"
             raise UsageError(message, argument="keep_last", value=None)
     report = erase_leftovers(engine)
+    if leases is not None:
+        report.add(redact_released(engine, leases))
     report.threads = 0
     for row in rows:
         if as_policy and row.policy != fields:
@@ -188,7 +191,7 @@ def _holds_unerased(view: View, thread: int) -> bool:
 
 
 def erase_leftovers(engine: Engine) -> RetentionReport:
-    """Erase what deletions that were cut short have left, and what belongs to nobody and is of no use."""
+    """Erase what interrupted deletions have left, and unused records of nobody. Nothing is appended to the log."""
     report = redact_released(engine, NOBODY)
     with engine.read() as view:
         threads = [thread for thread in view.deleted_threads() if _holds_unerased(view, thread)]

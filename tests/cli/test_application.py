@@ -188,7 +188,7 @@ def test_a_newer_format_has_an_exit_code_of_its_own(run, state, monkeypatch):
     monkeypatch.setattr("statelog.format.header.FORMAT_VERSION", 0)
     answer = run("threads", state)
     assert (answer.code, answer.out) == (12, "")
-    assert "has format 4" in answer.err
+    assert "has format 5" in answer.err
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file of Linux")

@@ -10,6 +10,7 @@ the promise of FORMAT.md.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import tempfile
 from datetime import UTC, datetime, timedelta, timezone
@@ -23,9 +24,15 @@ import statelog
 from statelog import reducers
 from statelog.testing import Commit, Fork, Rollback, Tag, Together, Untag, perform_all
 
-FORMAT = 4
+FORMAT = 5
 HERE = Path(__file__).parent
-NAMES = {1: ("whole", "retained", "policies"), 2: ("copied",), 3: ("begun_anew",), 4: ("board", "runs")}
+NAMES = {
+    1: ("whole", "retained", "policies"),
+    2: ("copied",),
+    3: ("begun_anew",),
+    4: ("board", "runs"),
+    5: ("removed",),
+}
 """By the format they are the first of."""
 SCHEMA = {
     "any": reducers.replace,
@@ -85,6 +92,9 @@ HISTORY = (
 def make(path, name):
     """Make a store."""
     with statelog.open(path) as store:
+        if name == "removed":
+            take_in_removals(store, path.with_name("source.state"))
+            return
         if name == "runs":
             make_runs(store)
             return
@@ -130,6 +140,28 @@ def make(path, name):
             store.delete_thread("small")
             store.retain(keep_last=50, threads="large", as_policy=True)
             thread.commit({"total": 1})
+
+
+def take_in_removals(store, source_path):
+    """Import two exports in a row of a store whose retention removed records between them, and before the first."""
+    with statelog.open(source_path) as source:
+        thread = source.thread("chat", schema=SCHEMA)
+        board = source.board(agent="golden")
+        for turn in range(3):
+            for number in range(6):
+                thread.commit({"steps": [f"step {number} of turn {turn}"], "total": 1}, id=f"{turn}-{number}")
+                board.set(f"notes/{number % 2}", f"note {number} of turn {turn} " * 200)
+            board.lease("once", auto_renew=False).release()
+            board.delete("notes/1")
+            if turn != 1:
+                source.retain(keep_last=3)
+                board.retain("notes/*", keep_last=1)
+            if turn:
+                stream = io.BytesIO()
+                source.export(stream, since=store.last_lsn)
+                stream.seek(0)
+                store.import_(stream)
+    source_path.unlink()
 
 
 def claim_some(board):

@@ -35,6 +35,34 @@ def test_a_copy_follows_and_is_for_reading(machine):
             assert copy.remote.wait(made.lsn, timeout_s=10)
 
 
+def test_copy_of_a_store_without_commits_waits_for_the_first(machine):
+    with machine("a").open("t") as store, machine("b").follow("t", poll_s=0.05) as copy:
+        assert copy.remote.wait()
+        made = say(store, 1, durable="remote")
+        assert copy.remote.wait(made.lsn, timeout_s=10)
+        assert heard(copy) == 1
+
+
+def test_copy_loses_what_retention_removes(machine):
+    with machine("a").open("t") as store:
+        for n in range(4):
+            say(store, n, durable="remote")
+        store.board().set("k", 1)
+        store.board().delete("k")
+        with store.board(agent="a").lease("turn"), machine("b").follow("t", poll_s=60) as copy:
+            store.remote.wait()
+            assert copy.remote.wait()
+            store.retain(keep_last=1)
+            store.board().retain("**", max_age=0)
+            store.remote.base()
+            store.remote.wait()
+            assert copy.remote.wait()
+            assert [each.version for each in copy.thread("chat").history()] == [3]
+            assert list(copy.board().history("k")) == list(store.board().history("k"))
+            assert copy.board().leases() == store.board().leases()
+            assert copy.verify().problems == []
+
+
 def test_a_copy_goes_on_across_bases_that_it_has_missed(machine):
     with machine("a").open("t") as store:
         say(store, 0, durable="remote")

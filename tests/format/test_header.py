@@ -9,7 +9,7 @@ STORE_ID = bytes(range(16))
 
 FIELDS = {
     "magic": "statelog",
-    "format": 4,
+    "format": 5,
     "store_id": STORE_ID,
     "created_us": 1_700_000_000_000_000,
     "digest": "blake2b-160",
@@ -32,7 +32,7 @@ def test_header_bytes_are_pinned():
         a6
         65 6d61676963           68 73746174656c6f67
         66 646967657374         6b 626c616b6532622d313630
-        66 666f726d6174         04
+        66 666f726d6174         05
         68 636865636b73756d     67 787868332d3634
         68 73746f72655f6964     50 000102030405060708090a0b0c0d0e0f
         6a 637265617465645f7573 1b 00060a24181e4000
@@ -41,9 +41,9 @@ def test_header_bytes_are_pinned():
 
 
 def test_a_newer_format_is_refused_by_its_number():
-    with pytest.raises(FormatError, match="format 5") as caught:
-        decode_header(forge(format=5))
-    assert (caught.value.needed, caught.value.supported) == (5, 4)
+    with pytest.raises(FormatError, match="format 6") as caught:
+        decode_header(forge(format=6))
+    assert (caught.value.needed, caught.value.supported) == (6, 5)
 
 
 def test_the_first_format_is_read_as_it_is():

@@ -141,7 +141,16 @@ def test_the_forged_log_is_taken_where_nothing_is_wrong_with_it(forge_log, open_
 @pytest.mark.parametrize(
     ("record", "match"),
     [
-        ((11, b"\x80", (), 0), "unknown type 11"),
+        ((12, b"\x80", (), 0), "unknown type 12"),
+        ((11, b"\x80", (), 0), "0 fields instead of 2"),
+        ((11, cbor.encode([1, [1]]), (), 0), "field 0"),
+        ((11, cbor.encode([0, []]), (), 0), "field 1"),
+        ((11, cbor.encode([0, [0]]), (), 0), "field 1"),
+        ((11, cbor.encode([0, [1, 0]]), (), 0), "field 1"),
+        ((11, cbor.encode([0, [1] * 1025]), (), 0), "field 1"),
+        ((11, cbor.encode([0, [1 << 62, 1 << 62]]), (), 0), "field 1"),
+        ((11, cbor.encode([0, [1]]), (), 0), "it removes record 1, of a type that retention keeps"),
+        ((11, cbor.encode([0, [99]]), (), 0), "it removes record 99, which is not before it"),
         ((10, b"\x80", (), 0), "0 fields instead of 14"),
         ((9, cbor.encode([1, 1, []]), (), 0), "thread 1 lends to thread 1"),
         ((9, cbor.encode([1, 2, []]), (), 0), "thread 2 lends to thread 1"),

@@ -31,7 +31,6 @@ from statelog.format.record import FLAG_REDACTED
 from statelog.log.batch import LogEnd, read_log_end
 from statelog.log.care.keeping import EVERYTHING, Keeps, Policy, Version, let_go
 from statelog.log.care.mark import Marks
-from statelog.log.care.pages import without_versions
 from statelog.log.care.vacuum import (
     RECORDS_PER_TRANSACTION_MAX,
     RetentionReport,
@@ -383,25 +382,7 @@ def _expirable(transaction: WriteTransaction, thread: int, keeps: Keeps) -> tupl
 def _expire(
     transaction: WriteTransaction, thread: int, gone: list[Version], marks: Alive, redacted: Sequence[int] = ()
 ) -> RetentionReport:
-    """Take versions out of the index, redact their records, and take nodes of these that are not marked.
-
-    So it does with the nodes of records that were redacted before.
-    """
-    view = View(transaction)
-    by_page: dict[bytes, set[int]] = {}
-    for each in gone:
-        key = keys.encode_page_key(thread, each.branch, each.version)
-        by_page.setdefault(key, set()).add(each.version)
-        event = view.checkpoint(each.lsn)
-        if event.id is not None:
-            transaction.delete_index(keys.encode_checkpoint_id_key(thread, event.id))
-    for key, versions in by_page.items():
-        payload = transaction.get_index(key)
-        left = b"" if payload is None else without_versions(payload, versions)
-        if left:
-            transaction.put_index(key, left)
-        else:
-            transaction.delete_index(key)
+    """Remove versions. Erase nodes that are not marked from their records, and from others already redacted."""
     lsns = [*(each.lsn for each in gone), *redacted]
     report = rewrite(transaction, [Rewritable(lsn, thread) for lsn in lsns], marks)
     report.expired_versions = len(gone)

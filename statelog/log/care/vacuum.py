@@ -8,9 +8,20 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from statelog import kernels
 from statelog.format import keys
-from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, FLAGS_AT, TYPE_AT, redact_record
+from statelog.format.record import (
+    FLAG_REDACTED,
+    FLAG_VACUUMED,
+    FLAGS_AT,
+    TYPE_AT,
+    encode_record,
+    redact_record,
+)
+from statelog.log.batch import read_log_end
+from statelog.log.events import RemovalEvent
 from statelog.log.index import TO_BE_ERASED, enter_redacted, redacted_records, redacted_state
-from statelog.log.kinds.table import KINDS
+from statelog.log.kinds.entries import is_leases
+from statelog.log.kinds.table import KINDS, apply_event, decode_event, kind_of_event, owner_of
+from statelog.log.times import now_us
 from statelog.log.view import View
 from statelog.storage.file.residency import MappedPages
 
@@ -137,10 +148,38 @@ def redact_released(engine: Engine, owner: int) -> RetentionReport:
     return report
 
 
-def rewrite(transaction: WriteTransaction, records: Iterable[Rewritable], marks: Alive) -> RetentionReport:
-    """Redact records, take their nodes that are not marked, and bring the index up to date."""
+def redact_removed(transaction: WriteTransaction, lsns: Iterable[int]) -> None:
+    """Redact records that a removal names, and that are still whole in this copy of the log; keep their nodes."""
+    view = View(transaction)
+    records = []
+    for lsn in lsns:
+        record = view.record(lsn)
+        if not record.flags & FLAG_REDACTED:
+            records.append(Rewritable(lsn, owner_of(decode_event(record), lsn)))
+    if records:
+        rewrite(transaction, records, EveryNode(), are_named=True)
+
+
+def rewrite(
+    transaction: WriteTransaction, records: Iterable[Rewritable], marks: Alive, *, are_named: bool = False
+) -> RetentionReport:
+    """Redact records, erase their nodes that are not marked, and update the index.
+
+    A removal event names those of the records that no event in the log has released for good: what they have entered
+    leaves the index here, and in every copy of the log (R2).
+
+    Args:
+        transaction: in which they are rewritten.
+        records: the records.
+        marks: tells which nodes are kept.
+        are_named: a removal that came with an import names them already.
+
+    """
     report = RetentionReport()
     index = _Direct(transaction)
+    records = list(records)
+    if not are_named:
+        _append_removal(transaction, index, records)
     rewritten: dict[int, bytes] = {}
     states: dict[int, dict[int, int | None]] = {}
     for lsn, thread, heir in records:
@@ -167,6 +206,33 @@ def rewrite(transaction: WriteTransaction, records: Iterable[Rewritable], marks:
     for thread, changes in states.items():
         enter_redacted(index, thread, changes)
     return report
+
+
+def _append_removal(transaction: WriteTransaction, index: _Direct, records: Sequence[Rewritable]) -> None:
+    """Append a removal event of the records that are to be redacted, and apply it."""
+    lsns = sorted(lsn for lsn, thread, _heir in records if _is_to_be_named(transaction, index, lsn, thread))
+    if lsns:
+        end = read_log_end(transaction)
+        event = RemovalEvent(NOBODY, [after - before for before, after in pairwise([0, *lsns])])
+        kind, lsn = kind_of_event(event), end.lsn + 1
+        data, _chain = encode_record(
+            kind.type, lsn=lsn, time_us=now_us(), previous_chain=end.chain, body=kind.encode(event, lsn)
+        )
+        transaction.put_log(lsn, data)
+        apply_event(index, event, lsn)
+
+
+def _is_to_be_named(transaction: WriteTransaction, index: _Direct, lsn: int, thread: int) -> bool:
+    """Return True if a record is whole, and its redaction follows from no event that stays in the log.
+
+    A released record was named before, or its thread was deleted. Records of leases are released by each other.
+    """
+    data = transaction.get_log(lsn)
+    if data is None or data[FLAGS_AT] & FLAG_REDACTED or KINDS[data[TYPE_AT]].remove is None:
+        return False
+    key = keys.encode_redacted_key(thread, lsn)
+    state = keys.decode_redacted_page(key, index.get_index(key) or b"").get(lsn)
+    return state != TO_BE_ERASED or is_leases(index.view, thread)
 
 
 def _between(transaction: WriteTransaction, lsns: list[int]) -> dict[int, bytes]:

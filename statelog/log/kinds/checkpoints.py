@@ -10,6 +10,7 @@ from statelog.format.record import BORROWED_FIELD, TYPE_CHECKPOINT, TYPE_ROLLBAC
 from statelog.log.events import CHECKPOINT_TYPES, CheckpointEvent, decode_checkpoint
 from statelog.log.index import apply_checkpoint
 from statelog.log.kinds.kind import Kind, Recent, refuse
+from statelog.log.version_pages import without_version
 from statelog.log.view import View, checkpoint_in
 
 if TYPE_CHECKING:
@@ -42,6 +43,20 @@ _TARGET = THREAD
 
 def _apply(index: IndexWriter, event: CheckpointEvent, _lsn: int) -> None:
     apply_checkpoint(index, event)
+
+
+def _remove(index: IndexWriter, event: CheckpointEvent, lsn: int) -> None:
+    thread = event.thread
+    key = keys.encode_page_key(thread, event.branch, event.version)
+    left = without_version(index.get_index(key) or b"", event.version, lsn)
+    if left:
+        index.put_index(key, left)
+    else:
+        index.delete_index(key)
+    if event.id is not None:
+        key = keys.encode_checkpoint_id_key(thread, event.id)
+        if index.get_index(key) == keys.encode_lsn(lsn):
+            index.delete_index(key)
 
 
 def _records(view: View, owner: int, _after: int) -> Iterator[int]:
@@ -126,6 +141,7 @@ CHECKPOINT_KIND = Kind(
     describe=_describe,
     check=_check,
     records=_records,
+    remove=_remove,
     prefixes=(b"v", b"i"),
     root_field=CheckpointEvent._fields.index("root_digest"),
     borrowed_field=BORROWED_FIELD,
@@ -141,6 +157,7 @@ ROLLBACK_KIND = Kind(
     apply=_apply,
     describe=_describe,
     check=_check,
+    remove=_remove,
     root_field=CHECKPOINT_KIND.root_field,
     borrowed_field=BORROWED_FIELD,
     is_version=True,

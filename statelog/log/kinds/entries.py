@@ -21,7 +21,7 @@ from statelog.format.fields import (
     TIME_US,
     optional,
 )
-from statelog.format.record import FLAG_REDACTED, TYPE_ENTRY
+from statelog.format.record import FLAG_REDACTED, TYPE_AT, TYPE_ENTRY
 from statelog.log.index import release_records
 from statelog.log.kinds.kind import Kind, Recent, refuse
 
@@ -139,7 +139,9 @@ def _apply(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
     row = EntryRow(lsn, event.expires_us, ready_us or event.created_us, rank, tag, deadline_us)
     is_queued = stays and claim is None
     if before.lsn:
-        _take_out(index, event, before, is_there=is_there, row=row if is_queued else None)
+        _take_out(index, board, key, before, is_there=is_there, following=row if is_queued else None)
+        if is_there is not stays:
+            index.delete_index((board_keys.encode_entry_key if is_there else board_keys.encode_gone_key)(board, key))
     if is_lease(key):  # of each lease the last record counts, and none once it is released
         ends = event.act == Act.RELEASE
         if before.lsn:
@@ -160,17 +162,35 @@ def _apply(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
         index.put_index(board_keys.encode_deadline_key(board, tag, deadline_us, lsn), key.encode())
 
 
-def _take_out(index: IndexWriter, event: EntryEvent, before: EntryRow, *, is_there: bool, row: EntryRow | None) -> None:
-    """Take out what the record before has entered; but for what stays as it is."""
-    board, key = event.thread, event.key
+def _remove(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
+    index.delete_index(keys.encode_thread_event_key(event.thread, lsn))
+    row, is_there = last_row(index.view, event.thread, event.key)
+    if row.lsn == lsn:
+        _take_out(index, event.thread, event.key, row, is_there=is_there, following=None)
+        place = board_keys.encode_entry_key if is_there else board_keys.encode_gone_key
+        index.delete_index(place(event.thread, event.key))
+
+
+def _take_out(
+    index: IndexWriter, board: int, key: str, before: EntryRow, *, is_there: bool, following: EntryRow | None
+) -> None:
+    """Take out of the index what the last record of a key has entered besides the key's row.
+
+    Args:
+        index: where from.
+        board: thread of the record.
+        key: of the entry, or name of the lease.
+        before: row of the key.
+        is_there: whether the row is that of an entry that is there.
+        following: the row that replaces it, if that is of an entry that waits to be claimed: it may keep its place.
+
+    """
     if before.expires_us:
         index.delete_index(board_keys.encode_expiry_key(board, before.expires_us, before.lsn))
     if before.tag != NO_TAG:
         index.delete_index(board_keys.encode_deadline_key(board, before.tag, before.deadline_us, before.lsn))
-    elif is_there and (row is None or row[2:4] != before[2:4]):
+    elif is_there and (following is None or following[2:4] != before[2:4]):
         index.delete_index(board_keys.encode_queue_key(board, key, before.rank, before.order_us))
-    if is_there is not event.is_there:
-        index.delete_index((board_keys.encode_entry_key if is_there else board_keys.encode_gone_key)(board, key))
 
 
 def _describe(_view: View, event: EntryEvent) -> dict[str, Any]:
@@ -187,12 +207,15 @@ def _check(view: View, event: EntryEvent, lsn: int, _recent: Recent) -> None:
     before, is_there = last_row(view, event.thread, event.key)
     if view.thread(event.thread).id != (LEASES_ID if is_lease(event.key) else BOARD_ID):
         refuse(lsn, f"an entry {event.key!r} of a thread that is no board")
-    if event.before != before.lsn and not _was_let_go(view, event.before):
+    # Retention may have redacted the record before, here or in the store that the log comes from. Then what the entry
+    # was is unknown, and the event is accepted.
+    is_known = event.before == before.lsn
+    if event.before and not is_known and not _is_redacted(view, event.before):
         refuse(lsn, f"entry {event.key!r} follows record {event.before}, and the one before is {before.lsn}")
     if event.act not in list(Act):
         refuse(lsn, f"nothing is done to entry {event.key!r}")
-    is_held = before.tag != NO_TAG
-    if (event.act in (Act.CLAIM, Act.RENEW)) > (event.claim is not None) or (event.act == Act.RENEW and not is_held):
+    is_free = before.tag == NO_TAG if is_known else not event.before
+    if (event.act in (Act.CLAIM, Act.RENEW)) > (event.claim is not None) or (event.act == Act.RENEW and is_free):
         refuse(lsn, f"{event.key!r} is claimed, and nobody has the claim")
     if is_lease(event.key):
         if event.act not in (Act.CLAIM, Act.RENEW, Act.RELEASE) or event.root_digest is not None:
@@ -201,18 +224,34 @@ def _check(view: View, event: EntryEvent, lsn: int, _recent: Recent) -> None:
     goes = event.act in GOES or (event.act == Act.ROLLBACK and event.root_digest is None)
     if event.act not in GOES and event.act != Act.ROLLBACK and event.root_digest is None:
         refuse(lsn, f"entry {event.key!r} is neither set nor taken away")
-    if goes and (not is_there or event.expires_us or event.claim is not None):
+    was_gone = not is_there if is_known else not event.before
+    if goes and (was_gone or event.expires_us or event.claim is not None):
         refuse(lsn, f"entry {event.key!r} goes, and was not there, or is said to stay")
 
 
-def _was_let_go(view: View, lsn: int) -> bool:
-    return lsn > 0 and bool(view.record(lsn).flags & FLAG_REDACTED)
+def _is_redacted(view: View, lsn: int) -> bool:
+    return bool(view.record(lsn).flags & FLAG_REDACTED)
 
 
 def is_board(view: View, thread: int) -> bool:
     """Whether a thread has records of the board, or of leases; one that was deleted may have had them."""
     row = view.find_thread(thread) if thread else None
     return thread != 0 and (row is None or row.id in OWN_IDS)
+
+
+def is_entry(view: View, lsn: int) -> bool:
+    """Return True if a record of the board is of an entry.
+
+    The board's thread may also have a policy record: before format 5 a policy for all threads was given to it, too.
+    """
+    data = view.transaction.get_log(lsn)
+    return data is not None and data[TYPE_AT] == TYPE_ENTRY
+
+
+def is_leases(view: View, thread: int) -> bool:
+    """Return True for the thread that has the records of leases."""
+    row = view.find_thread(thread) if thread else None
+    return row is not None and row.id == LEASES_ID
 
 
 def records_of(view: View, board: int, after: int = 0) -> Iterator[int]:
@@ -236,6 +275,7 @@ ENTRY_KIND = Kind(
     apply=_apply,
     describe=_describe,
     check=_check,
+    remove=_remove,
     records=records_of,
     is_owner=is_board,
     prefixes=(b"k", b"K", b"E", b"q", b"Q"),

@@ -80,6 +80,9 @@ class Kind(Generic[E]):
     records: Callable[[View, int, int], Iterable[int]] = _no_records
     """Return LSNs of an owner's records that the index refers to; but for those under key `e`, and at least those above
     an LSN."""
+    remove: Callable[[IndexWriter, E, int], None] | None = None
+    """Take out of the index what a record has entered, as far as no later record has replaced it; takes the LSN. None
+    if retention never removes such records by themselves, but only together with their owner."""
     is_owner: Callable[[View, int], bool] = _any_owner
     """Whether an owner may have records of it."""
     prefixes: tuple[bytes, ...] = ()
@@ -137,7 +140,7 @@ class Kind(Generic[E]):
                 yield ROOT, digest, lsn, number
 
 
-def refuse(lsn: int, what: str) -> NoReturn:
+def refuse(lsn: int, what: str, **facts: int) -> NoReturn:
     """Refuse a record."""
     message = f"record {lsn}: {what}"
-    raise CorruptionError(message, lsn=lsn)
+    raise CorruptionError(message, lsn=lsn, **facts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.errors import CorruptionError
 from statelog.format.record import FLAG_VACUUMED, Record, Redacted, pack_nodes
-from statelog.log.events import CheckpointEvent, Event, decode_as
+from statelog.log.events import CheckpointEvent, DeleteEvent, Event, RemovalEvent, decode_as
 from statelog.log.index import (
     TO_BE_ERASED,
     apply_borrowed,
@@ -25,6 +25,7 @@ from statelog.log.kinds.deletion import deletion_kind
 from statelog.log.kinds.entries import ENTRY_KIND
 from statelog.log.kinds.loans import LOAN_KIND
 from statelog.log.kinds.policies import POLICY_KIND
+from statelog.log.kinds.removals import removal_kind
 from statelog.log.kinds.threads import FORK_KIND, SCHEMA_KIND, TAG_KIND, THREAD_KIND
 from statelog.log.times import now_us
 
@@ -71,6 +72,7 @@ for _kind in (
     POLICY_KIND,
     LOAN_KIND,
     ENTRY_KIND,
+    removal_kind(KINDS),
 ):
     register(_kind)
 
@@ -108,6 +110,16 @@ def owner_of(event: Event | Redacted, lsn: int) -> int:
 def version_in(event: Event | Redacted) -> CheckpointEvent | None:
     """Return an event that is a version of a thread, None of another."""
     return event if isinstance(event, CheckpointEvent) else None
+
+
+def removed_by(event: Event | Redacted) -> list[int]:
+    """Return the LSNs of the records that an event names as removed; none for other events than removals."""
+    return event.lsns if type(event) is RemovalEvent else []
+
+
+def deleted_by(event: Event | Redacted) -> int | None:
+    """Return the thread that an event deletes, None for other events than deletions."""
+    return event.thread if type(event) is DeleteEvent else None
 
 
 def records_of(view: View, owner: int) -> list[int]:

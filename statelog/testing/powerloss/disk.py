@@ -142,8 +142,9 @@ class Image:
     def write(self, directory: Path) -> None:
         """Put the files into a directory."""
         for names, content in self.files:
+            for name in names:
+                (directory / name).parent.mkdir(parents=True, exist_ok=True)
             first = directory / names[0]
-            first.parent.mkdir(parents=True, exist_ok=True)
             first.write_bytes(content)
             for name in names[1:]:
                 (directory / name).hardlink_to(first)

@@ -1,0 +1,67 @@
+"""A fleet's store is restored after random work with policies, leases, compaction: it shows what its owner showed."""
+
+from __future__ import annotations
+
+import random
+import shutil
+
+import pytest
+from authors import Author, check_whole, ignore_removals_in_imports, index_of
+
+import statelog
+from statelog.fleet import connect
+
+RESTORES = 2000
+
+
+def restore_after_random_work(folder, seed, turns=60):
+    """Write a history into a fleet's store, with bases between; restore it five times. Return the restores made."""
+    chance = random.Random(seed)
+    (folder / "bucket").mkdir(parents=True)
+    url = (folder / "bucket").as_uri()
+    made = 0
+    with (
+        connect(url, cache=folder / "here") as fleet,
+        connect(url, cache=folder / "there") as elsewhere,
+        fleet.open("s", ship_ms=chance.choice([0, 60_000]), durability="interval") as store,
+    ):
+        author = Author(store, seed)
+        author.commit()
+        for turn in range(turns):
+            author.act()
+            if chance.random() < 0.1:
+                store.remote.base()
+            if (turn + 1) % (turns // 5) == 0:
+                store.remote.wait()
+                expected, last = index_of(store), store.last_lsn
+                path = folder / f"restored-{turn}.state"
+                elsewhere.restore("s", path)
+                with statelog.open(path) as restored:
+                    assert restored.last_lsn == last
+                    assert index_of(restored) == expected
+                    check_whole(restored)
+                made += 1
+    with connect(url, cache=folder / "later") as later, later.open("s") as taken_over:
+        assert index_of(taken_over) == expected
+        check_whole(taken_over)
+    return made
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_restores_after_random_work_show_what_the_store_showed(tmp_path, seed):
+    assert restore_after_random_work(tmp_path, seed) == 5
+
+
+@pytest.mark.soak
+def test_many_restores_after_random_work_show_what_the_store_showed(tmp_path, soak_scale):
+    made, seed = 0, 1000
+    while made < RESTORES * soak_scale:
+        made += restore_after_random_work(tmp_path / str(seed), seed)
+        shutil.rmtree(tmp_path / str(seed))
+        seed += 1
+
+
+def test_removals_that_a_restore_ignores_are_noticed(tmp_path, monkeypatch):
+    ignore_removals_in_imports(monkeypatch)
+    with pytest.raises(AssertionError):
+        restore_after_random_work(tmp_path, 1)

@@ -1,0 +1,202 @@
+"""What retention has removed from a store is removed from copies that take exports in a row, and no copy is refused."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+import statelog
+from statelog.errors import ConflictError, UsageError
+from statelog.log.care.vacuum import RetentionReport
+
+LONG = "a long text that is stored once " * 400
+
+
+@pytest.fixture
+def source(open_store):
+    return open_store("source.state")
+
+
+@pytest.fixture
+def copy(open_store):
+    return open_store("copy.state")
+
+
+def take_increment(copy, source):
+    stream = io.BytesIO()
+    source.export(stream, since=copy.last_lsn)
+    stream.seek(0)
+    copy.import_(stream)
+    assert copy.verify().problems == []
+
+
+def versions(store, thread="t"):
+    return [each.version for each in store.thread(thread).history()]
+
+
+def test_copy_loses_versions_that_retention_removed(source, copy):
+    for number in range(10):
+        source.thread("t").commit({"n": number})
+    take_increment(copy, source)
+    source.retain(keep_last=2)
+    take_increment(copy, source)
+    assert versions(copy) == versions(source) == [9, 8]
+
+
+def test_copy_loses_checkpoints_that_were_expired_by_name(source, copy):
+    thread = source.thread("t")
+    for number in range(4):
+        thread.commit({"n": number}, id=f"id {number}")
+    take_increment(copy, source)
+    source.expire([thread.at("id 1")])
+    thread.commit({"n": 9}, id="id 1")
+    take_increment(copy, source)
+    assert copy.thread("t").at("id 1").version == 4
+    assert versions(copy) == versions(source)
+
+
+def test_copy_loses_the_history_and_the_deleted_entries_of_a_board(source, copy):
+    board = source.board()
+    for number in range(3):
+        board.set("kept", number)
+        board.set("gone", number)
+    take_increment(copy, source)
+    board.delete("gone")
+    board.retain("**", keep_last=1)
+    take_increment(copy, source)
+    assert [each.value for each in copy.board().history("kept")] == [2]
+    assert copy.board().get("gone") is None
+    assert [each.key for each in copy.board().list()] == ["kept"]
+    board.retain("**", max_age=0)
+    take_increment(copy, source)
+    assert list(copy.board().history("gone")) == list(board.history("gone"))
+
+
+@pytest.mark.parametrize("clean", ["retain", "compact"])
+@pytest.mark.parametrize("is_renewed", [True, False])
+def test_copy_gives_back_a_lease(source, copy, clean, is_renewed):
+    lease = source.board(agent="a").lease("turn", auto_renew=False)
+    take_increment(copy, source)
+    assert [each.name for each in copy.board().leases()] == ["turn"]
+    if is_renewed:
+        lease.renew()
+    lease.release()
+    source.retain(keep_last=1) if clean == "retain" else source.compact()
+    take_increment(copy, source)
+    assert copy.board().leases() == []
+
+
+@pytest.mark.parametrize("clean", ["retain", "compact"])
+def test_lease_that_is_taken_again_after_a_clean_up_is_taken_in(source, copy, clean):
+    board = source.board(agent="a")
+    board.lease("turn", auto_renew=False).release()
+    held = board.lease("turn", auto_renew=False)
+    take_increment(copy, source)
+    held.renew()
+    source.retain(keep_last=1) if clean == "retain" else source.compact()
+    held.renew()
+    take_increment(copy, source)
+    held.release()
+    board.lease("turn", auto_renew=False)
+    source.retain(keep_last=1)
+    take_increment(copy, source)
+    [mine], [theirs] = board.leases(), copy.board().leases()
+    assert mine == theirs
+
+
+@pytest.mark.parametrize("ends", ["delete", "claim", "expire"])
+def test_backup_of_a_store_whose_board_is_retained_is_imported(source, copy, ends):
+    board = source.board()
+    board.set("tasks/1", "mend the roof", ttl_s=0.001 if ends == "expire" else None)
+    if ends == "delete":
+        board.delete("tasks/1")
+    elif ends == "claim":
+        board.claim("tasks/*").complete("done")
+    board.sweep()
+    board.retain("**", keep_last=1)
+    take_increment(copy, source)
+    assert list(copy.board().list()) == list(board.list())
+
+
+def test_copy_erases_the_bytes_with_a_compaction_and_stays_a_copy(source, copy, tmp_path):
+    source.thread("t").commit({"text": "first secret"})
+    source.board().set("k", "second secret")
+    take_increment(copy, source)
+    source.thread("t").commit({"text": "new"})
+    source.board().set("k", "new")
+    source.retain(keep_last=1)
+    source.board().retain("**", keep_last=1)
+    take_increment(copy, source)
+    copy.compact()
+    assert copy.last_lsn == source.last_lsn
+    source.thread("t").commit({"text": "newer"})
+    take_increment(copy, source)
+    assert copy.thread("t").state["text"] == "newer"
+    copy.close()
+    assert b"secret" not in (tmp_path / "copy.state").read_bytes()
+
+
+def test_compacted_copy_that_lacks_a_node_says_so(source, copy):
+    source.thread("a").commit({"text": LONG})
+    source.thread("b").commit({"n": 1})
+    source.thread("a").commit({"text": "short"})
+    source.retain(keep_last=1, threads="b")
+    take_increment(copy, source)
+    before = source.last_lsn
+    # The copy removes the old version and its text; the source still has them, and refers to the text.
+    with statelog.open(copy.path) as other:
+        other.expire([other.thread("a").at(0)])
+    with pytest.raises((ConflictError, UsageError)):
+        take_increment(copy, source)
+    assert source.last_lsn == before
+
+
+def test_copy_loses_the_records_of_a_deleted_thread(source, copy, tmp_path):
+    source.thread("t").commit({"text": "a secret " * 10})
+    take_increment(copy, source)
+    source.delete_thread("t")
+    take_increment(copy, source)
+    assert [(each.type, each.body) for each in copy.log()] == [(each.type, each.body) for each in source.log()]
+    assert copy.thread("t", reborn=True).commit({"n": 1}).version == 0
+    copy.compact()
+    copy.close()
+    assert b"a secret" not in (tmp_path / "copy.state").read_bytes()
+
+
+def test_log_of_a_deletion_that_was_cut_short_is_listed(source, monkeypatch):
+    source.thread("t").commit({"n": 1})
+    source.thread("t").fork("other", at=0)
+    source.thread("t").tag("here", 0)
+    monkeypatch.setattr("statelog.store.retain.erase_records", lambda *_arguments: RetentionReport())
+    source.delete_thread("t")
+    assert [each.body for each in source.log()] == [{}] * 5
+    assert {each.thread_id for each in source.log()} == {None}
+
+
+def test_removals_are_in_the_log(source):
+    for number in range(4):
+        source.thread("t").commit({"n": number})
+    source.retain(keep_last=1)
+    [removal] = [each for each in source.log() if each.type == "removal"]
+    assert removal.body == {"removed": [2, 3, 4]}
+    assert removal.thread_id is None
+
+
+def test_log_of_many_removals_names_each_record_once(source):
+    for number in range(300):
+        source.thread("t").commit({"n": number})
+        source.board().set(f"k/{number % 3}", number)
+    source.retain(keep_last=5)
+    source.board().retain("**", keep_last=2)
+    removed = [lsn for each in source.log() if each.type == "removal" for lsn in each.body["removed"]]
+    assert len(removed) == len(set(removed)) == 295 + 294
+    redacted = [each.lsn for each in source.log() if not each.body]
+    assert sorted(removed) == redacted
+
+
+def test_deleted_thread_needs_no_removal(source):
+    for number in range(4):
+        source.thread("t").commit({"n": number})
+    source.delete_thread("t")
+    assert [each.type for each in source.log()][-1] == "delete"
