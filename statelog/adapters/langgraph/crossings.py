@@ -139,7 +139,7 @@ def delete_thread(actor: Actor, rng: Random) -> None:
 @_SAVER.act(1)
 def copy_thread(actor: Actor, rng: Random) -> None:
     """Copy a thread."""
-    _saver(actor).copy_thread(rng.choice(_THREADS), rng.choice(_THREADS))
+    _saver(actor).copy_thread(rng.choice(_THREADS), rng.choice((*_THREADS, f"lg-copy-{rng.randrange(3)}")))
 
 
 @_SAVER.act(2)

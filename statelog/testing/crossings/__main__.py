@@ -102,10 +102,7 @@ def _report(options: argparse.Namespace, seed: int, failure: Failure, driver: Dr
 
 
 def _plan_of(saved: dict[str, Any]) -> Plan:
-    steps = [
-        Step(what, who, seed, None if fault is None else (fault[0], fault[1]))
-        for what, who, seed, fault in saved["steps"]
-    ]
+    steps = map(Step.of, saved["steps"])
     return Plan(tuple(steps), saved["processes"], saved["is_shipped"], saved["durability"])
 
 

@@ -54,10 +54,15 @@ class Actor:
         held.append(item)
         del held[:-8]
 
+    def drop(self, kind: str, item: Any) -> None:
+        """Hold an object no more."""
+        if item in self.held[kind]:
+            self.held[kind].remove(item)
+
     def pick(self, kind: str, rng: Random) -> Any | None:
-        """Return one of the objects held, None if there is none."""
+        """Return one of the objects held, mostly the newest; None if there is none."""
         held = self.held.get(kind)
-        return rng.choice(held) if held else None
+        return (held[-1] if is_likely(rng, 0.7) else rng.choice(held)) if held else None
 
     def close(self) -> None:
         """Let go of everything that is held, without giving it back."""

@@ -130,6 +130,12 @@ def take_claim_over(actor: Actor, rng: Random) -> None:
         actor.hold("claims", _board(actor, rng).claim_of(entry.key, entry.claim.token))
 
 
+def _end(actor: Actor, rng: Random, kind: str, held: Any) -> None:
+    """Forget an object that is about to end, but for a few that are used again."""
+    if is_likely(rng, 0.8):
+        actor.drop(kind, held)
+
+
 @FAMILY.act(4)
 def renew_claim(actor: Actor, rng: Random) -> None:
     """Renew a claim."""
@@ -141,6 +147,7 @@ def renew_claim(actor: Actor, rng: Random) -> None:
 def release_claim(actor: Actor, rng: Random) -> None:
     """Give a claim back."""
     if (held := actor.pick("claims", rng)) is not None:
+        _end(actor, rng, "claims", held)
         held.release(counts=is_likely(rng, 0.5))
 
 
@@ -148,6 +155,7 @@ def release_claim(actor: Actor, rng: Random) -> None:
 def complete_claim(actor: Actor, rng: Random) -> None:
     """Complete a claim, with a result or without, here or elsewhere."""
     if (held := actor.pick("claims", rng)) is not None:
+        _end(actor, rng, "claims", held)
         to = rng.choice((None, None, "done/"))
         held.complete(draw_value(rng), to=to) if is_likely(rng, 0.6) else held.complete(to=to)
 
@@ -156,6 +164,7 @@ def complete_claim(actor: Actor, rng: Random) -> None:
 def fail_claim(actor: Actor, rng: Random) -> None:
     """Give a claim back with an error."""
     if (held := actor.pick("claims", rng)) is not None:
+        _end(actor, rng, "claims", held)
         held.fail(rng.choice(("no answer", ValueError("ä" * 200))), retry_in_s=rng.choice((0.0, 0.0, 60.0)))
 
 
@@ -177,6 +186,7 @@ def renew_lease(actor: Actor, rng: Random) -> None:
 def release_lease(actor: Actor, rng: Random) -> None:
     """Give a lease back."""
     if (held := actor.pick("leases", rng)) is not None:
+        _end(actor, rng, "leases", held)
         held.release()
 
 

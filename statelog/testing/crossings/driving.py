@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import random
-import shutil
 import tempfile
 import threading
 import time
@@ -21,8 +20,8 @@ from statelog.testing.crossings.acts import Actor
 from statelog.testing.crossings.agreements import ROADS, Agreements, Disagreement
 from statelog.testing.crossings.clock import Clock, installed
 from statelog.testing.crossings.families import families
-from statelog.testing.crossings.processes import Answer, Call, Process, do_here
-from statelog.testing.crossings.values import THREADS
+from statelog.testing.crossings.processes import KILL, Answer, Call, Process, do_here
+from statelog.testing.crossings.values import COPIES, THREADS
 from statelog.testing.observation import differences, observe
 
 if TYPE_CHECKING:
@@ -49,6 +48,10 @@ _POINTS = (
 """Where a process kills itself."""
 
 
+_IDS = (*THREADS, *COPIES, "lg-1", "lg-2", "lg-3", "from-afar")
+"""Threads that may have been deleted."""
+
+
 class Step(NamedTuple):
     """One entry of a plan.
 
@@ -56,7 +59,8 @@ class Step(NamedTuple):
         what: the name of an act; or "check", "reopen", "kill", "jump".
         who: the process that does it: 0 is the one that checks.
         seed: of what the act draws.
-        fault: as for `Call`.
+        fault: as for `Call`; ("kill", N) kills the process from outside, N microseconds after it has begun.
+        beside: acts that other processes do at the same time.
 
     """
 
@@ -64,6 +68,13 @@ class Step(NamedTuple):
     who: int = 0
     seed: int = 0
     fault: tuple[str, int] | None = None
+    beside: tuple[Step, ...] = ()
+
+    @classmethod
+    def of(cls, saved: Sequence[Any]) -> Step:
+        """Return the step that was saved as JSON."""
+        what, who, seed, fault, beside = saved
+        return cls(what, who, seed, None if fault is None else tuple(fault), tuple(map(cls.of, beside)))
 
 
 @dataclass(frozen=True)
@@ -116,7 +127,7 @@ def draw_plan(
     weights = {name: weight for name, weight in weights.items() if weight and name not in omit} or {"threads.commit": 1}
     processes = rng.choice((0, 0, 1, 2))
     names, of = [*weights], [*weights.values()]
-    jumps = rng.choice((0.02, 0.1, 0.3))
+    jumps, together = rng.choice((0.02, 0.1, 0.3)), rng.choice((0.0, 0.1, 0.5))
     policies = [name for name in weights if name.endswith(".set_policy")]
     steps = [Step(rng.choice(policies), 0, rng.getrandbits(32)) for _policy in range(rng.randrange(4)) if policies]
     left = 0
@@ -132,14 +143,34 @@ def draw_plan(
         who = rng.randrange(processes + 1)
         if who and rng.random() < 0.03:
             steps.append(Step("kill", who))
-        fault = (rng.choice(_POINTS), rng.randrange(1, 3)) if who and rng.random() < 0.03 else None
-        steps.append(Step(what, who, rng.getrandbits(32), fault))
+        step = Step(what, who, rng.getrandbits(32), _draw_fault(rng) if who else None)
+        if processes and rng.random() < together:
+            others = [each for each in range(processes + 1) if each != who]
+            beside = tuple(
+                Step(rng.choices(names, of)[0], each, rng.getrandbits(32), _draw_fault(rng) if each else None)
+                for each in others
+            )
+            step = step._replace(beside=beside)
+        steps.append(step)
     steps.append(Step("check"))
     return Plan(tuple(steps), processes, rng.random() < 0.5, rng.choice(("interval", "interval", "commit")))
 
 
+def _draw_fault(rng: random.Random) -> tuple[str, int] | None:
+    kind = rng.random()
+    if kind < 0.02:
+        return rng.choice(_POINTS), rng.randrange(1, 3)
+    return (KILL, rng.choice((0, 100, 400, 1000, 3000))) if kind < 0.03 else None
+
+
 class Driver:
     """Does plans, one after the other, with processes that stay. Use it as a context manager.
+
+    Attributes:
+        folder: where stores are made.
+        acts: how many acts it has done.
+        outcomes: what came of each kind of step, and how often.
+        seconds: that each kind of step took.
 
     Args:
         folder: where stores are made; a folder in memory is best.
@@ -150,7 +181,7 @@ class Driver:
     def __init__(self, folder: Path | None = None, *, roads: Sequence[str] = ROADS) -> None:
         self._roads = roads
         memory = Path("/dev/shm")  # noqa: S108 - of a file system in memory, if there is one
-        self._folder = folder or (memory if memory.is_dir() else None)
+        self.folder = folder or (memory if memory.is_dir() else None)
         self._processes = [Process(f"process-{number}") for number in range(2)]
         self.acts = 0
         self.outcomes: dict[str, dict[str, int]] = {}
@@ -165,46 +196,38 @@ class Driver:
 
     def run(self, plan: Plan) -> Failure | None:
         """Do a plan from an empty store on. Return the first failure, None if all agreed."""
-        folder = Path(tempfile.mkdtemp(prefix="statelog-crossing-", dir=self._folder))
-        try:
-            with installed(Clock()) as clock, _few_segments():
-                return self._run(plan, folder, clock)
-        finally:
-            for process in self._processes:
-                process.leave()
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def _run(self, plan: Plan, folder: Path, clock: Clock) -> Failure | None:
-        background: list[str] = []
-        hook, threading.excepthook = threading.excepthook, lambda args: background.append(_told(args))
-        listener = _Listener(background)
-        logger = logging.getLogger("statelog")
-        logger.addHandler(listener)
-        processes = self._processes[: plan.processes]
-        crossing = None
         at, step = 0, Step("begin")
-        try:
-            crossing = Crossing(plan, folder, clock, processes, self._roads)
-            for at, step in enumerate(plan.steps):
-                begun_s = time.perf_counter()
-                failure = crossing.do(step)
-                self._note(step, crossing.outcome, time.perf_counter() - begun_s)
-                if background:
-                    failure = failure or ("thread", "\n".join(background))
-                if failure is not None:
-                    return Failure(at, step, tuple(failure[0].split("|")), failure[1], plan)
-            crossing.close()
-        except Exception:  # noqa: BLE001 - it is reported
-            return Failure(at, step, ("exception",), traceback.format_exc(), plan)
-        finally:
-            threading.excepthook = hook
-            logger.removeHandler(listener)
-            if crossing is not None:
-                crossing.abandon()
+        with tempfile.TemporaryDirectory(
+            prefix="statelog-crossing-", dir=self.folder, ignore_cleanup_errors=True
+        ) as name:
+            try:
+                with self.crossing(plan, Path(name)) as crossing:
+                    for at, step in enumerate(plan.steps):
+                        begun_s = time.perf_counter()
+                        failure = crossing.do(step)
+                        self._note(step, crossing.outcome, time.perf_counter() - begun_s)
+                        if failure is not None:
+                            return Failure(at, step, tuple(failure[0].split("|")), failure[1], plan)
+                    crossing.close()
+            except Exception:  # noqa: BLE001 - it is reported
+                return Failure(at, step, ("exception",), traceback.format_exc(), plan)
         return None
 
+    @contextmanager
+    def crossing(self, plan: Plan, folder: Path) -> Iterator[Crossing]:
+        """Give a new store that the processes of this driver act on, by a clock that it moves."""
+        processes = self._processes[: plan.processes]
+        with installed(Clock()) as clock, _few_segments(), _listening() as heard:
+            crossing = Crossing(plan, folder, clock, processes, self._roads, heard)
+            try:
+                yield crossing
+            finally:
+                crossing.abandon()
+                for process in processes:
+                    process.leave()
+
     def _note(self, step: Step, outcome: str, seconds: float) -> None:
-        self.acts += "." in step.what
+        self.acts += ("." in step.what) + len(step.beside)
         counts = self.outcomes.setdefault(step.what, {})
         counts[outcome] = counts.get(outcome, 0) + 1
         self.seconds[step.what] = self.seconds.get(step.what, 0.0) + seconds
@@ -221,6 +244,20 @@ class _Listener(logging.Handler):
         """Note it."""
         if record.exc_info and record.exc_info[0] is not None:
             self._heard.append(f"{record.getMessage()}\n{''.join(traceback.format_exception(*record.exc_info))}")
+
+
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    """Give a list of the exceptions that end in OS threads, or in the library's log."""
+    heard: list[str] = []
+    hook, threading.excepthook = threading.excepthook, lambda args: heard.append(_told(args))
+    logger, listener = logging.getLogger("statelog"), _Listener(heard)
+    logger.addHandler(listener)
+    try:
+        yield heard
+    finally:
+        logger.removeHandler(listener)
+        threading.excepthook = hook
 
 
 def _told(args: Any) -> str:
@@ -241,20 +278,26 @@ class Crossing:
     """One store, those who act on it, and its copies."""
 
     def __init__(
-        self, plan: Plan, folder: Path, clock: Clock, processes: Sequence[Process], roads: Sequence[str]
+        self,
+        plan: Plan,
+        folder: Path,
+        clock: Clock,
+        processes: Sequence[Process],
+        roads: Sequence[str],
+        heard: list[str],
     ) -> None:
-        self._roads = roads
+        self._roads, self._heard = roads, heard
         self._plan, self._folder, self._clock, self._processes = plan, folder, clock, processes
         self._closing = ExitStack()
         self.outcome = ""
-        self._ends: dict[int, str] = {}
-        """Chain digests by LSN, of records that were acknowledged."""
+        self._end: tuple[int, str] | None = None
+        """LSN and chain digest of the last record that was acknowledged."""
         self._fleet: Fleet | None = None
         if plan.is_shipped:
             (folder / "bucket").mkdir()
             self._fleet = self._closing.enter_context(connect((folder / "bucket").as_uri(), cache=folder / "cache"))
         (folder / "copies").mkdir()
-        self._agreements = Agreements(folder / "copies", self._fleet, deleted=THREADS, clock=clock)
+        self._agreements = Agreements(folder / "copies", self._fleet, deleted=_IDS, clock=clock)
         self._actor = self._open()
         for process in processes:
             process.go_to(self._actor.store.path, folder, plan.durability)
@@ -292,17 +335,20 @@ class Crossing:
     def do(self, step: Step) -> tuple[str, str] | None:
         """Do a step; return the kind of a failure and what it says, None if there is none."""
         failure = self._do(step)
+        if self._heard:
+            return "thread", "\n".join(self._heard)
         return failure or self._find_lost()
 
     def _find_lost(self) -> tuple[str, str] | None:
         """Return what is wrong if records that were acknowledged are not there, or are others."""
         store = self._actor.store
         last = store.last_lsn
-        for lsn, digest in self._ends.items():
+        if self._end is not None:
+            lsn, digest = self._end
             found = "none" if lsn > last else next(store.log(lsn - 1)).digest
             if found != digest:
                 return "lost", f"record {lsn} was acknowledged with chain digest {digest}; now it is {found}"
-        self._ends = {last: next(store.log(last - 1)).digest} if last else {}
+        self._end = (last, next(store.log(last - 1)).digest) if last else None
         return None
 
     def _do(self, step: Step) -> tuple[str, str] | None:
@@ -321,8 +367,18 @@ class Crossing:
 
     def _act(self, step: Step) -> tuple[str, str] | None:
         self._clock.advance(0.0005)
-        call = Call(step.what, step.seed, self._clock.moment, step.fault)
-        answer = self._answer(step.who, call)
+        moment = self._clock.moment
+        all_steps = (*step.beside, step)
+        elsewhere = [each for each in all_steps if each.who]
+        for each in elsewhere:
+            self._processes[each.who - 1].send(Call(each.what, each.seed, moment, each.fault))
+        answers = [
+            (each, do_here(self._actor, Call(each.what, each.seed, moment))) for each in all_steps if not each.who
+        ]
+        answers += [(each, self._processes[each.who - 1].answer()) for each in elsewhere]
+        return next((failure for each, answer in answers if (failure := self._failure_in(each, answer))), None)
+
+    def _failure_in(self, step: Step, answer: Answer) -> tuple[str, str] | None:
         self.outcome = answer.outcome
         if answer.moment is not None:
             self._clock.set(answer.moment)
@@ -332,20 +388,13 @@ class Crossing:
             return f"died|{step.what}", f"process {step.who} died in {step.what}"
         return None
 
-    def _answer(self, who: int, call: Call) -> Answer:
-        if who == 0:
-            return do_here(self._actor, call)
-        process = self._processes[who - 1]
-        process.send(call)
-        return process.answer()
-
     def _reopen(self, before: dict[str, Any] | None = None) -> tuple[str, str] | None:
         with self._clock.standing():
-            before = before or observe(self._actor.store, deleted=THREADS)
+            before = before or observe(self._actor.store, deleted=_IDS)
             self._actor.close()
             self._actor.store.close()
             self._actor = self._open()
-            lines = differences(before, observe(self._actor.store, deleted=THREADS), ("the store", "opened again"))
+            lines = differences(before, observe(self._actor.store, deleted=_IDS), ("the store", "opened again"))
         return ("reopened", "\n".join(lines)) if lines else None
 
     def _check(self) -> tuple[str, str] | None:

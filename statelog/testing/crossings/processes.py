@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import time
 import traceback
 from contextlib import suppress
 from functools import cache
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 _STUCK_S = 60.0
+KILL = "kill"
+"""Instead of a named point: the process is killed from outside."""
 
 
 class Call(NamedTuple):
     """An act that a process is to do.
 
     Attributes:
-        fault: a named point at which it kills itself, and the pass of it; None to do it all.
+        fault: a named point at which it kills itself, and the pass of it. Or `KILL`, and after how many microseconds
+            it is killed. None to do it all.
 
     """
 
@@ -71,6 +75,7 @@ class Process:
         self._process: Any = None
         self._pipe: Connection | None = None
         self._is_open = False
+        self._kill_at_s: float | None = None
 
     def go_to(self, path: Path, folder: Path, durability: str) -> None:
         """Act on another store from now on."""
@@ -90,10 +95,18 @@ class Process:
         assert self._pipe is not None
         with suppress(BrokenPipeError):
             self._pipe.send(call)
+        if call.fault is not None and call.fault[0] == KILL:
+            self._kill_at_s = time.perf_counter() + call.fault[1] / 1e6
 
     def answer(self) -> Answer:
-        """Return what came of the act that was sent."""
-        return self._receive()
+        """Return what came of the act that was sent. Kill the process first, if the act says so."""
+        if self._kill_at_s is None:
+            return self._receive()
+        while time.perf_counter() < self._kill_at_s:
+            pass
+        self._kill_at_s = None
+        self.kill()
+        return Answer("killed")
 
     def kill(self) -> None:
         """Kill it; the next act is done by a new process."""
@@ -155,7 +168,7 @@ def serve(pipe: Connection, name: str) -> None:
             request = pipe.recv()
             if isinstance(request, Call):
                 assert actor is not None
-                if request.fault is not None:
+                if request.fault is not None and request.fault[0] != KILL:
                     faults.arm(request.fault[0], count=request.fault[1])
                 answer = do_here(actor, request)
                 faults.disarm()

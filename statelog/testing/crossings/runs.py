@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 FAMILY = Family("runs")
 
-_RUNS = tuple(f"run-{number}" for number in range(8))
+_RUNS = tuple(f"run-{number}" for number in range(30))
 _THREADS = (None, None, "chat", "shared")
 _GATES = ("approve", "sign")
 _TOPICS = ("news", "default")
@@ -138,6 +138,12 @@ def _subscribers(rng: Random) -> list[Any]:
     return [durable.subscription(rng.choice((_taken, _refused)), topics=rng.choice((["**"], ["told/*"])))]
 
 
+def _some_run(actor: Actor, rng: Random) -> str:
+    """Return the id of a run, mostly of one that is there."""
+    found = durable.runs(actor.store) if is_likely(rng, 0.9) else ()
+    return rng.choice(found).id if found else rng.choice(_RUNS)
+
+
 @FAMILY.act(8)
 def start(actor: Actor, rng: Random) -> None:
     """Have a run begin."""
@@ -190,25 +196,25 @@ def answer(actor: Actor, rng: Random) -> None:
 def send(actor: Actor, rng: Random) -> None:
     """Send a run mail."""
     key = rng.choice((None, "once"))
-    durable.send(actor.store, rng.choice(_RUNS), draw_value(rng, 1), topic=rng.choice(_TOPICS), idempotency_key=key)
+    durable.send(actor.store, _some_run(actor, rng), draw_value(rng, 1), topic=rng.choice(_TOPICS), idempotency_key=key)
 
 
 @FAMILY.act(2)
 def cancel(actor: Actor, rng: Random) -> None:
     """Cancel a run."""
-    durable.cancel(actor.store, rng.choice(_RUNS))
+    durable.cancel(actor.store, _some_run(actor, rng))
 
 
 @FAMILY.act(1)
 def resume(actor: Actor, rng: Random) -> None:
     """Have a run looked at."""
-    durable.resume(actor.store, rng.choice(_RUNS))
+    durable.resume(actor.store, _some_run(actor, rng))
 
 
 @FAMILY.act(2)
 def fork(actor: Actor, rng: Random) -> None:
     """Begin a run from what another has recorded."""
-    source = rng.choice(_RUNS)
+    source = _some_run(actor, rng)
     steps = durable.steps(actor.store, source)
     at = rng.choice(steps) if steps else "0"
     durable.fork(actor.store, source, at=at, id=rng.choice(_RUNS))
@@ -217,15 +223,14 @@ def fork(actor: Actor, rng: Random) -> None:
 @FAMILY.act(2)
 def purge(actor: Actor, rng: Random) -> None:
     """Have a run go that has ended."""
-    durable.purge(actor.store, rng.choice(_RUNS))
+    durable.purge(actor.store, _some_run(actor, rng))
 
 
 @FAMILY.act(2)
 def schedule(actor: Actor, rng: Random) -> None:
-    """Begin a schedule, or change it."""
-    cron = rng.choice(("* * * * *", "*/10 * * * *", "0 3 * * *"))
-    catch_up: Any = rng.choice(("latest", "all", "none"))
-    durable.schedule(actor.store, rng.choice(("tick", "tock")), _ticked, cron=cron, catch_up=catch_up)
+    """Begin a schedule, or change it. One that catches up on all times is of one time a day: clocks jump far."""
+    cron, catch_up = rng.choice((("* * * * *", "latest"), ("*/10 * * * *", "none"), ("0 3 * * *", "all")))
+    durable.schedule(actor.store, rng.choice(("tick", "tock")), _ticked, cron=cron, catch_up=catch_up)  # type: ignore[arg-type]
 
 
 @FAMILY.act(1)

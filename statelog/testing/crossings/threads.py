@@ -10,6 +10,7 @@ import statelog
 from statelog.testing.crossings.acts import Actor, Family, is_likely
 from statelog.testing.crossings.values import (
     BRANCHES,
+    COPIES,
     KEYS,
     SCHEMAS,
     TAGS,
@@ -29,7 +30,7 @@ FAMILY = Family("threads")
 
 def _thread(held: Any, rng: Random, id: str | None = None) -> Thread[Any, Any]:
     """Return a thread of a store or a transaction, on one of its branches; of a deleted one its next life, at times."""
-    name = id or rng.choice(THREADS)
+    name = id or rng.choice(COPIES if is_likely(rng, 0.1) else THREADS)
     schema = SCHEMAS.get(name)
     begins_anew = is_likely(rng, 0.5) and is_deleted(held, name)
     thread: Thread[Any, Any] = held.thread(name, schema=schema, reborn=begins_anew)
@@ -174,13 +175,14 @@ def _do_in(tx: Any, rng: Random) -> None:
 @FAMILY.act(2)
 def copy(actor: Actor, rng: Random) -> None:
     """Copy a thread."""
-    actor.store.copy_thread(rng.choice(THREADS), rng.choice(THREADS), reborn=is_likely(rng, 0.5))
+    target = rng.choice((*THREADS, *COPIES, *COPIES))
+    actor.store.copy_thread(rng.choice((*THREADS, *COPIES)), target, reborn=is_deleted(actor.store, target))
 
 
 @FAMILY.act(2)
 def delete(actor: Actor, rng: Random) -> None:
     """Delete a thread."""
-    actor.store.delete_thread(rng.choice(THREADS))
+    actor.store.delete_thread(rng.choice((*THREADS, *COPIES)))
 
 
 @FAMILY.act(2)
@@ -238,7 +240,7 @@ def _some_checkpoints(actor: Actor, rng: Random) -> list[Checkpoint]:
 def import_threads(actor: Actor, rng: Random) -> None:
     """Import some threads of another store, which goes on between imports."""
     with statelog.open(actor.folder / "other.state", durability="interval") as other:
-        ids = rng.sample(("chat", "from-afar", "from/afar"), rng.randrange(1, 3))
+        ids = ["chat"] if is_likely(rng, 0.1) else rng.sample(("from-afar", "from/afar"), rng.randrange(1, 3))
         for id in ids:
             for _commit in range(rng.randrange(1, 4)):
                 _thread(other, rng, id).commit(draw_update(rng, id), metadata=_metadata(rng))

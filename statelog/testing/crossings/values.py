@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from random import Random
 
 THREADS = ("chat", "chat-2", "job", "job/7", "notes", "über")
+COPIES = tuple(f"copy-{number}" for number in range(6))
+"""Threads that are begun by copying others, mostly."""
+
 AGENTS = ("ann", "bob", None)
 KEYS = ("a", "b", "tasks/1", "tasks/2", "tasks/3", "tasks/x/4", "done/1", "notes/n", "notes/long", "über/ä")
 PREFIXES = ("", "tasks/", "notes/", "a", "done/")
@@ -28,7 +31,7 @@ SCHEMAS: dict[str, Any] = {
     },
     "job": {"log": reducers.append, "facts": reducers.merge, "deep": reducers.deep_merge, "tags": reducers.union},
 }
-"""By thread; the others have none."""
+"""By thread; the others have none, or that of the thread they are copied from."""
 
 _TEXTS = ("", "soup", "ä€😀", "x" * 40, "a longer text of some words " * 4)
 _SIZES = (900, 1500, 2100, 4200, 9000)
