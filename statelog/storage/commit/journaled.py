@@ -112,8 +112,7 @@ class JournaledFile(OpenFile):
         with self.write_lock, self.locks.writing(min(self.lock_timeout_s, _CHECK_TIMEOUT_S)):
             if not self.steady.may_check_readers():
                 return 0
-            cleared: int = self.handles.raw.reader_check()
-            return cleared
+            return self.handles.check_readers()
 
     def reopen(self) -> None:
         """Close and open LMDB's environment anew: the only cure for a poisoned one.
@@ -126,7 +125,7 @@ class JournaledFile(OpenFile):
             self.shut_gate()
             self._let_go_of_pins()
             if self.handles is not None:
-                self.handles.raw.close()
+                self.handles.close()
             self.handles = None  # type: ignore[assignment]  # gated until it is set again
             self.open_handles()
 
@@ -178,7 +177,7 @@ class JournaledFile(OpenFile):
             try:
                 if write:
                     self.steady.prepare()
-                return self.handles.begin(None, None, write, True)
+                return self.handles.begin(None, None, True, True) if write else self.handles.begin_read(buffers=True)
             except lmdb.Error as again:
                 error = again
         self.active_transactions.discard(transaction)
@@ -194,7 +193,7 @@ class JournaledFile(OpenFile):
         self.handles, self.header = open_handles(self, self.headroom.commit_size_bytes_max)
         store_id: bytes = self.header["store_id"]
         if self.store_id not in {b"", store_id}:
-            self.handles.raw.close()
+            self.handles.close()
             self.handles = None  # type: ignore[assignment]  # gated
             message = f"{self.path} is another store than the one that was opened"
             raise StorageError(message, path=str(self.path))
@@ -290,8 +289,6 @@ class JournaledFile(OpenFile):
             self.steady.close_control(is_last=is_alone)
 
     def _close_files(self) -> None:
-        if self.handles is not None:
-            self.handles.raw.close()
         self.wake.close()
         descriptor = self.locks.descriptor
         if descriptor >= 0:
@@ -299,6 +296,9 @@ class JournaledFile(OpenFile):
             self.forget_mapped()
             if not (self.read_only or is_gone) and self.locks.try_exclusive():
                 remove_wake_file(self.path)
+        if self.handles is not None:
+            self.handles.close()
+        if descriptor >= 0:  # right after LMDB: whoever opens the store expects its users to have LMDB open
             self.locks.descriptor = -1
             os.close(descriptor)
 
@@ -338,8 +338,10 @@ class JournaledFile(OpenFile):
         self.steady.leave_after_fork()
         if self._is_at_rest:
             if self.handles is not None:
-                self.handles.raw.close()
+                self.handles.close()
             return True
+        if self.handles is not None and self.handles.lock_file is not None:
+            self.handles.lock_file.close()
         import ctypes
 
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
