@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import lmdb
 
-from statelog.errors import ClosedError, ReadOnlyError, StatelogError, StorageError, StoreLockedError, UsageError
+from statelog.errors import (
+    ClosedError,
+    LimitError,
+    ReadOnlyError,
+    StatelogError,
+    StorageError,
+    StoreLockedError,
+    UsageError,
+)
+from statelog.limits import READER_SLOTS, READERS_MAX, SHORT_READS_MIN
 from statelog.storage.commit.keeper import Keeper
 from statelog.storage.file.abandoned import end_abandoned
 from statelog.storage.file.creation import finish_leftovers, make_name_durable
@@ -32,6 +41,7 @@ from statelog.storage.wake import Wake
 from statelog.storage.wake_file import remove_wake_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from statelog.storage.file.abandoned import Ending
@@ -67,6 +77,7 @@ class JournaledFile(OpenFile):
         self.replayed = 0
         """Records put back from the journal when this was opened."""
         self.references = 0
+        self._snapshots: list[None] = []
         self.is_shared = False
         """It is a copy of a log that many hosts write: what it has no loss of power takes back."""
         self._is_at_rest = False
@@ -102,6 +113,39 @@ class JournaledFile(OpenFile):
                 if (session := read_marker(descriptor)) is not None:
                     flushed = read_reach(descriptor, session).lsn
         return min(last, flushed)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Count a snapshot as open while the `with` block runs, which begins its transaction.
+
+        So many slots are kept free that commits and short reads go on while snapshots have all of theirs.
+
+        Raises:
+            LimitError: as many snapshots are open as may be, here or in all processes. Facts: path, limit, actual.
+        """
+        self._snapshots.append(None)
+        try:
+            if len(self._snapshots) > READERS_MAX or not self._has_free_slots():
+                message = f"{self.path}: more than {READERS_MAX} snapshots at one time"
+                raise LimitError(message, path=str(self.path), limit=READERS_MAX, actual=READERS_MAX + 1)
+            yield
+        finally:
+            self._snapshots.pop()
+
+    def _has_free_slots(self) -> bool:
+        taken_max = READER_SLOTS - SHORT_READS_MIN
+        if self._count_slots(taken_max) < taken_max:
+            return True
+        with contextlib.suppress(StoreLockedError):
+            self.check_readers()
+        return self._count_slots(taken_max) < taken_max
+
+    def _count_slots(self, enough: int) -> int:
+        """Return how many reader slots are taken; a smaller number than `enough` may be too high."""
+        with self.read() as transaction:
+            raw = transaction.handles.raw
+            most_ever: int = raw.info()["num_readers"]
+            return most_ever if most_ever < enough else len(raw.readers().splitlines()) - 1  # below a heading
 
     def check_readers(self) -> int:
         """Free the reader slots of dead processes, whose snapshots pin pages; return how many.

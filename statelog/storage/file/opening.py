@@ -10,7 +10,7 @@ import lmdb
 
 from statelog.errors import CorruptionError, FormatError, StorageError
 from statelog.format.header import HEADER_KEY, decode_header
-from statelog.limits import READERS_MAX
+from statelog.limits import READER_SLOTS
 from statelog.storage.file.checks import check_file
 from statelog.storage.file.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
 from statelog.storage.file.descriptors import SHARED_MODE, keep_standard_streams
@@ -113,7 +113,7 @@ def _open_locked(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles 
             create=False,
             mode=os.fstat(locks.descriptor).st_mode & SHARED_MODE,  # of a lock file that was just removed
             sync=sync,  # by itself it flushes nothing: see `steady`
-            max_readers=READERS_MAX,
+            max_readers=READER_SLOTS,
             max_dbs=TABLES_MAX,
             max_spare_txns=_SPARE_READS,
         )
