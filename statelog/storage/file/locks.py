@@ -6,8 +6,9 @@ that is just opening the store, and one to the process that completes an advance
 description (OFD locks): they end with the process, and closing another descriptor of the file does not drop them, as it
 does with plain POSIX locks. The writer lock is another (`writer_lock.py`), and `lock_file.py` guards LMDB's own locks.
 
-Where the system has no OFD locks (`supported` turns False), LMDB's own remain, and one of the whole file
-that tells who has it open.
+Where the system has no OFD locks (`supported` turns False), one process at a time has a store open for writing, or
+several have it open for reading. A lock of the whole file (`flock`) sees to that; closing another descriptor does not
+drop it either. Other processes get StoreLockedError.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from statelog.storage.file.failures import is_of_system
 from statelog.storage.file.place import Place, former_error, lock_file_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from statelog.storage.file.writer_lock import WriterLock
@@ -36,6 +37,8 @@ _OPENING_AT = 2**62 + 3
 _WRITABLE_AT = 2**62 + 4
 _UNTABLED_AT = 2**62 + 6
 _FLOCK = struct.Struct("hhqqi")
+"""As Linux has it. Elsewhere the system refuses it, and so is found to have no OFD locks."""
+
 _SET_LOCK: int = getattr(fcntl, "F_OFD_SETLK", -1)
 _GET_LOCK: int = getattr(fcntl, "F_OFD_GETLK", -1)
 _BUSY_ERRNOS = frozenset({errno.EAGAIN, errno.EACCES})
@@ -84,11 +87,12 @@ class FileLocks:
         file: tells whether the path still leads to it.
     """
 
-    __slots__ = ("_path", "descriptor", "file", "supported", "writer")
+    __slots__ = ("_file_kind", "_path", "descriptor", "file", "supported", "writer")
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
         self.supported = _SET_LOCK >= 0
+        self._file_kind = fcntl.LOCK_SH
         self._path = path
         self.file = Place(descriptor, path)
         self.writer: WriterLock | None = None
@@ -102,7 +106,7 @@ class FileLocks:
         """
         self._acquire(_PRESENCE_SHARED, timeout_s)
         if not self.supported:
-            self._flock(fcntl.LOCK_SH)
+            self._until(self._try_file, timeout_s)
 
     def acquire_writable(self, timeout_s: float) -> None:
         """Say that this process may write to the store: nobody else then ends the session of its journal.
@@ -116,10 +120,14 @@ class FileLocks:
     def opening(self, timeout_s: float, *, read_only: bool) -> Iterator[None]:
         """Say that this process has the store open, and keep others from opening it while the `with` block runs.
 
+        Without OFD locks, keep others from opening it for as long as this process has it open for writing.
+
         Raises:
             StoreLockedError: another opens it, or holds it for itself alone. Facts: path, timeout_s.
         """
         self._acquire(_OPENING_SHARED if read_only else _OPENING_EXCLUSIVE, timeout_s)
+        if not (self.supported or read_only):
+            self._file_kind = fcntl.LOCK_EX
         try:
             self.acquire_presence(timeout_s)
             if not read_only:
@@ -259,20 +267,38 @@ class FileLocks:
             self._try(_ADVANCING_FREE)
 
     def _acquire(self, lock: bytes, timeout_s: float) -> None:
+        self._until(lambda: self._try(lock), timeout_s)
+
+    def _until(self, is_taken: Callable[[], bool], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         pause_s = _PAUSE_S_MIN
-        while not self._try(lock):
+        while not is_taken():
             if time.monotonic() >= deadline:
                 raise locked_error(self._path, timeout_s)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
+    def _try_file(self) -> bool:
+        """Take the lock of the whole file by which others know of this process, where there are no OFD locks.
+
+        Returns:
+            False if another process is in the way; True also where the file system has no such locks either.
+        """
+        try:
+            fcntl.flock(self.descriptor, self._file_kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            _raise_foreign(error)
+        return True
+
     def _flock(self, kind: int) -> bool:
-        """Take a lock of the whole file, where there are none of bytes: only presence is told by it."""
+        """Change the kind of that lock; False, and the lock is what it was, if others have one."""
         try:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
         except OSError as error:
             _raise_foreign(error)
+            self._try_file()  # asking for another kind has dropped it
             return False
         return True
 
