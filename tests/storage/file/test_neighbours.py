@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 import statelog
 from statelog.errors import AccessError, FormatError, JournalMissingError
 from statelog.storage import Environment
-from statelog.storage.file.neighbours import journal_path, set_aside
+from statelog.storage.file.neighbours import journal_path, lock_path, set_aside
 from statelog.storage.journal import checkpointing
+from statelog.storage.journal.control import control_path
 from statelog.storage.journal.journal import Slot, encode_slot, is_journal_of
+from statelog.storage.wake_file import wake_path
 
 TEXT = b"my own notes, which nobody else has\n" * 300
 KILLED = """
@@ -22,10 +24,6 @@ for _ in range(5):
     environment.committer.submit(append)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-def lock_path(path):
-    return path.with_name(f"{path.name}-lock")
 
 
 def place_text(journal):
@@ -207,6 +205,51 @@ def test_a_lock_file_may_hold_whatever_a_loss_of_power_left(open_environment, ap
     open_environment().close()
     lock_path(path).write_bytes(data)
     assert open_environment().committer.submit(append) == 1
+
+
+# --- symbolic links ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [lock_path, journal_path, control_path, wake_path])
+@pytest.mark.parametrize("is_there", [True, False], ids=["file", "dangling"])
+def test_a_symbolic_link_of_a_side_files_name_is_refused(open_environment, path, tmp_path, name, is_there):
+    open_environment().close()
+    own, target = name(path), tmp_path / "notes"
+    own.unlink(missing_ok=True)
+    if is_there:
+        target.write_bytes(b"my diary\n" * 1000)
+    own.symlink_to(target)
+    with pytest.raises(FormatError, match="needs a file of its own") as caught:
+        open_environment()
+    assert caught.value.facts == {"path": str(path), "journal": str(own)}
+    assert (target.read_bytes() if target.exists() else None) == (b"my diary\n" * 1000 if is_there else None)
+    own.unlink()
+    open_environment()
+
+
+@pytest.mark.parametrize("name", [lock_path, wake_path])
+def test_who_only_reads_refuses_the_links_that_it_would_write_to(open_environment, path, tmp_path, name):
+    open_environment().close()
+    name(path).unlink(missing_ok=True)
+    (tmp_path / "notes").write_bytes(b"my diary\n")
+    name(path).symlink_to(tmp_path / "notes")
+    with pytest.raises(FormatError, match="stands where"):
+        open_environment(read_only=True)
+    assert (tmp_path / "notes").read_bytes() == b"my diary\n"
+
+
+@pytest.mark.usefixtures("environment")
+def test_who_only_reads_does_not_believe_a_linked_control_page(run_child, path, tmp_path):
+    control_path(path).rename(tmp_path / "page")
+    control_path(path).symlink_to(tmp_path / "page")
+    script = """
+    environment = Environment.open(sys.argv[1], max_size_bytes=2**26, read_only=True)
+    try:
+        environment.flushed_lsn()
+    except FormatError as error:
+        say(error.journal)
+    """
+    assert run_child(script) == (0, [str(control_path(path))])
 
 
 # --- a journal that somebody removes ----------------------------------------------------
