@@ -271,6 +271,10 @@ def claim_again(session: Session, agent: str | None, rights: Rights, wanted: Wan
     session = of_store(session, "claim")
     with session.read() as view:
         found = claiming.check_held(view, key, token)
+        if rights.is_bound:  # a token is no secret: it is a number of the log
+            record = claiming.claimer_record(view, found)
+            if record is None or record.event.agent != agent:
+                raise claiming.lost(key, token)
     return Claim(session, agent, rights, wanted, found)
 
 
