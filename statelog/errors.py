@@ -10,11 +10,18 @@ raised with, so ``error.thread`` and not a parse of the message.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+from statelog.redaction import redacted
+
+_ADDRESSES: Final = ("url", "value", "path", "reason")
+"""Facts that may be addresses. Names, as `thread` and `key`, stay as they are, for programs to go on with."""
 
 
 class StatelogError(Exception):
     """Root of all statelog errors.
+
+    Neither the message nor a fact shows the password of an address.
 
     Args:
         message: one line for a person.
@@ -24,7 +31,11 @@ class StatelogError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, **facts: Any) -> None:
+        message = redacted(message)
         super().__init__(message)
+        for name in _ADDRESSES:
+            if isinstance(facts.get(name), str):
+                facts[name] = redacted(facts[name])
         self.message = message
         self.facts = facts
         for name, value in facts.items():

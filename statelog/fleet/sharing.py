@@ -39,6 +39,7 @@ from statelog.fleet.restoring import (
 from statelog.fleet.taking import NONCE_SIZE_BYTES, Watched, note_opening, share_file, take, unlock
 from statelog.format.record import NO_DIGEST
 from statelog.limits import LOCK_TIMEOUT_DEFAULT_S
+from statelog.redaction import redacted_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -342,8 +343,9 @@ def share(
 
     """
     if not isinstance(url, str) or url.partition("://")[0] not in {"postgresql", "postgres"}:
-        message = f"a store that many hosts write has its log in Postgres, not at {url!r}: postgresql://host/database"
-        raise UsageError(message, argument="url", value=url)
+        shown = redacted_url(url)
+        message = f"a store that many hosts write has its log in Postgres, not at {shown!r}: postgresql://host/database"
+        raise UsageError(message, argument="url", value=shown)
     for option in ("read_only", "create"):
         if option in options:
             message = f"who shares a store writes it: {option} is no option (`follow` reads one)"
@@ -424,6 +426,11 @@ def _readable(performer: Performer) -> Head:
 def _default_cache(url: str) -> Path:
     """Return where copies of this user's lie, of one database."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    parts = urlsplit(url)
-    place = f"{parts.hostname}:{parts.port}{parts.path}"
+    try:
+        parts = urlsplit(url)
+        place = f"{parts.hostname}:{parts.port}{parts.path}"
+    except ValueError:  # it quotes what it cannot read, which may be of the password
+        shown = redacted_url(url)
+        message = f"{shown} is not an address of a Postgres database"
+        raise UsageError(message, argument="url", value=shown) from None
     return cache / "statelog" / hashlib.blake2b(place.encode(), digest_size=8).hexdigest()
