@@ -1,7 +1,7 @@
-"""Secrets of addresses, hidden before anything is shown: passwords, keys and signatures.
+"""Secrets, hidden before anything is shown: passwords, keys and signatures of addresses, and values that are secrets.
 
-Every error hides them in its message (`errors.py`), and the command line in what it prints of other errors. Whoever has
-an address as a whole hides it with `redacted_url`: only then is it known where the address ends.
+Every error hides those of addresses in its message (`errors.py`), and the command line in what it prints of other
+errors. Whoever has an address as a whole hides it with `redacted_url`: only then is it known where the address ends.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ import re
 from typing import Final
 
 HIDDEN: Final = "***"
-"""What stands in the place of a secret."""
+"""What stands in the place of a secret of an address."""
+
+HIDDEN_VALUE: Final = "**********"
+"""What stands in the place of a value that is a secret, as pydantic shows it."""
 
 _SCHEME = re.compile(r"\s*(?:(?:file|sqlite):/{1,2}|[A-Za-z][A-Za-z0-9+.\-]*:/+)", re.IGNORECASE)
 _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/[^\s'\"`<>]*[^\s'\"`<>:;,.)]")
@@ -18,6 +21,7 @@ _SETTING = re.compile(
     r"(?i)\b(\w*(?:password|passwd|pwd|secret|access_?key|account_?key|sas_?token|signature)\w*|sig)"
     r"(\s*=\s*)('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s&;,'\"]*[^\s&;,'\":.)])"
 )
+_NAMES_SECRET = re.compile(r"(?i)secrets?(?:[-_]?(?:str|bytes))?(?:\[.*)?$")
 _PLAIN_USER = re.compile(r"[\w.%+\-]*")
 _VALUE_OF_PARAMETER = re.compile(r"=[^&;]*")
 
@@ -70,3 +74,11 @@ def redacted(text: str) -> str:
 def redact_error(error: BaseException) -> None:
     """Hide secrets in an error of another library: a traceback shows it as the cause of ours."""
     error.args = tuple(redacted(each) if isinstance(each, str) else each for each in error.args)
+
+
+def names_secret(name: str) -> bool:
+    """Return whether a class, or a codec, is named as one of secrets: as `SecretStr`, `Secret[date]` or `app.secret`.
+
+    The name is all there is to go by where a value is shown as it is stored.
+    """
+    return _NAMES_SECRET.search(name) is not None

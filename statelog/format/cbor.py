@@ -28,6 +28,7 @@ from statelog.format.interrupts_in_decoders import raise_interrupt
 from statelog.format.locating import Refusals, has_twins, holds_nan, is_lossy
 from statelog.kernels import encode_plain
 from statelog.limits import DEPTH_MAX, INTEGER_BITS_MAX, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
+from statelog.redaction import HIDDEN_VALUE, names_secret
 
 TAG_TUPLE = 51300
 TAG_FROZENSET = 51301
@@ -352,6 +353,15 @@ class Unregistered:
 
     codec: str
     payload: Any
+
+    def __repr__(self) -> str:
+        """Return both, without the payload of a secret."""
+        return f"Unregistered(codec={self.codec!r}, payload={self.shown!r})"
+
+    @property
+    def shown(self) -> Any:
+        """What is shown of the payload: asterisks, if the codec is named as one of secrets."""
+        return HIDDEN_VALUE if names_secret(self.codec) else self.payload
 
     def __hash__(self) -> int:
         """By codec alone: what it encoded to may be a list."""
