@@ -10,9 +10,13 @@ raised with, so ``error.thread`` and not a parse of the message.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from statelog.redaction import redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _ADDRESSES: Final = ("url", "value", "path", "reason")
 """Facts that may be addresses. Names, as `thread` and `key`, stay as they are, for programs to go on with."""
@@ -176,7 +180,10 @@ class RunEndedError(ConflictError):
 
 
 class FencedError(ConflictError):
-    """Another has taken the store over: nobody commits to this copy any more. Reading goes on. Facts: path."""
+    """Another has taken the store over: nobody commits to this copy any more. Reading goes on.
+
+    Facts: path; owner (its host, and the path there) and epoch, if the storage could tell who.
+    """
 
 
 class LimitError(StatelogError, ValueError):
@@ -290,3 +297,17 @@ class WebhookError(ExecutionError):
     Facts: url (without user, password and query), status (None without an answer), reason, retry_after_s (what the
     receiver asked for, or None), is_final (it wants no more messages: 410).
     """
+
+
+@contextmanager
+def not_hiding(error: BaseException | None) -> Iterator[None]:
+    """Leave a `with` block that `error` has ended: an error raised meanwhile becomes a note of `error`, which goes on.
+
+    Without an error the one raised meanwhile is raised.
+    """
+    try:
+        yield
+    except Exception as later:
+        if error is None:
+            raise
+        error.add_note(f"statelog: as the block was left, {type(later).__name__} was raised, too: {later}")

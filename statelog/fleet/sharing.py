@@ -22,7 +22,7 @@ from statelog.fleet import bases, names, segments
 from statelog.fleet.collecting import collect
 from statelog.fleet.connecting import prepare
 from statelog.fleet.following import Follower
-from statelog.fleet.head import SHARED, Cut, Head, decode
+from statelog.fleet.head import SHARED, Cut, Head, decode, taker
 from statelog.fleet.performing import Performer
 from statelog.fleet.remote import RemoteStatus, check_number
 from statelog.fleet.restoring import (
@@ -89,7 +89,7 @@ class Sharer(Follower):
         """Take in what the log has. Raises ConflictError: the copy is no earlier state of it; ExpiredError: too old."""
         head = head_to_read(self._performer)
         if head is None or head.owner != self._owner:
-            raise self._fenced("another has taken this store over")
+            raise self._fenced(f"another has taken this store over{'' if head is None else f': {taker(head)}'}")
         with self._store._engine.taking_in():  # noqa: SLF001 - the fleet's door
             catch_up_over_bases(self._performer, head, self._store)
         cut = head.cut
@@ -190,7 +190,8 @@ class Sharer(Follower):
         if locked.version != self._version:
             head = decode(names.HEAD, locked.head)
             if head.owner != self._owner or not head.is_shared:
-                raise self._fenced("another has taken this store over, which many hosts have shared")
+                why = f"another has taken this store over, which many hosts have shared: {taker(head)}"
+                raise self._fenced(why, owner=head.owner[0], epoch=head.epoch)
             self._head, self._version = head, locked.version
         self._take_rows(locked.rows)
         if self._store.last_lsn != self._known.cut.lsn:
@@ -225,8 +226,8 @@ class Sharer(Follower):
             else:
                 return
 
-    def _fenced(self, why: str) -> FencedError:
-        self._error = FencedError(f"{why}: open it again", path=str(self._store.path))
+    def _fenced(self, why: str, **facts: Any) -> FencedError:
+        self._error = FencedError(f"{why}: open it again", path=str(self._store.path), **facts)
         return self._error
 
     # --- others' turns ---------------------------------------------------------------------------
