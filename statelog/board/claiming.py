@@ -6,15 +6,16 @@ from the record on that says that it has ended, and by nothing else: no clock ta
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.board import writing
 from statelog.board.calling import call_holder
 from statelog.board.names import RESERVED, compile_pattern
-from statelog.board.reading import Found, read_entry
+from statelog.board.reading import Found, read_entry, records_kept
 from statelog.board.writing import Kept, Writer, kept_of, place_of, stage
-from statelog.errors import LeaseLostError
+from statelog.errors import ExpiredError, LeaseLostError
 from statelog.format import board_keys, keys
 from statelog.limits import ENTRY_KEY_SIZE_BYTES_MAX
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, NO_ROW, Act, Claimed, is_lease, last_row
@@ -222,14 +223,35 @@ def check_held(view: View, key: str, token: int) -> Found:
     row = NO_ROW if board is None else last_row(view, board, key)[0]
     found = read_entry(view, row.lsn) if row.tag != board_keys.NO_TAG else None
     if found is None or found.claim is None or found.claim.token != token:
-        what = {"name": key[1:]} if is_lease(key) else {"key": key}
-        message = (
-            f"the claim of {key!r} of token {token} has ended: the entry was given back, taken by another, or went"
-        )
-        if is_lease(key):
-            message = f"the lease {key[1:]!r} of token {token} has ended: it was given back, or taken by another"
-        raise LeaseLostError(message, **what, token=token)
+        raise lost(key, token)
     return found
+
+
+def lost(key: str, token: int) -> LeaseLostError:
+    """Return the error for a claim, or a lease, that has ended."""
+    if is_lease(key):
+        message = f"the lease {key[1:]!r} of token {token} has ended: it was given back, or taken by another"
+        return LeaseLostError(message, name=key[1:], token=token)
+    message = f"the claim of {key!r} of token {token} has ended: the entry was given back, taken by another, or went"
+    return LeaseLostError(message, key=key, token=token)
+
+
+def claimer_record(view: View, found: Found) -> Found | None:
+    """Return the record whose agent made the claim that an entry has.
+
+    This is the record of the claim. If retention has removed that record, it is the oldest renewal that is kept. Return
+    None if none is kept.
+    """
+    claim = found.claim
+    assert claim is not None
+    with suppress(ExpiredError):
+        return read_entry(view, claim.token)
+    record = None
+    for each in records_kept(view, found.event.thread, found.event.key):
+        if each.claim is None or each.claim.token != claim.token:
+            break
+        record = each if each.event.act == Act.RENEW else record
+    return record
 
 
 def renew(writer: Writer, found: Found, lease_us: int, clock: Clock) -> Found:

@@ -35,6 +35,7 @@ from statelog.cli.tree import tree
 from statelog.cli.values import dump_json, to_json
 from statelog.cli.waiting import gates, outbox, queue
 from statelog.errors import CorruptionError, JournalMissingError, StatelogError, StorageError, StoreNotFoundError
+from statelog.redaction import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,11 +91,11 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, StatelogError):
         return f"{error.message}{_next_step(error)}", error.exit_code
     if isinstance(error, click.ClickException):
-        return _usage_message(error), error.exit_code
+        return redacted(_usage_message(error)), error.exit_code
     if isinstance(error, OSError):
         code = exits.NO_SUCH_FILE if isinstance(error, FileNotFoundError) else exits.OS_ERROR
-        return f"{error.filename or 'output'}: {error.strerror or error}", code
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return redacted(f"{error.filename or 'output'}: {error.strerror or error}"), code
+    what = redacted(f"{type(error).__name__}: {error}") if str(error) else type(error).__name__
     return f"internal error: {what} (set {TRACEBACK_VARIABLE}=1 to see where)", exits.INTERNAL
 
 

@@ -25,6 +25,7 @@ from statelog.errors import (
     StatelogError,
     StoreNotFoundError,
     UsageError,
+    not_hiding,
 )
 from statelog.fleet import collecting, names, protocol
 from statelog.fleet.following import Follower
@@ -111,9 +112,10 @@ class Fleet:
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self.close()
+        with not_hiding(error):
+            self.close()
 
     def close(self) -> None:
         """Close the stores that it has open, which ships the rest of them, and let go of the storage.
