@@ -309,11 +309,8 @@ def _lsn_at(performer: Performer, head: Head, at: int | datetime) -> int:
     last = 0 if head.base is None else head.base.lsn
     for name in segments_of(head):
         [data] = performer.read_all([name])
-        about = segments.about(name, data)
-        if about.first_us > _to_us(at):
-            break
         last = segments.last_lsn_at(name, data, _to_us(at))
-        if last < about.last:
+        if last < segments.about(name, data).last:
             break
     return last
 
