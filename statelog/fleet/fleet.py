@@ -406,7 +406,9 @@ class Fleet:
 
     def _performer(self, name: str) -> Performer:
         self._check_process()
-        return Performer(self._archive, names.folder(name))
+        folder = names.folder(name)
+        self._archive.keep_as(folder, self.path(name))
+        return Performer(self._archive, folder)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process_id:
