@@ -83,11 +83,13 @@ class _Recorded(NamedTuple):
 def steps(store: Store, run: str) -> list[StepInfo]:
     """Return what a run has recorded, in the order it was noted; of one that has ended, what it had at its end.
 
+    Nothing, if its thread was deleted, or retention has removed that version.
+
     Raises:
         RunNotFoundError: there is no such run.
 
     """
-    items = _recorded(store, find(store, run).value).items()
+    items = recorded_items(store, run)
     places: dict[str, list[Item]] = {}
     for item in items:
         if item["s"] in (BEGUN, TRIED, DONE):
@@ -97,7 +99,11 @@ def steps(store: Store, run: str) -> list[StepInfo]:
 
 def recorded_items(store: Store, run: str) -> list[Item]:
     """Return the items that a run has recorded, or had at its end. Raises RunNotFoundError."""
-    return _recorded(store, find(store, run).value).items()
+    value = find(store, run).value
+    try:
+        return _recorded(store, value).items()
+    except NotFoundError:  # its thread was deleted, or its branch with an earlier life of the thread
+        return []
 
 
 def _step_info(place: str, items: Sequence[Item]) -> StepInfo:
@@ -128,7 +134,7 @@ def _recorded(store: Store, value: Mapping[str, Any]) -> _Recorded:
         return _Recorded(thread, thread.version, run)
     try:
         return _Recorded(thread, thread.at(value["checkpoint"]).version - 1, run)
-    except (CheckpointNotFoundError, ExpiredError):
+    except NotFoundError:  # that version has expired, or the thread was deleted
         return _Recorded(thread, -1, run)
 
 

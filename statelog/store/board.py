@@ -328,7 +328,7 @@ class Board(ReadBoard):
         Args:
             pattern: see `list`.
             after: the cursor, or the LSN, behind which to begin. Left out: at what comes from now on (without
-                `follow`: at the first event that is kept).
+                `follow`: behind the last event that retention has removed).
             follow: wait for more at the end, instead of stopping.
             timeout_s: with `follow`: stop after so long without an event.
             coalesce: of the events that are there at one time only the last of each key.

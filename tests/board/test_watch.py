@@ -205,6 +205,19 @@ def test_a_cursor_behind_which_events_were_let_go_is_refused_and_says_from_where
     assert [event.new for event in board.watch(after=caught.value.oldest, follow=False)] == [8, 9]
 
 
+def test_a_watch_of_what_is_kept_begins_behind_what_retention_has_removed(store):
+    board = store.board()
+    for number in range(5):
+        board.set("t", number)
+    board.set("other", 5)
+    board.retain("**", keep_last=2)
+    assert [event.new for event in board.watch(follow=False)] == [3, 4, 5]
+    board.retain("t", keep_last=1)
+    assert [event.new for event in board.watch(follow=False)] == [4, 5]
+    board.set("t", 6)
+    assert [event.new for event in board.watch("t", follow=False)] == [4, 6]
+
+
 def test_retention_leaves_what_a_watcher_has_yet_to_see(store):
     board = store.board()
     watch = board.watch("t", timeout_s=0.2)
