@@ -78,6 +78,7 @@ class JournaledFile(OpenFile):
         """Records put back from the journal when this was opened."""
         self.references = 0
         self._snapshots: list[None] = []
+        """One element for each snapshot that is open: a list is changed in one step, whichever thread does it."""
         self.is_shared = False
         """It is a copy of a log that many hosts write: what it has no loss of power takes back."""
         self._is_at_rest = False

@@ -13,7 +13,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from statelog.errors import StorageError
+from statelog.errors import StorageError, StoreReplacedError
 from statelog.storage.compaction import compact_file
 from statelog.storage.file import locks, opening
 from statelog.storage.file.lock_file import LockFile
@@ -340,6 +340,30 @@ def test_who_opens_a_store_whose_lock_file_was_removed_is_refused(
     assert environment.committer.submit(append) == 2
     environment.close()
     assert check_whole(open_environment()) == 2
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_who_reads_from_a_read_only_file_system_keeps_nobody_out(open_environment, start_child, append, is_noted):
+    """LMDB has no lock file open there. The control does not say so."""
+    open_environment().close()
+    child = start_child(
+        """
+        from statelog.storage.file.locks import FileLocks
+        locks = FileLocks(os.open(sys.argv[1], os.O_RDONLY), Path(sys.argv[1]))
+        locks.acquire_presence(0)
+        if sys.argv[2] == "True":
+            locks.note_untabled()
+        say("reads")
+        sys.stdin.readline()
+        """,
+        is_noted,
+    )
+    assert child.stdout.readline() == "reads\n"
+    if is_noted:
+        assert open_environment().committer.submit(append) == 1
+    else:
+        with pytest.raises(StoreReplacedError):
+            open_environment()
 
 
 def test_two_who_open_a_store_for_reading_at_one_time_do_not_wait_for_each_other(open_environment, start_child):
