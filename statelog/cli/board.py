@@ -201,8 +201,9 @@ def watch(
 ) -> None:
     """Print what happens to the entries of STORE that PATTERN fits, in order.
 
-    Without --after it begins with what comes from now on; with --no-follow it begins behind the last event
-    that retention has removed. --json has the cursor of each event. An entry that expires is told of when a process that writes takes notice.
+    Without --after it begins with what comes from now on; with --no-follow it begins behind the last event that
+    retention has removed. --json has the cursor of each event. The expiry of an entry is an event as soon as a process
+    that writes notices it.
     """
     output = Output(as_json=as_json, absolute=True)  # an age is soon wrong where it stays on a screen
     begin = int(after) if after is not None and after.isascii() and after.isdigit() else after

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from statelog import Board, Entry, Store, Thread
+    from statelog.log.reader import LogRecord
+    from statelog.store.claims import LeaseInfo
     from statelog.store.store import ThreadInfo
 
 _OWN: Final = "durable/**"
@@ -36,7 +38,7 @@ def observe(store: Store, *, deleted: Iterable[str] = (), lsns: bool = True) -> 
 
     | key | what it holds |
     |---|---|
-    | `log` | the last LSN, and the chain digest there |
+    | `log` | each record of the log, with its chain digest |
     | `threads` | each thread: branches with every version, its digests, parent, metadata and time; tags; policy |
     | `deleted` | of the ids asked for, those that are deleted |
     | `policies` | retention policies for threads to come |
@@ -57,22 +59,20 @@ def observe(store: Store, *, deleted: Iterable[str] = (), lsns: bool = True) -> 
         CorruptionError: the store is damaged.
 
     """
-    observed = {
-        "log": _log_end(store) if lsns else [],
+    log = [_record(each) for each in store.log()]
+    observed: dict[str, Any] = {
+        "log": log,
         "threads": [_thread(store, info) for info in store.threads()],
         "deleted": [id for id in sorted(set(deleted)) if is_deleted(store, id)],
         "policies": _policies(store),
-        "board": _board(store),
-        "leases": [
-            {"name": each.name, "token": each.token, "holder": each.holder, **_times(each, "acquired", "expires")}
-            for each in store.board().leases()
-        ],
+        "board": _board(store, {each["body"]["key"] for each in log if "key" in each["body"]}),
+        "leases": [_lease(each) for each in store.board().leases()],
         "durable": _durable(store),
     }
     for name in extension_names():
         if _is_used(observed, name) and (adapter := extension(name)) is not None:
             observed[name] = adapter.observe(store)
-    return observed if lsns else _without_lsns(observed)
+    return observed if lsns else _without_lsns({**observed, "log": []})
 
 
 def _is_used(observed: dict[str, Any], adapter: str) -> bool:
@@ -116,7 +116,7 @@ def _differing(first: Any, second: Any, path: str) -> Iterator[tuple[str, Any, A
 def _name_of(item: Any, at: int) -> str:
     """Return what an item of a list is known by: so one that is missing makes one difference."""
     if isinstance(item, dict):
-        for field in ("id", "key", "name", "version", "place"):
+        for field in ("id", "key", "name", "version", "place", "lsn"):
             if field in item:
                 return str(item[field])
     return str(at)
@@ -174,9 +174,15 @@ def _times(item: Any, *names: str) -> dict[str, str | None]:
 # --- threads ----------------------------------------------------------------------------
 
 
-def _log_end(store: Store) -> list[Any]:
-    last = store.last_lsn
-    return [last, next((record.digest for record in store.log(last - 1)), None) if last else None]
+def _record(record: LogRecord) -> dict[str, Any]:
+    return {
+        "lsn": record.lsn,
+        "type": record.type,
+        "thread": record.thread_id,
+        "body": plain(record.body),
+        "digest": record.digest,
+        "time": record.time.isoformat(),
+    }
 
 
 def _thread(store: Store, info: ThreadInfo) -> dict[str, Any]:
@@ -251,11 +257,16 @@ def _policies(store: Store) -> list[Any]:
 # --- the board ----------------------------------------------------------------------------
 
 
-def _board(store: Store) -> list[dict[str, Any]]:
+def _board(store: Store, kept: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the entries, and what is kept of those that are gone, whose keys only the log tells."""
     board = store.board()
     entries = {entry.key: entry for pattern in ("**", _OWN) for entry in board.list(pattern)}
-    kept = {record.body["key"] for record in store.log() if record.type == "entry" and "key" in record.body}
     return [_board_key(board, key, entries.get(key)) for key in sorted({*entries, *kept})]
+
+
+def _lease(lease: LeaseInfo) -> dict[str, Any]:
+    shown = {"name": lease.name, "token": lease.token, "holder": lease.holder}
+    return {**shown, **_times(lease, "acquired", "expires")}
 
 
 def _board_key(board: Board, key: str, entry: Entry | None) -> dict[str, Any]:

@@ -53,8 +53,10 @@ def test_an_empty_store_agrees(tmp_path):
         assert checked.check(store) == []
 
 
-@pytest.mark.parametrize("spoiled", SPOIL)
-@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize(
+    ("road", "spoiled"),
+    [(road, spoiled) for road in ROADS for spoiled in SPOIL if road != "threads" or "version" in spoiled],
+)
 def test_a_copy_that_was_made_wrong_is_told(shipped, tmp_path, road, spoiled):
     store, fleet = shipped
     fill(store)

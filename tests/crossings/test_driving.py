@@ -14,6 +14,8 @@ from statelog.board import claiming
 from statelog.testing.crossings import Driver, Plan, Step, draw_plan, shrink
 from statelog.testing.crossings.families import acts
 from statelog.testing.crossings.machine import crossing_machine
+from statelog.testing.crossings.plans import HAPPENINGS
+from statelog.testing.crossings.processes import Process
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def test_a_plan_comes_back_from_json():
 
 def test_plans_draw_every_act_and_all_that_happens_to_processes():
     drawn = {step.what for seed in range(60) for step in draw_plan(seed, 300).steps}
-    assert drawn == {*acts(), "check", "jump", "kill", "reopen"}
+    assert drawn == {*acts(), *HAPPENINGS}
 
 
 def test_an_act_of_each_kind_can_be_done(driver):
@@ -88,6 +90,30 @@ def test_a_process_that_is_killed_is_replaced(driver, fault):
     steps = [Step("threads.commit", 1, 1), Step("threads.commit", 1, 2, fault), Step("threads.commit", 1, 3)]
     failure = driver.run(Plan((*steps, Step("check")), processes=1))
     assert failure is None, failure.text
+
+
+@pytest.mark.parametrize("is_shipped", [False, True])
+def test_what_was_acknowledged_before_all_processes_were_killed_is_there(driver, is_shipped):
+    deaths = [
+        Step("die", beside=tuple(Step("threads.commit", 1 + n % 2, 9 * n) for n in range(5))) for _time in range(3)
+    ]
+    steps = [each for death in deaths for each in (death, Step("check"), Step("threads.commit", 1, 7))]
+    failure = driver.run(Plan(tuple(steps), 2, is_shipped))
+    assert failure is None, failure.text
+
+
+def test_a_store_of_a_fleet_goes_on_elsewhere(driver):
+    steps = [Step(each, 0, 1) for each in ("threads.commit", "board.set_entry", "move", "check", "threads.commit")]
+    failure = driver.run(Plan((*steps, *steps), 1, is_shipped=True))
+    assert failure is None, failure.text
+
+
+def test_a_process_that_shows_something_else_is_told(driver, monkeypatch):
+    real = Process.observe
+    monkeypatch.setattr(Process, "observe", lambda *arguments: {**real(*arguments), "leases": ["another"]})
+    failure = driver.run(Plan((Step("threads.commit", 1, 1), Step("check")), 1))
+    assert failure is not None
+    assert failure.kinds == ("seen elsewhere",)
 
 
 def test_processes_act_side_by_side(driver):

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from statelog.testing.crossings.agreements import ROADS
-from statelog.testing.crossings.driving import Driver, Failure, Plan, Step, draw_plan, shrink
+from statelog.testing.crossings.driving import Driver, Failure, shrink
+from statelog.testing.crossings.plans import Plan, Step, draw_plan
 
 _ACTS = 300
 """Of one run: a store with more is slow to compare."""

@@ -132,10 +132,12 @@ class Agreements:
             del self._earlier[sorted(self._earlier)[len(self._earlier) // 2]]
 
     def _compared(self, copy: Store, observed: dict[str, Any]) -> list[str]:
+        self._spoil_copy(copy)
+        return [*_problems(copy), *differences(observed, self._observe(copy), ("the store", "the copy"))]
+
+    def _spoil_copy(self, copy: Store) -> None:
         if self._spoil is not None:
             self._spoil(copy)
-        problems = [f"{each.invariant}, record {each.lsn}: {each.message}" for each in copy.verify().problems[:3]]
-        return [*problems, *differences(observed, self._observe(copy), ("the store", "the copy"))]
 
     @contextmanager
     def _new_file(self) -> Iterator[Path]:
@@ -153,7 +155,7 @@ class Agreements:
     def _verified(self, store: Store, _observed: dict[str, Any]) -> list[str]:
         if self._spoil is not None:
             _drop_row(store)
-        return [f"{each.invariant}, record {each.lsn}: {each.message}" for each in store.verify().problems[:3]]
+        return _problems(store)
 
     def _rebuilt(self, store: Store, _observed: dict[str, Any]) -> list[str]:
         before = _rows(store)
@@ -172,8 +174,19 @@ class Agreements:
 
     def _imported(self, store: Store, observed: dict[str, Any]) -> list[str]:
         with self._new_file() as path, _opened(path) as copy:
-            _take_in(store, copy, since=0)
+            _take_in(store, copy)
             return self._compared(copy, observed)
+
+    def _exported_as_threads(self, store: Store, observed: dict[str, Any]) -> list[str]:
+        """Compare what an export of threads keeps: all of each thread but LSNs and times."""
+        ids = [each["id"] for each in observed["threads"]]
+        if not ids:
+            return []
+        with self._new_file() as path, _opened(path) as copy:
+            _take_in(store, copy, threads=ids)
+            self._spoil_copy(copy)
+            here, there = (observe(each, lsns=False)["threads"] for each in (store, copy))
+            return [*_problems(copy), *differences(here, there, ("the store", "the copy"))]
 
     def _increments_in_a_row(self, store: Store, observed: dict[str, Any]) -> list[str]:
         if self._increments is None:
@@ -239,6 +252,7 @@ _CHECKS: dict[str, Callable[[Agreements, Store, dict[str, Any]], list[str]]] = {
     "verified": Agreements._verified,  # noqa: SLF001 - of this file
     "rebuilt": Agreements._rebuilt,  # noqa: SLF001
     "imported": Agreements._imported,  # noqa: SLF001
+    "threads": Agreements._exported_as_threads,  # noqa: SLF001
     "increments": Agreements._increments_in_a_row,  # noqa: SLF001
     "compacted": Agreements._compacted,  # noqa: SLF001
     "salvaged": Agreements._salvaged,  # noqa: SLF001
@@ -257,9 +271,13 @@ def _opened(path: Path) -> Iterator[Store]:
         yield store
 
 
-def _take_in(store: Store, copy: Store, *, since: int) -> None:
+def _problems(store: Store) -> list[str]:
+    return [f"{each.invariant}, record {each.lsn}: {each.message}" for each in store.verify().problems[:3]]
+
+
+def _take_in(store: Store, copy: Store, **what: Any) -> None:
     target = io.BytesIO()
-    store.export(target, since=since)
+    store.export(target, **what)
     copy.import_(io.BytesIO(target.getvalue()))
 
 

@@ -12,11 +12,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from statelog.testing.crossings.driving import Crossing, Driver, Plan, Step
 from statelog.testing.crossings.families import acts
+from statelog.testing.crossings.plans import Plan, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from statelog.testing.crossings.crossing import Crossing
+    from statelog.testing.crossings.driving import Driver
 
 _SEEDS = st.integers(0, 2**32 - 1)
 _PROCESSES = st.integers(0, 2)

@@ -17,9 +17,13 @@ from statelog.storage import faults
 from statelog.testing.crossings.acts import Actor, perform
 from statelog.testing.crossings.clock import Clock, Moment, installed
 from statelog.testing.crossings.families import acts
+from statelog.testing.observation import observe
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from multiprocessing.connection import Connection
+
+    from statelog import Store
 
 _STUCK_S = 60.0
 KILL = "kill"
@@ -46,6 +50,7 @@ class Answer(NamedTuple):
 
     Attributes:
         outcome: "done", "killed", or the name of the error that refused it.
+        end: LSN and chain digest of the last record then: it was acknowledged.
         trace: of an exception that no act may raise; empty for none.
 
     """
@@ -53,6 +58,7 @@ class Answer(NamedTuple):
     outcome: str
     moment: Moment | None = None
     trace: str = ""
+    end: tuple[int, str] | None = None
 
 
 def do_here(actor: Actor, call: Call) -> Answer:
@@ -63,7 +69,13 @@ def do_here(actor: Actor, call: Call) -> Answer:
         outcome = perform(acts()[call.act], actor, call.seed)
     except Exception:  # noqa: BLE001 - it is reported
         return Answer("fault", actor.clock.moment, traceback.format_exc())
-    return Answer(outcome, actor.clock.moment)
+    return Answer(outcome, actor.clock.moment, end=end_of(actor.store))
+
+
+def end_of(store: Store) -> tuple[int, str] | None:
+    """Return LSN and chain digest of the last record of a store, None if it has none."""
+    last = store.last_lsn
+    return (last, next(store.log(last - 1)).digest) if last else None
 
 
 class Process:
@@ -78,9 +90,11 @@ class Process:
         self._kill_at_s: float | None = None
 
     def go_to(self, path: Path, folder: Path, durability: str) -> None:
-        """Act on another store from now on."""
-        self.leave()
-        self._place = (str(path), str(folder), durability)
+        """Act on this store from now on."""
+        place = (str(path), str(folder), durability)
+        if place != self._place:
+            self.leave()
+            self._place = place
 
     def leave(self) -> None:
         """Close the store."""
@@ -107,6 +121,17 @@ class Process:
         self._kill_at_s = None
         self.kill()
         return Answer("killed")
+
+    def observe(self, moment: Moment, deleted: Iterable[str]) -> dict[str, Any] | None:
+        """Return what the store shows in this process at a moment, None if it does not have it open."""
+        if not self._is_open:
+            return None
+        assert self._pipe is not None
+        self._pipe.send(("observe", moment, tuple(deleted)))
+        if not self._pipe.poll(_STUCK_S):
+            raise TimeoutError(f"{self.name} is stuck for {_STUCK_S:g} s")
+        shown: dict[str, Any] = self._pipe.recv()
+        return shown
 
     def kill(self) -> None:
         """Kill it; the next act is done by a new process."""
@@ -172,6 +197,12 @@ def serve(pipe: Connection, name: str) -> None:
                     faults.arm(request.fault[0], count=request.fault[1])
                 answer = do_here(actor, request)
                 faults.disarm()
+            elif request[0] == "observe":
+                assert actor is not None
+                clock.set(request[1])
+                with clock.standing():
+                    pipe.send(observe(actor.store, deleted=request[2]))
+                continue
             else:
                 answer, actor = _open_or_close(request, actor, clock, name)
             pipe.send(answer)
