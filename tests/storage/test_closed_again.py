@@ -158,8 +158,8 @@ def test_what_took_a_files_place_can_be_opened_when_nobody_uses_the_former(
     other.close()
     former = open_environment()
     former.committer.submit(append)
-    backup.replace(path)
     with monkeypatch.context() as patch, former.read():
+        backup.replace(path)
         patch.setattr(journaled, "_DRAIN_TIMEOUT_S", 0.01)
         with pytest.raises(StoreReplacedError):
             open_environment()
