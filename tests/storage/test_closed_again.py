@@ -83,7 +83,7 @@ def test_a_close_that_another_process_keeps_from_ending_is_done_again(
     assert child.stdout.readline() == "2\n"
     environment.close()
     assert environment.closed
-    child.communicate("\n", timeout=30)
+    child.communicate("\n", timeout=300)
 
 
 def test_a_store_at_rest_keeps_nobody_waiting_for_a_process_that_was_stopped(
@@ -102,7 +102,7 @@ def test_a_store_at_rest_keeps_nobody_waiting_for_a_process_that_was_stopped(
     assert len(beats_s) < 28, "it was waited for twice"
     child.send_signal(signal.SIGCONT)
     assert child.stdout.readline() == "2\n"
-    child.communicate("\n", timeout=30)
+    child.communicate("\n", timeout=300)
 
 
 def test_an_interrupt_as_others_are_let_in_again_leaves_no_lock(environment, append, monkeypatch):

@@ -203,7 +203,7 @@ def test_closing_a_store_at_rest_ends_its_thread(path):
 def test_who_is_killed_as_an_epoch_ends_in_a_pause_loses_nothing(path, point):
     command = [sys.executable, "-c", PAUSING, str(path)]
     fault = {**os.environ, "STATELOG_FAULT": f"{point}:3:kill"}
-    child = subprocess.run(command, env=fault, capture_output=True, text=True, timeout=100, check=False)
+    child = subprocess.run(command, env=fault, capture_output=True, text=True, timeout=600, check=False)
     assert child.returncode == -signal.SIGKILL
     last = int(child.stdout.split()[-1])
     with statelog.open(path) as store:
