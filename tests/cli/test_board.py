@@ -106,7 +106,7 @@ def test_a_watch_is_told_of_what_another_process_does_until_ctrl_c(start, shared
     event = json.loads(process.stdout.readline())
     assert (event["key"], event["agent"]) == ("tasks/2", "late")
     process.send_signal(signal.SIGINT)
-    _out, err = process.communicate(timeout=30)
+    _out, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (exits.INTERRUPTED, "")
 
 
@@ -201,7 +201,7 @@ def test_a_claim_waits_for_an_entry(start, shared):
     process = start("board", "claim", shared, "new/*", "--wait", 30, "--json")
     with statelog.open(shared) as store:
         store.board().set("new/1", 1)
-    out, _err = process.communicate(timeout=30)
+    out, _err = process.communicate(timeout=300)
     assert json.loads(out)["key"] == "new/1"
 
 

@@ -32,7 +32,7 @@ def run_case(tmp_path):
         session.close()
         with ShimLog.create(tmp_path / "log") as log, Worker(log.environment(watched)) as worker:
             case = Case(workload, read_files(base), fault, rounds)
-            return worker.call("faultinjection_case:run_case", case, timeout_s=60)
+            return worker.call("faultinjection_case:run_case", case, timeout_s=600)
 
     return run
 

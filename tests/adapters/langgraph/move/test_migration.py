@@ -139,7 +139,7 @@ def run(*arguments, **environment):
         return run_here(*arguments)
     command = [sys.executable, "-m", "statelog", *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **environment}
+        command, capture_output=True, text=True, check=False, timeout=600, env={**os.environ, **environment}
     )
 
 
@@ -389,7 +389,7 @@ def test_a_store_that_is_not_named_has_the_database_s_name(database, expected, t
     named = database.rename(database.with_name("checkpoints.db"))
     command = [sys.executable, "-m", "statelog", "import-langgraph", f"sqlite:{named}", *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path[1:]))}
-    subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=120, env=environment)
+    subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=600, env=environment)
     assert [path.name for path in directory.iterdir() if path.suffix == ".state"] == [made]
     with saver_of(directory / made) as saver:
         assert tuples(saver) == expected
