@@ -17,6 +17,7 @@ from statelog.board.reading import Found, read_entry, records_kept
 from statelog.board.writing import Kept, Writer, kept_of, place_of, stage
 from statelog.errors import ExpiredError, LeaseLostError
 from statelog.format import board_keys, keys
+from statelog.format.board_keys import Queued
 from statelog.limits import ENTRY_KEY_SIZE_BYTES_MAX
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, NO_ROW, Act, Claimed, is_lease, last_row
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from statelog.board.clocks import Clock
     from statelog.board.names import Pattern
-    from statelog.format.board_keys import Queued
+    from statelog.format.board_keys import EntryRow
     from statelog.format.record import NodeRow
     from statelog.log.step import Write
     from statelog.log.view import View
@@ -96,13 +97,11 @@ def choose(view: View, board: int, wanted: Wanted, clock: Clock) -> Choice:
             waits.append(left_us)
         elif wanted.includes(key):
             lapsed.append(read_entry(view, last_row(view, board, key)[0].lsn))
-    best: tuple[int, int, str] | None = None
-    for directory in {each for pattern in wanted.patterns for each in _directories(view, board, pattern)}:
-        if wanted.shuns(f"{directory}/"):
-            continue
-        found = _first_in(view, board, directory, wanted, now_us, waits)
-        if found is not None and (best is None or (found.rank, found.order_us, found.key) < best):
-            best = found.rank, found.order_us, found.key
+    literal = (each.text for each in wanted.patterns if each.is_key)
+    wild = {at for each in wanted.patterns if not each.is_key for at in _directories(view, board, each)}
+    firsts = [_first_of(view, board, key, wanted, now_us, waits) for key in literal]
+    firsts += [_first_in(view, board, at, wanted, now_us, waits) for at in wild if not wanted.shuns(f"{at}/")]
+    best = min(((each.rank, each.order_us, each.key) for each in firsts if each is not None), default=None)
     entry = None if best is None else read_entry(view, last_row(view, board, best[2])[0].lsn)
     return Choice(entry, lapsed, min(waits, default=None))
 
@@ -167,15 +166,32 @@ def _first_in(view: View, board: int, directory: str, wanted: Wanted, now_us: in
                     return None
                 start = board_keys.encode_rank(board, directory, queued.rank + 1)
                 break
-            row = last_row(view, board, queued.key)[0]
-            if 0 < row.expires_us <= now_us:
-                continue
-            may_stay = wanted.attempts_max is not None and wanted.grave(queued.key) is None
-            if may_stay and wanted.is_spent(read_entry(view, row.lsn)):
-                continue
-            return queued
+            if _may_claim(view, last_row(view, board, queued.key)[0], queued.key, wanted, now_us):
+                return queued
         else:
             return None
+
+
+def _first_of(view: View, board: int, key: str, wanted: Wanted, now_us: int, waits: list[int]) -> Queued | None:
+    """Return the entry of one key if it may be claimed, or note after how long it may. Its neighbours cost nothing."""
+    row, is_there = last_row(view, board, key)
+    if not is_there or row.tag != board_keys.NO_TAG or not wanted.includes(key):
+        return None
+    ready_us = read_entry(view, row.lsn).ready_us
+    if ready_us > now_us:
+        waits.append(ready_us - now_us)
+        return None
+    if not _may_claim(view, row, key, wanted, now_us):
+        return None
+    return Queued(key.rpartition("/")[0], row.rank, row.order_us, key)
+
+
+def _may_claim(view: View, row: EntryRow, key: str, wanted: Wanted, now_us: int) -> bool:
+    """Return True unless an entry has expired, or was claimed too often and has no other place to go."""
+    if 0 < row.expires_us <= now_us:
+        return False
+    may_stay = wanted.attempts_max is not None and wanted.grave(key) is None
+    return not (may_stay and wanted.is_spent(read_entry(view, row.lsn)))
 
 
 # --- claims --------------------------------------------------------------------------------

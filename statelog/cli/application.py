@@ -13,9 +13,10 @@ import click
 
 from statelog.cli import exits
 from statelog.cli.bench import bench
-from statelog.cli.board import board, lease
+from statelog.cli.board import board
 from statelog.cli.care import rebuild_index, stat, verify
 from statelog.cli.changes import copy, fork, rollback, tag
+from statelog.cli.claims import lease
 from statelog.cli.compact import compact
 from statelog.cli.crashtest import crashtest
 from statelog.cli.demo import demo
@@ -28,6 +29,7 @@ from statelog.cli.recover import recover
 from statelog.cli.retain import delete, retain
 from statelog.cli.runs import runs
 from statelog.cli.salvage import salvage
+from statelog.cli.schedules import schedules
 from statelog.cli.sessions import import_sessions
 from statelog.cli.states import show
 from statelog.cli.threads import history, threads
@@ -207,7 +209,7 @@ def main(context: click.Context) -> None:
 
 for command in (
     demo, threads, history, show, tree, diff, log, rollback, fork, copy, tag, board, lease, runs, gates, queue,
-    outbox, stat, verify, rebuild_index, bench, retain, delete, compact, export, import_, import_langgraph,
+    schedules, outbox, stat, verify, rebuild_index, bench, retain, delete, compact, export, import_, import_langgraph,
     export_langgraph, import_sessions, fleet, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)
