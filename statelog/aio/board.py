@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from statelog.errors import StatelogError
+from statelog.errors import StatelogError, not_hiding
 
 if TYPE_CHECKING:
     import builtins
@@ -171,7 +171,8 @@ class Board:
         try:
             yield lease
         except BaseException as error:
-            await self._runner.run(lease.__exit__, type(error), error, None)
+            with not_hiding(error):
+                await self._runner.run(lease.__exit__, type(error), error, None)
             raise
         await self._runner.run(lease.__exit__, None, None, None)
 

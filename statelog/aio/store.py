@@ -14,6 +14,7 @@ from statelog.aio.running import Runner, stream
 from statelog.aio.thread import Thread
 from statelog.aio.threads import Threads
 from statelog.aio.transaction import Transaction
+from statelog.errors import not_hiding
 from statelog.store.beside import opened_here
 from statelog.store.session import session_of
 
@@ -57,9 +58,10 @@ class Store(Threads):
         return self
 
     async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        await self.close()
+        with not_hiding(error):
+            await self.close()
 
     @property
     def sync(self) -> statelog.Store:
@@ -311,10 +313,11 @@ class Opening:
         return await self._open()
 
     async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         assert self._store is not None
-        await self._store.close()
+        with not_hiding(error):
+            await self._store.close()
 
 
 def open(path: str | os.PathLike[str], **options: Any) -> Opening:

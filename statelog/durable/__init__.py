@@ -8,7 +8,15 @@ from statelog.durable.infos import RunInfo, get, runs
 from statelog.durable.outbox import Message, outbox, redeliver
 from statelog.durable.queues import Queue, QueueInfo, queues
 from statelog.durable.run import Run
-from statelog.durable.schedules import Schedule, next_due, schedule, schedules, unschedule
+from statelog.durable.schedules import (
+    Schedule,
+    next_due,
+    pause_schedule,
+    resume_schedule,
+    schedule,
+    schedules,
+    unschedule,
+)
 from statelog.durable.starting import Handle, resume_all, run, start
 from statelog.durable.steps import StepContext, current_step
 from statelog.durable.streams import Chunk, stream
@@ -50,11 +58,13 @@ __all__ = [
     "get_event",
     "next_due",
     "outbox",
+    "pause_schedule",
     "purge",
     "queues",
     "redeliver",
     "resume",
     "resume_all",
+    "resume_schedule",
     "run",
     "runs",
     "schedule",

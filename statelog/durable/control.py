@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from statelog.durable import naming
 from statelog.durable.clock import clock, moment_of
+from statelog.durable.deadlines import stage_cancellation
 from statelog.durable.ending import unpark
 from statelog.durable.infos import get
 from statelog.durable.outbox import stage_withdrawal
@@ -172,7 +173,7 @@ def cancel(store: Store, run: str) -> bool:
     """Have a run, and its children, stop at the next operation, and undo what was done; False if it has ended.
 
     A step that is being called is not interrupted, unless it is async. A run that waits is undone by the next worker,
-    or when it is run again.
+    or when it is run again. A run that has not begun ends at once.
 
     Raises:
         RunNotFoundError: there is no such run.
@@ -183,6 +184,8 @@ def cancel(store: Store, run: str) -> bool:
         entry = find(store, run)
         if entry.value["status"] in ENDED:
             return False
+        if stage_cancellation(tx, store, run):
+            return True
         if not entry.value.get("cancel"):
             board_of(tx).cas(entry.key, {**entry.value, "cancel": True}, expected_version=entry.version)
             if entry.value["status"] != "parked":

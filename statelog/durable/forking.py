@@ -12,7 +12,7 @@ from statelog.durable.driving import rehearse_here
 from statelog.durable.infos import get, runs
 from statelog.durable.naming import HEADER, STEPS
 from statelog.durable.record import BEGUN, DONE, PATCH, TRIED, Item
-from statelog.durable.runs import ENDED, Start, board_of, find, retried, stage_task, thread_of
+from statelog.durable.runs import ENDED, Start, board_of, find, retried, stage_deadline, stage_task, thread_of
 from statelog.durable.starting import Handle
 from statelog.durable.values import encode, error_text, storable
 from statelog.durable.workflows import by_name, check_list
@@ -239,6 +239,7 @@ def fork(
         board.create(naming.run_key(id), value)
         board.create(naming.line_key(source["thread"], id), [id])
         stage_task(board, value)
+        stage_deadline(board, value)
     return Handle(store, id)
 
 

@@ -106,6 +106,11 @@ def schedule_key(name: str) -> str:
     return f"durable/schedules/{check_part('schedule', name)}"
 
 
+def deadline_key(run: str) -> str:
+    """Return the key of the entry that is due when the time of a run is up."""
+    return f"durable/deadlines/{check_run_id(run)}"
+
+
 def line_key(thread: str, branch: str) -> str:
     """Return the key of the runs that wait for a thread."""
     return f"durable/threads/{text_digest(f'{len(thread)} {thread} {branch}')}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from statelog import errors
 from statelog.errors import LimitError, StatelogError, StepFailedError, ValueTypeError
 from statelog.format import cbor
+from statelog.limits import DEPTH_MAX
 from statelog.schema import reading_of
 from statelog.schema.shapes import MisfitError
 
@@ -26,21 +27,32 @@ if TYPE_CHECKING:
 _MESSAGE_SIZE_MAX = 4096
 
 
-def storable(value: Any) -> Any:
-    """Return a value with its dataclasses and models as dicts."""
-    kind = type(value)
-    if kind in (str, int, float, bool, bytes, type(None)):
+def storable(value: Any, depth: int = 0) -> Any:
+    """Return a value with its dataclasses and models as dicts, as deep as values may nest."""
+    kind, below = type(value), depth + 1
+    if kind in (str, int, float, bool, bytes, type(None)) or depth > DEPTH_MAX:
         return value
     if kind in (list, tuple):
-        return kind(map(storable, value))
+        return kind([storable(item, below) for item in value])
     if kind is dict:
-        return {key: storable(member) for key, member in value.items()}
+        return {key: storable(member, below) for key, member in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: storable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: storable(getattr(value, field.name), below) for field in dataclasses.fields(value)}
     pydantic = sys.modules.get("pydantic")
     if pydantic is not None and isinstance(value, pydantic.BaseModel):
-        return storable(value.model_dump())
+        return storable(_dumped(value), depth)
     return value
+
+
+def _dumped(model: Any) -> Any:
+    try:
+        return model.model_dump()
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, ValueError) and "Circular reference" not in str(error):
+            raise
+        name = type(model).__name__
+        message = f"{name}: nested deeper than {DEPTH_MAX} levels, or a cycle"
+        raise LimitError(message, path=name, limit=DEPTH_MAX) from error
 
 
 def encode(value: Any, path: str) -> bytes:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
+from statelog.durable import deadlines
 from statelog.durable.delivering import delivered_beside
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
@@ -18,7 +19,7 @@ from statelog.durable.naming import check_part, check_queue
 from statelog.durable.owners import free_all, me
 from statelog.durable.queues import Hand, Limits, Queue
 from statelog.durable.runs import board_of
-from statelog.durable.schedules import begin_due
+from statelog.durable.schedules import begin_due, follow_clock
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.workflows import by_name, check_list
 from statelog.errors import LeaseLostError, StatelogError, UsageError
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("statelog.durable")
 
 _SLICE_S = 0.5
-_DEAD_S = 5.0
+_LOOK_AROUND_S = 5.0
 CONCURRENCY = 16
 
 
@@ -122,12 +123,13 @@ class Taker:
             raise UsageError(message, argument="concurrency", value=concurrency)
         self._known = {check_part("workflow", name): workflow for name, workflow in by_name(workflows).items()}
         limits = limits_of(queues)
-        self._patterns = ["durable/schedules/*"]
+        self._patterns: list[str] = []
         for name in self._known:
             self._patterns += [f"durable/tasks/*/{name}/*"] if limits is None else []
             self._patterns += [f"durable/tasks/{queue}{part}/{name}/*" for queue in limits or () for part in ("", "@*")]
-        if len(self._patterns) == 1:
+        if not self._patterns:
             raise UsageError("there is no workflow, or no queue, to work for", argument="workflows", value=workflows)
+        self._patterns += ["durable/schedules/*", deadlines.PATTERN]
         self._limits = Limits(store, {name: each for name, each in (limits or {}).items() if each != Queue()}, lease_s)
         self._board = board_of(store, me())
         self._looks_at_s = 0.0
@@ -141,7 +143,7 @@ class Taker:
         try:
             self._limits.take_turns(hand)
             while not stop.is_set():
-                self._free_the_dead()
+                self._look_around()
                 wanted = self._limits.wanted(hand)
                 slice_s = 0.0 if hand.slots else min(wait_s, wanted.wait_s)
                 patterns = [*self._patterns, *wanted.patterns]
@@ -155,6 +157,8 @@ class Taker:
                     self._limits.came(claim, hand)
                 elif kind == "schedules":
                     begin_due(self.store, claim)
+                elif kind == "deadlines":
+                    deadlines.end_claimed(self.store, claim)
                 elif self._limits.admit(claim, hand):
                     return Taken(claim, self._known[claim.key.split("/")[3]])
         except BaseException:
@@ -173,12 +177,13 @@ class Taker:
             taken.claim.release(counts=False)
         self.drop(hand)
 
-    def _free_the_dead(self) -> None:
-        """Take from processes that are gone what they have claimed, now and then."""
+    def _look_around(self) -> None:
+        """Take from dead processes what they have claimed, and have schedules follow the clock, now and then."""
         now_s = monotonic()
         if now_s >= self._looks_at_s:
-            self._looks_at_s = now_s + _DEAD_S
+            self._looks_at_s = now_s + _LOOK_AROUND_S
             free_all(self.store)
+            follow_clock(self.store)
 
 
 class _Worker:

@@ -6,20 +6,19 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from statelog.aio.board import Board
 from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.durable.threads import ended, in_thread
 from statelog.durable import control, starting
+from statelog.durable.deadlines import end_overdue
 from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
 from statelog.durable.infos import get, info_of
-from statelog.durable.naming import task_patterns
-from statelog.durable.owners import claim_one, free_all, me
-from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, hurry, task_key_of, wake_if_it_can_go_on
+from statelog.durable.owners import claim_one
+from statelog.durable.runs import DEFAULT_QUEUE, ENDED, create, find, hurry, task_key_of, wake_if_it_can_go_on
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.workflows import by_name, check_number
-from statelog.errors import LeaseLostError, NondeterminismError, StatelogError
+from statelog.errors import LeaseLostError, StatelogError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -135,6 +134,8 @@ async def drive_here(
         info: RunInfo = await on_pool(store, info_of, entry)
         if info.status == "suspended" and await on_pool(store, wake_if_it_can_go_on, run):
             continue
+        if info.status == "queued" and await on_pool(store, end_overdue, run):
+            continue
         left_s = until_s - loop.time()
         is_elsewhere = info.status == "running"
         if info.has_ended or (left_s <= 0 and not (is_elsewhere and is_patient)):
@@ -208,16 +209,28 @@ async def start(
 async def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[Any] = ()) -> list[RunInfo]:
     """Drive every run that can go on now, one after the other. See `statelog.durable.resume_all`."""
     known, subscribers = by_name(workflows), check_subscribers(outbox)
-    patterns = task_patterns(known)
-    board = Board(store._runner, board_of(store.sync, me()))  # noqa: SLF001 - of this room
-    found: dict[str, None] = {}
-    await on_pool(store, free_all)
-    while patterns and (claim := await board.claim(patterns, lease_s=LEASE_S)) is not None:
-        run = claim.value["run"]
-        found[run] = None
-        workflow = known[(await on_pool(store, find, run)).value["workflow"]]
-        with suppress(NondeterminismError, LeaseLostError):
-            await drive_claimed(store, workflow, run, claim.fence, LEASE_S)
-    for run in found:
+    round_ = await on_pool(store, starting.Round, known)
+    try:
+        while (claim := await _next_of(store, round_)) is not None:
+            run = claim.value["run"]
+            with round_.reported(claim):
+                workflow = known[(await on_pool(store, find, run)).value["workflow"]]
+                await drive_claimed(store, workflow, run, claim, LEASE_S)
+    finally:
+        await ended(asyncio.wrap_future(store._runner.submit(round_.close)))  # noqa: SLF001 - of this room
+    for run in round_.runs:
         await deliver(store, subscribers, run)
-    return [await on_pool(store, get, each) for each in found]
+    infos: list[RunInfo] = await on_pool(store, lambda _store: round_.infos())
+    return infos
+
+
+async def _next_of(store: Store, round_: starting.Round) -> Claim | None:
+    """Claim the next run. Who is cancelled meanwhile gives back what was claimed."""
+    claiming = asyncio.wrap_future(store._runner.submit(round_.next))  # noqa: SLF001 - of this room
+    try:
+        await ended(claiming)
+    except asyncio.CancelledError:
+        if (claim := claiming.result()) is not None:
+            await _released(store, claim)
+        raise
+    return claiming.result()
