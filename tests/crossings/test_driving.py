@@ -102,9 +102,11 @@ def test_what_was_acknowledged_before_all_processes_were_killed_is_there(driver,
     assert failure is None, failure.text
 
 
-def test_a_store_of_a_fleet_goes_on_elsewhere(driver):
-    steps = [Step(each, 0, 1) for each in ("threads.commit", "board.set_entry", "move", "check", "threads.commit")]
-    failure = driver.run(Plan((*steps, *steps), 1, is_shipped=True))
+@pytest.mark.parametrize("how", ["move", "take over"])
+def test_a_store_of_a_fleet_goes_on_elsewhere_and_comes_back(driver, how):
+    steps = [Step("threads.commit", 0, 1), Step("board.set_entry", 1, 1), Step("check"), Step("threads.commit", 1, 2)]
+    moved = [each for seed in (1, 2, 0, 1) for each in (*steps, Step(how, 0, seed))]
+    failure = driver.run(Plan((*moved, Step("check")), 1, is_shipped=True))
     assert failure is None, failure.text
 
 

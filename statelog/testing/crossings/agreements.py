@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import statelog
-from statelog.errors import StatelogError
+from statelog.errors import ExpiredError, StatelogError
 from statelog.portable.salvage import salvage
 from statelog.store.session import session_of
 from statelog.testing.crossings.clock import Clock
@@ -83,8 +83,11 @@ class Agreements:
         self._folder, self._fleet, self._name = folder, fleet, name
         self._deleted, self._spoil = tuple(deleted), spoil
         self._number = 0
+        self._turn = 0
+        """The number of the check."""
+        self._closing, self._following = ExitStack(), ExitStack()
         self._increments: Store | None = None
-        self._follower: Any = None
+        self._copy_of_copy: Store | None = None
         self._followed: Store | None = None
         self._clock = clock or Clock()
         self.observed: dict[str, Any] = {}
@@ -93,11 +96,9 @@ class Agreements:
 
     def close(self) -> None:
         """Close the copies that grow with the store."""
-        if self._increments is not None:
-            self._increments.close()
-        if self._follower is not None:
-            self._follower.__exit__(None, None, None)
-        self._increments = self._follower = self._followed = None
+        self._increments = self._copy_of_copy = self._followed = None
+        self._closing.close()
+        self._following.close()
 
     def __enter__(self) -> Self:
         return self
@@ -116,6 +117,7 @@ class Agreements:
         store.flush()
         observed = self.observed = self._observe(store)
         self._tables = _tables(store)
+        self._turn += 1
         found = []
         for road in ROADS if roads is None else roads:
             try:
@@ -189,7 +191,7 @@ class Agreements:
     def _exported_as_threads(self, store: Store, observed: dict[str, Any]) -> list[str]:
         """Compare what an export of threads keeps: all of each thread but LSNs and times."""
         ids = [each["id"] for each in observed["threads"]]
-        if not ids or store.last_lsn % _THREADS_TURN:
+        if not ids or self._turn % _THREADS_TURN != 1:
             return []
         with self._new_file() as path, _opened(path) as copy:
             _take_in(store, copy, threads=ids)
@@ -198,10 +200,25 @@ class Agreements:
             return [*_problems(copy), *differences(here, there, ("the store", "the copy"))]
 
     def _increments_in_a_row(self, store: Store, observed: dict[str, Any]) -> list[str]:
+        """Compare a copy that takes exports in a row, which may overlap; it is compacted or rebuilt in between."""
         if self._increments is None:
-            self._increments = statelog.open(self._folder / "increments.state", durability="interval")
-        _take_in(store, self._increments, since=self._increments.last_lsn)
-        return self._compared(self._increments, observed)
+            self._increments = self._closing.enter_context(_opened(self._folder / "increments.state"))
+        copy = self._increments
+        _take_in(store, copy, since=max(copy.last_lsn - self._turn % 5, 0))
+        if self._turn % 4 == 1:
+            copy.compact()
+        elif self._turn % 4 == 3:
+            copy.rebuild_index()
+        return self._compared(copy, observed)
+
+    def _copied_on(self, _store: Store, observed: dict[str, Any]) -> list[str]:
+        """Compare a copy of that copy, which is two checks behind at times."""
+        if self._increments is None or self._turn % 3 == 1:
+            return []
+        if self._copy_of_copy is None:
+            self._copy_of_copy = self._closing.enter_context(_opened(self._folder / "copied-on.state"))
+        _take_in(self._increments, self._copy_of_copy, since=self._copy_of_copy.last_lsn)
+        return self._compared(self._copy_of_copy, observed)
 
     def _compacted(self, store: Store, observed: dict[str, Any]) -> list[str]:
         with self._new_file() as path:
@@ -230,29 +247,42 @@ class Agreements:
                 return self._compared(copy, observed)
 
     def _followed_on(self, store: Store, observed: dict[str, Any]) -> list[str]:
-        if self._fleet is None or not store.last_lsn:
+        if self._fleet is None:
             return []
         store.remote.wait()
-        if self._followed is None:
-            self._follower = self._fleet.follow(self._name, poll_s=3600)
-            self._followed = self._follower.__enter__()
-        self._followed.remote.wait()
+        try:
+            followed = self._follow()
+            followed.remote.wait()
+        except ExpiredError:  # what this copy lacks was collected
+            self._followed = None
+            self._following.close()
+            followed = self._follow()
         if self._spoil is None:
-            return self._compared(self._followed, observed)
+            return self._compared(followed, observed)
         with self._new_file() as path:  # a copy that follows is for reading
-            self._followed.image(path)
+            followed.image(path)
             with _opened(path) as copy:
                 return self._compared(copy, observed)
+
+    def _follow(self) -> Store:
+        assert self._fleet is not None
+        if self._followed is None:
+            self._followed = self._following.enter_context(self._fleet.follow(self._name, poll_s=3600))
+        return self._followed
 
     def _restored_at(self, store: Store, _observed: dict[str, Any]) -> list[str]:
         if self._fleet is None or not self._earlier:
             return []
         store.remote.wait()
         lsns = sorted(self._earlier)
-        lsn = lsns[store.last_lsn % len(lsns)]
+        lsn = lsns[self._turn % len(lsns)]
         moment, observed = self._earlier[lsn]
         with self._new_file() as path:
-            self._fleet.restore(self._name, path, at=lsn)
+            try:
+                self._fleet.restore(self._name, path, at=lsn)
+            except ExpiredError:  # it was collected
+                del self._earlier[lsn]
+                return []
             with self._clock.at(moment), _opened(path) as copy:
                 return [f"at {lsn}: {line}" for line in self._compared(copy, observed)]
 
@@ -263,6 +293,7 @@ _CHECKS: dict[str, Callable[[Agreements, Store, dict[str, Any]], list[str]]] = {
     "imported": Agreements._imported,  # noqa: SLF001
     "threads": Agreements._exported_as_threads,  # noqa: SLF001
     "increments": Agreements._increments_in_a_row,  # noqa: SLF001
+    "copied on": Agreements._copied_on,  # noqa: SLF001
     "compacted": Agreements._compacted,  # noqa: SLF001
     "salvaged": Agreements._salvaged,  # noqa: SLF001
     "restored": Agreements._restored,  # noqa: SLF001

@@ -61,3 +61,21 @@ def send_base(actor: Actor, rng: Random) -> None:
     if "owner" in actor.objects:
         actor.store.flush()
         actor.store.remote.base(is_fresh=is_likely(rng, 0.3))
+
+
+@FAMILY.act(1)
+def collect(actor: Actor, rng: Random) -> None:
+    """Remove from the storage what the fleet does not need any more: all of it, or what is as old as a minute."""
+    fleet = actor.objects.get("owner")
+    if fleet is not None:
+        age_s = rng.choice((0, 60))
+        fleet.gc("s", keep_s=age_s, grace_s=age_s)
+
+
+@FAMILY.act(1)
+def check_fleet(actor: Actor, rng: Random) -> None:
+    """Have the fleet verify what is outside."""
+    del rng
+    fleet = actor.objects.get("owner")
+    if fleet is not None and (problems := fleet.check("s")):
+        raise problems[0].error

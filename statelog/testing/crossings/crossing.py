@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import statelog
+from statelog.errors import FencedError
 from statelog.fleet import connect
 from statelog.testing.crossings.acts import Actor
 from statelog.testing.crossings.agreements import Agreements, Disagreement
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog.fleet import Fleet
+    from statelog.fleet.taking import Takeover
     from statelog.testing.crossings.clock import Clock
     from statelog.testing.crossings.plans import Plan, Step
     from statelog.testing.crossings.processes import Process
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 _JUMPS_S = (0.001, 0.001, 0.02, 0.02, 1.0, 1.0, 10.0, 100.0, 4000.0, 100_000.0)
 _IDS = (*THREADS, *COPIES, "lg-1", "lg-2", "lg-3", "from-afar")
 """Threads that may have been deleted."""
+
+
+_MACHINES = 3
+"""So many folders of copies a fleet's store goes to and fro between."""
 
 
 class Crossing:
@@ -64,21 +70,20 @@ class Crossing:
             self._fleets[self._machine] = self._closing.enter_context(fleet)
         return self._fleets[self._machine]
 
-    def _open(self) -> Actor:
+    def _open(self, takeover: Takeover = "wait") -> Actor:
         options: dict[str, Any] = {"durability": self._plan.durability, "interval_ms": 1}
         if not self._plan.is_shipped:
             store = statelog.open(self._folder / "s.state", **options)
         else:
-            store = self._fleet_here().open(
-                "s", ship_ms=3_600_000, keep_s=1e9, grace_s=1e9, park_after_s=None, **options
-            )
+            options |= {"ship_ms": 3_600_000, "keep_s": 1e9, "grace_s": 1e9, "park_after_s": None}
+            store = self._fleet_here().open("s", takeover=takeover, **options)
         for process in self._processes:
             process.go_to(store.path, self._folder, self._plan.durability)
         own = self._folder / "process"
         own.mkdir(exist_ok=True)
         actor = Actor(store, self._clock, own, "process")
         if self._plan.is_shipped:
-            actor.objects["owner"] = True
+            actor.objects["owner"] = self._fleet_here()
         return actor
 
     def close(self) -> None:
@@ -122,7 +127,8 @@ class Crossing:
             "check": self._check,
             "reopen": self._reopen,
             "reopen alone": self._reopen_alone,
-            "move": self._move,
+            "move": partial(self._move, step.seed),
+            "take over": partial(self._take_over, step.seed),
             "die": partial(self._die, step),
             "jump": partial(self._jump, step.seed),
             "kill": partial(self._kill, step.who),
@@ -141,14 +147,39 @@ class Crossing:
             process.leave()
         return self._reopen()
 
-    def _move(self) -> tuple[str, str] | None:
-        """Go on with the store of a fleet on another machine, as it were: in another folder, from what is outside."""
+    def _move(self, seed: int) -> tuple[str, str] | None:
+        """Go on with the store of a fleet on another machine: in another folder, which may have it as it was once."""
         if not self._plan.is_shipped:
             return None
         for process in self._processes:
             process.leave()
-        self._machine += 1
+        self._machine = seed % _MACHINES
         return self._reopen()
+
+    def _take_over(self, seed: int) -> tuple[str, str] | None:
+        """Have another machine take the store of a fleet over from this one, which has it open and is stopped."""
+        if not self._plan.is_shipped:
+            return None
+        for process in self._processes:
+            process.leave()
+        former = self._actor
+        former.store.flush()
+        former.store.remote.wait()
+        self._machine = (self._machine + 1 + seed % (_MACHINES - 1)) % _MACHINES
+        with self._clock.standing():
+            before = observe(former.store, deleted=_IDS)
+            self._actor = self._open(takeover="now")
+            lines = differences(before, observe(self._actor.store, deleted=_IDS), ("the store", "taken over"))
+        former.close()
+        try:
+            former.store.thread("late").commit({"late": 1}, durable="remote")
+        except FencedError:
+            pass
+        else:
+            lines.append("the former owner was told that a commit survives")
+        with suppress(FencedError):
+            former.store.close()
+        return ("taken over", "\n".join(lines)) if lines else None
 
     def _die(self, step: Step) -> tuple[str, str] | None:
         """Have only the other processes act, and kill them all: the next one to open the store recovers it."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
-import threading
 import time
 import traceback
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from statelog.fleet import owning
 from statelog.testing.crossings.agreements import ROADS
 from statelog.testing.crossings.clock import Clock, installed
 from statelog.testing.crossings.crossing import Crossing
+from statelog.testing.crossings.listening import listening
 from statelog.testing.crossings.plans import Plan, Step
 from statelog.testing.crossings.processes import Process
 
@@ -91,7 +90,7 @@ class Driver:
     def crossing(self, plan: Plan, folder: Path) -> Iterator[Crossing]:
         """Give a new store that the processes of this driver act on, by a clock that it moves."""
         processes = self._processes[: plan.processes]
-        with installed(Clock()) as clock, _few_segments(), _listening() as heard:
+        with installed(Clock()) as clock, _few_segments(), listening() as heard:
             crossing = Crossing(plan, folder, clock, processes, self._roads, heard)
             try:
                 yield crossing
@@ -105,37 +104,6 @@ class Driver:
         counts = self.outcomes.setdefault(step.what, {})
         counts[outcome] = counts.get(outcome, 0) + 1
         self.seconds[step.what] = self.seconds.get(step.what, 0.0) + seconds
-
-
-class _Listener(logging.Handler):
-    """Collects what the library tells its log of exceptions: nobody else hears of these."""
-
-    def __init__(self, heard: list[str]) -> None:
-        super().__init__()
-        self._heard = heard
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Note it."""
-        if record.exc_info and record.exc_info[0] is not None:
-            self._heard.append(f"{record.getMessage()}\n{''.join(traceback.format_exception(*record.exc_info))}")
-
-
-@contextmanager
-def _listening() -> Iterator[list[str]]:
-    """Give a list of the exceptions that end in OS threads, or in the library's log."""
-    heard: list[str] = []
-    hook, threading.excepthook = threading.excepthook, lambda args: heard.append(_told(args))
-    logger, listener = logging.getLogger("statelog"), _Listener(heard)
-    logger.addHandler(listener)
-    try:
-        yield heard
-    finally:
-        logger.removeHandler(listener)
-        threading.excepthook = hook
-
-
-def _told(args: Any) -> str:
-    return "".join(traceback.format_exception(args.exc_type, args.exc_value, args.exc_traceback))
 
 
 @contextmanager

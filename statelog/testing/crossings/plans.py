@@ -28,9 +28,9 @@ _POINTS = (
 """Where a process kills itself."""
 
 
-HAPPENINGS = ("check", "reopen", "reopen alone", "move", "die", "jump", "kill")
-"""What happens besides acts. "move": the store of a fleet goes on in another place. "die": this process closes the
-store, the others do what is beside the step, and are killed."""
+HAPPENINGS = ("check", "reopen", "reopen alone", "move", "take over", "die", "jump", "kill")
+"""What happens besides acts. "move" and "take over": the store of a fleet goes on elsewhere. "die": this process closes
+the store, the others do what is beside the step, and are killed."""
 
 
 class Step(NamedTuple):
@@ -128,9 +128,11 @@ def draw_plan(
 
 
 def _draw_happening(rng: random.Random, draw_act: Callable[[int], Step], processes: int) -> Step:
-    what = rng.choice(("reopen", "reopen alone", "move", "die"))
+    what = rng.choice(("reopen", "reopen alone", "move", "take over", "die"))
     count = rng.randrange(1, 6) if what == "die" and processes else 0
-    return Step(what, beside=tuple(draw_act(rng.randrange(1, processes + 1)) for _act in range(count)))
+    return Step(
+        what, 0, rng.getrandbits(32), beside=tuple(draw_act(rng.randrange(1, processes + 1)) for _act in range(count))
+    )
 
 
 def _draw_fault(rng: random.Random) -> tuple[str, int] | None:

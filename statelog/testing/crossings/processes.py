@@ -17,6 +17,7 @@ from statelog.storage import faults
 from statelog.testing.crossings.acts import Actor, perform
 from statelog.testing.crossings.clock import Clock, Moment, installed
 from statelog.testing.crossings.families import acts
+from statelog.testing.crossings.listening import listening
 from statelog.testing.observation import observe
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def serve(pipe: Connection, name: str) -> None:
     """Do in a process what its parent asks for, until that goes."""
     clock = Clock()
     actor: Actor | None = None
-    with installed(clock), suppress(EOFError):
+    with installed(clock), listening() as heard, suppress(EOFError):
         while True:
             request = pipe.recv()
             if isinstance(request, Call):
@@ -197,6 +198,9 @@ def serve(pipe: Connection, name: str) -> None:
                     faults.arm(request.fault[0], count=request.fault[1])
                 answer = do_here(actor, request)
                 faults.disarm()
+                if heard and not answer.trace:
+                    answer = answer._replace(trace="\n".join(heard))
+                    heard.clear()
             elif request[0] == "observe":
                 assert actor is not None
                 clock.set(request[1])

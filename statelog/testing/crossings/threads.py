@@ -68,8 +68,13 @@ def edit(actor: Actor, rng: Random) -> None:
     thread.edit(lambda state: change(state, rng), metadata=_metadata(rng), lazy=is_likely(rng, 0.3))
 
 
+def _own_channels(state: Any) -> list[str]:
+    """Return the channels that are not the library's own, as those that durable runs keep in a thread."""
+    return [name for name in state if ":" not in name]
+
+
 def _set_some(state: Any, rng: Random) -> None:
-    name = rng.choice([*state] or ["x"])
+    name = rng.choice(_own_channels(state) or ["x"])
     if isinstance(state.get(name), dict):
         state[name][f"k{rng.randrange(30)}"] = draw_value(rng, 1)
     elif name in ("x", "y", "z"):
@@ -78,7 +83,7 @@ def _set_some(state: Any, rng: Random) -> None:
 
 
 def _drop_some(state: Any, rng: Random) -> None:
-    for name in [*state]:
+    for name in _own_channels(state):
         value = state[name]
         if isinstance(value, list) and value and name != "by_id":
             del value[rng.randrange(len(value))]
@@ -86,7 +91,7 @@ def _drop_some(state: Any, rng: Random) -> None:
 
 
 def _grow_some(state: Any, rng: Random) -> None:
-    for name in [*state]:
+    for name in _own_channels(state):
         if isinstance(state[name], list) and name != "by_id":
             state[name].insert(rng.randrange(len(state[name]) + 1), draw_value(rng, 1))
             return
