@@ -17,6 +17,9 @@ from statelog.testing.crossings.plans import Plan, Step, draw_plan
 _ACTS = (40, 80, 120, 200)
 """Of one run, by turns: a store with more is slow to compare."""
 
+_TOLD_ACTS = 10_000
+"""After so many it says how far it is."""
+
 
 def main() -> int:
     """Run what the command line asks for; return 1 if something does not agree."""
@@ -55,11 +58,15 @@ def _side_by_side(options: argparse.Namespace) -> int:
     share = [f"--acts={options.acts // options.jobs}", f"--step={options.jobs}"]
     command = [sys.executable, "-m", "statelog.testing.crossings", *arguments, *share]
     children = [subprocess.Popen([*command, f"--seed={options.seed + job}"]) for job in range(options.jobs)]  # noqa: S603
-    return max(child.wait() for child in children)
+    try:
+        return int(any([child.wait() for child in children]))
+    finally:
+        for child in children:
+            child.terminate()
 
 
 def _go_on(options: argparse.Namespace, driver: Driver) -> int:
-    begun_s, seed, failures, acts = time.monotonic(), options.seed, 0, 0
+    begun_s, seed, failures, acts, told = time.monotonic(), options.seed, 0, 0, 0
     while acts < options.acts and failures < options.failures:
         plan = draw_plan(
             seed,
@@ -73,6 +80,9 @@ def _go_on(options: argparse.Namespace, driver: Driver) -> int:
         if failure is not None:
             failures += 1
             _report(options, seed, failure, driver)
+        if acts // _TOLD_ACTS > told:
+            told = acts // _TOLD_ACTS
+            _say(f"{acts} acts, up to seed {seed}, {failures} failures")
         seed += options.step
     _summarise(acts, time.monotonic() - begun_s, failures)
     return min(failures, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -66,8 +65,6 @@ class Actor:
 
     def close(self) -> None:
         """Let go of everything that is held, without giving it back."""
-        for lease in self.held.get("leases", ()):
-            lease._has_ended.set()  # noqa: SLF001 - the thread that renews it ends
         self.held.clear()
         self.objects.clear()
 
@@ -118,6 +115,3 @@ def perform(act: Act, actor: Actor, seed: int) -> str:
 def is_likely(rng: Random, chance: float) -> bool:
     """Return True with a chance."""
     return rng.random() < chance
-
-
-__all__ = ["REFUSALS", "Act", "Actor", "Family", "is_likely", "perform", "suppress"]
