@@ -59,7 +59,8 @@ def _side_by_side(options: argparse.Namespace) -> int:
     command = [sys.executable, "-m", "statelog.testing.crossings", *arguments, *share]
     children = [subprocess.Popen([*command, f"--seed={options.seed + job}"]) for job in range(options.jobs)]  # noqa: S603
     try:
-        return int(any([child.wait() for child in children]))
+        codes = [child.wait() for child in children]
+        return int(any(codes))
     finally:
         for child in children:
             child.terminate()
