@@ -5,11 +5,19 @@
 
 from __future__ import annotations
 
+import operator
 import time
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
+from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.errors import EmptyInputError
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command, interrupt
 
+from statelog.adapters.langgraph.memory.cache import StatelogCache
 from statelog.adapters.langgraph.memory.store import StatelogStore
 from statelog.adapters.langgraph.saver.saver import StatelogSaver
 from statelog.testing.crossings.acts import Family, is_likely
@@ -68,6 +76,7 @@ _MEMORY = Family("memory")
 FAMILIES = (_SAVER, _MEMORY)
 
 _THREADS = ("lg-1", "lg-2", "lg-3")
+_PRUNED = (*_THREADS, "graph-0", "graph-1", "graph-2")
 _NAMESPACES = ("", "", "", "inner", "inner|deep")
 _ITEM_NAMESPACES = (("a",), ("a", "b"), ("c",))
 
@@ -130,22 +139,78 @@ def put_writes(actor: Actor, rng: Random) -> None:
         _saver(actor).put_writes(found.config, writes, f"task-{rng.randrange(3)}")
 
 
+def _joined(before: Any, writes: Any) -> list[Any]:
+    return [*before, *[item for write in writes for item in write]]
+
+
+class _Inner(TypedDict):
+    messages: Annotated[list[Any], operator.add]
+
+
+class _Outer(TypedDict):
+    messages: Annotated[list[Any], operator.add]
+    notes: Annotated[list[Any], DeltaChannel(_joined, snapshot_frequency=3)]
+
+
+def _answer(state: Any) -> dict[str, Any]:
+    return {"messages": [f"answer {len(state['messages'])}"]}
+
+
+def _ask(state: Any) -> dict[str, Any]:
+    count = len(state["messages"])
+    said = interrupt(f"question {count}") if count % 4 == 0 else "nothing"
+    return {"messages": [said], "notes": [f"note {count}"]}
+
+
+@cache
+def _graph() -> Any:
+    inner: Any = StateGraph(_Inner)
+    inner.add_node("answer", _answer)
+    inner.add_edge(START, "answer")
+    outer: Any = StateGraph(_Outer)
+    outer.add_node("ask", _ask)
+    outer.add_node("inner", inner.compile())
+    outer.add_edge(START, "ask")
+    outer.add_edge("ask", "inner")
+    return outer
+
+
+@_SAVER.act(4)
+def invoke(actor: Actor, rng: Random) -> None:
+    """Run a graph with a graph in it and a channel of deltas; it may wait for a person, or be resumed."""
+    config = {"configurable": {"thread_id": f"graph-{rng.randrange(3)}"}}
+    graph = _graph().compile(checkpointer=_saver(actor))
+    given: Any = rng.choice(({"messages": [draw_text(rng, 60)], "notes": ["asked"]}, Command(resume=draw_text(rng))))
+    with suppress(EmptyInputError):  # nothing waits for that
+        graph.invoke(given, config, durability=rng.choice(("sync", "async", "exit")))
+
+
+@_SAVER.act(1)
+def update_state(actor: Actor, rng: Random) -> None:
+    """Change the state of a graph, of the latest checkpoint or of an earlier one, which begins a fork."""
+    config: Any = {"configurable": {"thread_id": f"graph-{rng.randrange(3)}"}}
+    graph = _graph().compile(checkpointer=_saver(actor))
+    earlier = list(graph.get_state_history(config, limit=4))
+    if earlier:
+        graph.update_state(rng.choice(earlier).config, {"messages": ["edited"]}, as_node="ask")
+
+
 @_SAVER.act(1)
 def delete_thread(actor: Actor, rng: Random) -> None:
     """Delete a thread."""
-    _saver(actor).delete_thread(rng.choice(_THREADS))
+    _saver(actor).delete_thread(rng.choice(_PRUNED))
 
 
 @_SAVER.act(1)
 def copy_thread(actor: Actor, rng: Random) -> None:
     """Copy a thread."""
-    _saver(actor).copy_thread(rng.choice(_THREADS), rng.choice((*_THREADS, f"lg-copy-{rng.randrange(3)}")))
+    _saver(actor).copy_thread(rng.choice(_PRUNED), rng.choice((*_THREADS, f"lg-copy-{rng.randrange(3)}")))
 
 
 @_SAVER.act(2)
 def prune(actor: Actor, rng: Random) -> None:
     """Let checkpoints go."""
-    threads = rng.sample(_THREADS, rng.randrange(1, 3))
+    threads = rng.sample(_PRUNED, rng.randrange(1, 3))
     _saver(actor).prune(threads, strategy=rng.choice(("keep_latest", "keep_latest", "delete")))
 
 
@@ -158,7 +223,7 @@ def delete_for_runs(actor: Actor, rng: Random) -> None:
 @_SAVER.act(1)
 def retain(actor: Actor, rng: Random) -> None:
     """Let old versions of LangGraph's threads go."""
-    actor.store.retain(keep_last=rng.choice((1, 3)), threads="lg-*")
+    actor.store.retain(keep_last=rng.choice((1, 3)), threads=rng.choice(("lg-*", "graph-*")))
 
 
 @_MEMORY.act(8)
@@ -186,3 +251,21 @@ def sweep_items(actor: Actor, rng: Random) -> None:
     """Delete the items that have expired."""
     del rng
     _memory(actor).sweep_ttl()
+
+
+def _cache(actor: Actor) -> StatelogCache[Any]:
+    return StatelogCache(actor.store, clock=lambda: time.time())  # noqa: PLW0108 - as in _items
+
+
+@_MEMORY.act(2)
+def cache_results(actor: Actor, rng: Random) -> None:
+    """Keep results of nodes, which may expire."""
+    keys = [(rng.choice(_ITEM_NAMESPACES), f"c{rng.randrange(6)}") for _key in range(rng.randrange(1, 4))]
+    _cache(actor).set({key: ({"n": rng.randrange(9)}, rng.choice((None, 1, 60))) for key in keys})
+    _cache(actor).get(keys)
+
+
+@_MEMORY.act(1)
+def clear_cache(actor: Actor, rng: Random) -> None:
+    """Let the results of nodes go."""
+    _cache(actor).clear(rng.choice((None, [rng.choice(_ITEM_NAMESPACES)])))

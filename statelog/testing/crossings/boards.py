@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+import statelog
 from statelog import reducers
 from statelog.testing.crossings.acts import Actor, Family, is_likely
 from statelog.testing.crossings.values import AGENTS, KEYS, LEASES, PATTERNS, PREFIXES, draw_value
@@ -208,3 +209,18 @@ def read(actor: Actor, rng: Random) -> None:
     board.children(rng.choice(("", "tasks/")))
     board.list(rng.choice(PATTERNS), limit=3)
     board.get(key, at=_lsn(actor, rng))
+
+
+@FAMILY.act(1)
+def delete_board(actor: Actor, rng: Random) -> None:
+    """Delete the board with all that is on it, at times."""
+    if is_likely(rng, 0.2):
+        actor.store.delete_thread("statelog:board")
+
+
+@FAMILY.act(1)
+def act_by_rules(actor: Actor, rng: Random) -> None:
+    """Write as an agent that may not do everything."""
+    rules = statelog.Rules({"ann": {"write": ["tasks/**"], "read": ["**"], "claim": ["tasks/*"]}})
+    board = actor.store.board(agent="ann", rules=rules)
+    board.set(rng.choice(KEYS), draw_value(rng))

@@ -56,7 +56,8 @@ def commit(actor: Actor, rng: Random) -> None:
     expected = rng.choice((None, None, None, thread.version, thread.version - 1))
     id = f"id-{rng.randrange(40)}" if is_likely(rng, 0.15) else None
     durable = rng.choice((None, None, False, True))
-    thread.commit(*updates, metadata=_metadata(rng), expected_version=expected, id=id, durable=durable)
+    fence = actor.pick(rng.choice(("claims", "leases")), rng) if is_likely(rng, 0.1) else None
+    thread.commit(*updates, metadata=_metadata(rng), expected_version=expected, id=id, durable=durable, fence=fence)
 
 
 @FAMILY.act(6)
@@ -72,7 +73,8 @@ def _set_some(state: Any, rng: Random) -> None:
     if isinstance(state.get(name), dict):
         state[name][f"k{rng.randrange(30)}"] = draw_value(rng, 1)
     elif name in ("x", "y", "z"):
-        state[name] = draw_value(rng)
+        value = draw_value(rng)
+        state[name] = statelog.Encoded(value) if is_likely(rng, 0.2) else value
 
 
 def _drop_some(state: Any, rng: Random) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+import statelog
 from statelog import reducers
 
 if TYPE_CHECKING:
@@ -37,6 +41,16 @@ _TEXTS = ("", "soup", "ä€😀", "x" * 40, "a longer text of some words " * 4)
 _SIZES = (900, 1500, 2100, 4200, 9000)
 
 
+@dataclass(frozen=True)
+class Money:
+    """A value of a type with a codec."""
+
+    cents: int
+
+
+statelog.register_codec(Money, name="crossings/money", encode=lambda money: money.cents, decode=Money)
+
+
 def draw_text(rng: Random, size: int = 0) -> str:
     """Return a text; of about `size` characters, no two alike, if one is given."""
     if size:
@@ -46,7 +60,9 @@ def draw_text(rng: Random, size: int = 0) -> str:
 
 def draw_scalar(rng: Random) -> Any:
     """Return a value that holds no others."""
-    kind = rng.randrange(9)
+    kind = rng.randrange(10)
+    if kind == 9:
+        return rng.choice((Money(rng.randrange(1000)), Decimal("1.10"), UUID(int=rng.getrandbits(128))))
     if kind == 0:
         return rng.choice((None, True, False))
     if kind == 1:
