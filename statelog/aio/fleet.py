@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from statelog import fleet as fleets
 from statelog.aio.store import Opening
 from statelog.errors import not_hiding
+from statelog.fleet import Problem, RemoteStatus, StoreStatus, Stranded
 
 if TYPE_CHECKING:
     import os
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from statelog.aio.store import Store
     from statelog.portable.frames import Target
 
-__all__ = ["Fleet", "connect", "share"]
+__all__ = ["Fleet", "Problem", "RemoteStatus", "StoreStatus", "Stranded", "connect", "share"]
 
 
 class Fleet:

@@ -3,6 +3,7 @@
 from statelog.durable.branches import Branch
 from statelog.durable.control import Gate, answer, cancel, gates, get_event, resume, send
 from statelog.durable.delivering import Delivery, deliver
+from statelog.durable.entering import EnteredRun, entered
 from statelog.durable.forking import StepInfo, check, fork, purge, steps
 from statelog.durable.infos import RunInfo, get, runs
 from statelog.durable.outbox import Message, outbox, redeliver
@@ -34,6 +35,7 @@ __all__ = [
     "Cancelled",
     "Chunk",
     "Delivery",
+    "EnteredRun",
     "Gate",
     "Handle",
     "Message",
@@ -52,6 +54,7 @@ __all__ = [
     "check",
     "current_step",
     "deliver",
+    "entered",
     "fork",
     "gates",
     "get",
