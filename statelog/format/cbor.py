@@ -298,7 +298,7 @@ def is_storable(kind: type) -> bool:
 _refusals = Refusals(_encoders, _codec_of)
 
 
-def encode(value: object, *, path: str = "value") -> bytes:
+def encode(value: object, *, path: str = "value", depth: int = 0) -> bytes:
     """Return the canonical bytes of `value`: equal values give equal bytes.
 
     Args:
@@ -306,6 +306,7 @@ def encode(value: object, *, path: str = "value") -> bytes:
             a type of `everyday` or one given to `register_codec`; exactly these types, not subclasses, since a
             subclass would not come back.
         path: how an error names `value`.
+        depth: the number of containers that `value` is stored in.
 
     Raises:
         ValueTypeError: another type, a NaN in a set or as a key, a lone surrogate.
@@ -313,9 +314,9 @@ def encode(value: object, *, path: str = "value") -> bytes:
 
     """
     try:
-        data = encode_plain(value, 0) or _encoders[type(value)](value, 0)
+        data = encode_plain(value, depth) or _encoders[type(value)](value, depth)
     except (_Refused, UnicodeEncodeError):
-        _refusals.locate(value, path)
+        _refusals.locate(value, path, depth)
         message = f"{path}: changed while it was being stored"
         raise UsageError(message) from None
     if len(data) > VALUE_SIZE_BYTES_MAX:
