@@ -20,6 +20,7 @@ from statelog.durable.queues import Hand, Limits, Queue
 from statelog.durable.runs import board_of
 from statelog.durable.schedules import begin_due
 from statelog.durable.subscribing import check_subscribers
+from statelog.durable.unknown import UnknownWorkflows
 from statelog.durable.workflows import by_name, check_list
 from statelog.errors import LeaseLostError, StatelogError, UsageError
 
@@ -130,6 +131,7 @@ class Taker:
             raise UsageError("there is no workflow, or no queue, to work for", argument="workflows", value=workflows)
         self._limits = Limits(store, {name: each for name, each in (limits or {}).items() if each != Queue()}, lease_s)
         self._board = board_of(store, me())
+        self._unknown = UnknownWorkflows(store, self._known, limits)
         self._looks_at_s = 0.0
         self.store, self.concurrency, self.lease_s = store, concurrency, lease_s
 
@@ -141,7 +143,7 @@ class Taker:
         try:
             self._limits.take_turns(hand)
             while not stop.is_set():
-                self._free_the_dead()
+                self._look_around()
                 wanted = self._limits.wanted(hand)
                 slice_s = 0.0 if hand.slots else min(wait_s, wanted.wait_s)
                 patterns = [*self._patterns, *wanted.patterns]
@@ -173,12 +175,13 @@ class Taker:
             taken.claim.release(counts=False)
         self.drop(hand)
 
-    def _free_the_dead(self) -> None:
-        """Take from processes that are gone what they have claimed, now and then."""
+    def _look_around(self) -> None:
+        """Now and then take from processes that are gone what they have claimed, and tell of unknown workflows."""
         now_s = monotonic()
         if now_s >= self._looks_at_s:
             self._looks_at_s = now_s + _DEAD_S
             free_all(self.store)
+            self._unknown.tell()
 
 
 class _Worker:
