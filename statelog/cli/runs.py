@@ -21,8 +21,9 @@ from statelog.cli.values import to_json
 from statelog.errors import ExecutionError, NondeterminismError, RunEndedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from statelog import Store
     from statelog.durable import RunInfo, Workflow
     from statelog.errors import StatelogError
 
@@ -102,7 +103,14 @@ def resume(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
     A worker takes it up. With --with it is driven in this process, as far as it goes; exit code 13: it has failed.
     """
     from statelog import durable
-    from statelog.durable.starting import drive_here, result_of
+
+    _go_on(store, run, module, durable.resume, as_json=as_json)
+
+
+def _go_on(store: Path, run: str, module: str | None, let: Callable[[Store, str], RunInfo], *, as_json: bool) -> None:
+    """Let a run go on, and drive it here with the workflows of a module."""
+    from statelog import durable
+    from statelog.durable.starting import drive_here
 
     output = Output(as_json=as_json)
     known = {} if module is None else {each.name: each for each in workflows_of(module)}
@@ -111,14 +119,30 @@ def resume(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
         if known and info.workflow not in known:
             message = f"run {run!r} is of workflow {info.workflow!r}; {module} has {', '.join(sorted(known))}"
             raise UsageError(message, argument="with", value=module)
-        durable.resume(opened, run)
+        let(opened, run)
         if known:
             with _quiet():
                 drive_here(opened, known[info.workflow], run, wait_s=0.0, is_patient=False)
         info = durable.get(opened, run)
     _tell(output, info)
     if known and info.has_ended:
-        result_of(info, None, 0.0)
+        info.result()
+
+
+@runs.command(short_help="Have a run that failed go on.")
+@STORE
+@_RUN
+@click.option("--with", "module", metavar="MODULE[:NAME]", help="Drive it here, with the workflows of this module.")
+@AS_JSON
+def retry(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
+    """Have RUN of STORE, which has failed, go on from the steps that it has recorded.
+
+    The steps that it has failed by are called again. A worker takes it up. With --with it is driven in this process, as
+    far as it goes; exit code 13: it has failed again.
+    """
+    from statelog import durable
+
+    _go_on(store, run, module, durable.retry, as_json=as_json)
 
 
 @runs.command(short_help="Have a run stop, and undo what it did.")

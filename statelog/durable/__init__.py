@@ -7,6 +7,7 @@ from statelog.durable.forking import StepInfo, check, fork, purge, steps
 from statelog.durable.infos import RunInfo, get, runs
 from statelog.durable.outbox import Message, outbox, redeliver
 from statelog.durable.queues import Queue, QueueInfo, queues
+from statelog.durable.retries import retry
 from statelog.durable.run import Run
 from statelog.durable.schedules import Schedule, next_due, schedule, schedules, unschedule
 from statelog.durable.starting import Handle, resume_all, run, start
@@ -55,6 +56,7 @@ __all__ = [
     "redeliver",
     "resume",
     "resume_all",
+    "retry",
     "run",
     "runs",
     "schedule",

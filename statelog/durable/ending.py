@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from statelog.durable.execution import Execution, Wait
     from statelog.store.claims import Claim
+    from statelog.store.entries import Entry
     from statelog.store.store import Store
 
 ATTEMPTS_MAX: Final = 20
@@ -45,13 +46,17 @@ def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
     """Record the end of a run, and have the next one of its thread begin. Raises Stopped."""
     store, claim = execution.store, execution.claim
     checkpoint = naming.new_checkpoint() if execution.has_header else None
+    last = execution.deferred
 
     def work(tx: Any) -> None:
         task = board_of(store).get(task_key_of(execution.value))
         entry = find(store, execution.id)
         value = {**entry.value, **more, "status": status, "ended": clock().now_us(), "checkpoint": checkpoint}
         if checkpoint is not None:
-            execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim, id=checkpoint)
+            thread = execution.thread_in(tx)
+            if last:  # a wait that came last: the version before the end has it
+                thread.commit({STEPS: last}, fence=claim)
+            thread.commit({STEPS: DROP, HEADER: DROP}, fence=claim, id=checkpoint)
         board = board_of(tx)
         board.cas(entry.key, value, expected_version=entry.version, fence=claim)
         if task is not None:  # of this version: mail that has come since is let go, too
@@ -60,7 +65,7 @@ def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
         _clear(tx, store, execution)
         if value.get("dedup") is not None:
             stage_forgotten(board, store, value)
-        for parent in filter(None, (value.get("parent"), *value.get("waiters", ()))):
+        for parent in dict.fromkeys(filter(None, (value.get("parent"), *value.get("waiters", ())))):
             with suppress(RunNotFoundError):
                 stage_poke(tx, store, find(store, parent).value)
 
@@ -98,11 +103,15 @@ def _clear(tx: Any, store: Store, execution: Execution) -> None:
     mail = f"durable/mail/{naming.check_run_id(execution.id)}/"
     for entry in outside.list(f"{mail}**") if outside.children(mail) else ():  # a pattern costs more than a look
         board.delete(entry.key)
-    gates = f"durable/gates/{naming.check_run_id(execution.id)}/"
-    for gate in outside.list(f"{gates}*") if outside.children(gates) else ():  # also those of before a rollback
+    for gate in _gates(store, execution):  # also those of before a rollback
         if gate.value["status"] == "pending":
             board.cas(gate.key, {**gate.value, "status": "closed"}, expected_version=gate.version)
             stage_withdrawal(tx, store, gate.value["id"])
+
+
+def _gates(store: Store, execution: Execution) -> list[Entry]:
+    outside, gates = board_of(store), f"durable/gates/{naming.check_run_id(execution.id)}/"
+    return list(outside.list(f"{gates}*")) if outside.children(gates) else []
 
 
 def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
@@ -110,6 +119,7 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
     store, claim = execution.store, execution.claim
     assert claim is not None
     key = task_key_of(execution.value)
+    execution.flush()
     while True:
         task = board_of(store).get(key)
         if task is None:
@@ -150,10 +160,14 @@ def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, A
 
     def work(tx: Any) -> None:
         entry = find(store, execution.id)
-        value = {**entry.value, "args": list(args), "kwargs": dict(kwargs)}
+        visit = entry.value.get("visit", 0) + 1
+        value = {**entry.value, "args": list(args), "kwargs": dict(kwargs), "visit": visit}
         if execution.has_header:
             execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim)
         board_of(tx).cas(entry.key, value, expected_version=entry.version, fence=claim)
+        for gate in _gates(store, execution):
+            board_of(tx).delete(gate.key, expected_version=gate.version)
+            stage_withdrawal(tx, store, gate.value["id"])
 
     def begin() -> None:
         retried(store, work)

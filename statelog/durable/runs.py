@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 ENDED: Final = ("completed", "failed", "cancelled")
+OF_THE_END: Final = ("value", "error", "traceback", "failed", "ended", "checkpoint", "cancel", "parked")
+"""Fields of a run that go when it is opened again."""
 DEFAULT_QUEUE: Final = "default"
 AGENT: Final = "statelog"
 
@@ -141,17 +143,22 @@ def stage_create(tx: Any, store: Store, start: Start, held: Entry | None = None)
         board.create(naming.run_key(start.id), value)
     else:
         kept = {**held.value, "status": "open"}
-        for name in ("value", "error", "ended", "checkpoint", "cancel", "parked"):
+        for name in OF_THE_END:
             kept.pop(name, None)
         board.cas(naming.run_key(start.id), kept, expected_version=held.version)
         value = kept
+    stage_turn(board, store, value)
+
+
+def stage_turn(board: Board, store: Store, value: Mapping[str, Any]) -> None:
+    """Stage that a run has its turn behind those of its thread."""
     key = naming.line_key(value["thread"], value["branch"])
     line = board_of(store).get(key)
     if line is None:
-        board.create(key, [start.id])
+        board.create(key, [value["id"]])
         stage_task(board, value)
     elif line.value:
-        board.cas(key, [*line.value, start.id], expected_version=line.version)
+        board.cas(key, [*line.value, value["id"]], expected_version=line.version)
 
 
 def stage_task(board: Board, value: Mapping[str, Any]) -> None:

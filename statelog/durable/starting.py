@@ -23,7 +23,6 @@ from statelog.durable.runs import (
     Start,
     board_of,
     create,
-    error_of_end,
     find,
     hurry,
     task_key_of,
@@ -86,9 +85,8 @@ def result_of(info: RunInfo, workflow: Workflow | None, timeout_s: float | None)
     if not info.has_ended:
         message = f"run {info.id!r} has not ended within {timeout_s} s: it is {info.status}"
         raise TimeoutError(message)
-    if info.status == "completed":
-        return info.value if workflow is None else typed(workflow.function, "return", info.value)
-    raise error_of_end(info.id, info.status, info.error)
+    value = info.result()
+    return value if workflow is None else typed(workflow.function, "return", value)
 
 
 def wait_for_end(store: Store, run: str, timeout_s: float | None) -> RunInfo:

@@ -16,8 +16,8 @@ from statelog.aio.durable.threads import ended
 from statelog.durable import starting
 from statelog.durable.driving import replay
 from statelog.durable.execution import Stopped, Unwinding, current_scope
-from statelog.durable.forking import recorded_items
 from statelog.durable.holding import LEASE_S
+from statelog.durable.recorded import recorded_items
 from statelog.durable.runs import ENDED, create, error_of_end, find, hurry, task_key_of
 from statelog.durable.workflows import Cancelled, check_number, workflow
 from statelog.errors import ConflictError, RunEndedError, UsageError
@@ -152,7 +152,7 @@ async def _driven(store: Store, made: Workflow, id: str, wait_s: float, lease_s:
     if value["status"] not in ENDED:
         claim = await claimed(store, task_key_of(value), lease_s, wait_s)
         if claim is not None:
-            return asyncio.create_task(drive_claimed(store, made, id, claim, lease_s))
+            return asyncio.create_task(drive_claimed(store, made, id, claim, lease_s, is_block=True))
         value = (await on_pool(store, find, id)).value  # it may have ended meanwhile
     if value["status"] not in ENDED:
         raise _refusal(id, "it is parked" if value["status"] == "parked" else "it is at work elsewhere")
@@ -187,7 +187,7 @@ async def _reason(store: Store, id: str, error: BaseException) -> BaseException:
 
 
 async def _replay(store: Store, made: Workflow, value: Any, items: Any) -> None:
-    host = EventLoopHost(store._runner)  # noqa: SLF001 - of this room
+    host = EventLoopHost(store._runner, is_block=True)  # noqa: SLF001 - of this room
     stop = await replay(store.sync, made, value, items, host)
     if isinstance(stop, StopIteration):
         message = f"run {value['id']!r} has ended ({value['status']}), and the block does more than it has recorded"
