@@ -28,7 +28,7 @@ from statelog.durable.run import Run
 from statelog.durable.runs import find, task_key_of
 from statelog.durable.steps import make_call, take_step
 from statelog.durable.values import decode, encode, typed, typed_arguments
-from statelog.durable.workflows import COMPENSATION_RETRY, UNKNOWN, Cancelled, name_of, options_of
+from statelog.durable.workflows import COMPENSATION_RETRY, UNKNOWN, Abort, Cancelled, name_of, options_of
 from statelog.errors import (
     ClosedError,
     ConflictError,
@@ -190,15 +190,19 @@ async def _go_on(execution: Execution, lease_s: float) -> bool:
         status, more = await _undo_all(execution, error)
     except Suspended as waits:
         return bool(await host.io(suspend, execution, waits.waits))
-    await host.io(_end, execution, status, more)
+    await host.io(_end, execution, status, more, error)
     return True
 
 
-def _end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
+def _end(execution: Execution, status: str, more: Mapping[str, Any], error: BaseException | None) -> None:
+    """End a run that did not complete, and log a failure: at INFO where the workflow has given up by `Abort`."""
     end(execution, status, more)
     if status == "failed":
+        undo = execution.record.undo
+        is_meant = isinstance(error, Abort) if undo is None else undo["e"]["type"] == Abort.__name__
         told = "run %s of workflow %s has failed: %s\n%s"
-        _log.error(told, execution.id, execution.workflow.name, more["error"], more.get("traceback", ""))
+        level = logging.INFO if is_meant else logging.ERROR
+        _log.log(level, told, execution.id, execution.workflow.name, more["error"], more.get("traceback", ""))
 
 
 async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | None]:

@@ -68,6 +68,18 @@ def test_the_traceback_of_a_failed_run_is_recorded_and_logged_once(tmp_path, cap
     assert "name_that_is_missing" in logging.Formatter().format(records[0])
 
 
+def test_a_run_that_gives_up_is_no_error_in_the_log(store, caplog):
+    @durable.workflow(name="go")
+    def go(run, is_undone):
+        run.step(len, "a", compensate=(lambda _result, _text: None) if is_undone else None)
+        raise durable.Abort("declined")
+
+    with caplog.at_level(logging.INFO, logger="statelog.durable"):
+        for is_undone in (False, True):
+            assert "declined" in durable.run(store, go, is_undone, id=str(is_undone)).traceback
+    assert [each.levelname for each in caplog.records] == ["INFO", "INFO"]
+
+
 def test_the_traceback_tells_where_in_its_step_a_run_has_failed(store):
     info = durable.run(store, broken_step, id="a")
     assert "in divide" in info.traceback
