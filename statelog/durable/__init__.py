@@ -8,6 +8,7 @@ from statelog.durable.forking import StepInfo, check, fork, purge, steps
 from statelog.durable.infos import RunInfo, get, runs
 from statelog.durable.outbox import Message, outbox, redeliver
 from statelog.durable.queues import Queue, QueueInfo, queues
+from statelog.durable.retries import retry
 from statelog.durable.run import Run
 from statelog.durable.schedules import (
     Schedule,
@@ -68,6 +69,7 @@ __all__ = [
     "resume",
     "resume_all",
     "resume_schedule",
+    "retry",
     "run",
     "runs",
     "schedule",

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from statelog.durable.driving import drive, replay
 from statelog.durable.execution import Stopped, Suspended, Unwinding
-from statelog.durable.forking import recorded_items
 from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.naming import check_part
 from statelog.durable.owners import claim_one
+from statelog.durable.recorded import recorded_items
 from statelog.durable.runs import ENDED, create, error_of_end, find, hurry, task_key_of
 from statelog.durable.starting import prepare
 from statelog.durable.workflows import Cancelled, check_number, workflow

@@ -21,6 +21,7 @@ from statelog.durable.queues import Hand, Limits, Queue
 from statelog.durable.runs import board_of
 from statelog.durable.schedules import begin_due, follow_clock
 from statelog.durable.subscribing import check_subscribers
+from statelog.durable.unknown import UnknownWorkflows
 from statelog.durable.workflows import by_name, check_list
 from statelog.errors import LeaseLostError, StatelogError, UsageError
 
@@ -132,6 +133,7 @@ class Taker:
         self._patterns += ["durable/schedules/*", deadlines.PATTERN]
         self._limits = Limits(store, {name: each for name, each in (limits or {}).items() if each != Queue()}, lease_s)
         self._board = board_of(store, me())
+        self._unknown = UnknownWorkflows(store, self._known, limits)
         self._looks_at_s = 0.0
         self.store, self.concurrency, self.lease_s = store, concurrency, lease_s
 
@@ -178,12 +180,13 @@ class Taker:
         self.drop(hand)
 
     def _look_around(self) -> None:
-        """Take from dead processes what they have claimed, and have schedules follow the clock, now and then."""
+        """Now and then free what dead processes have claimed, follow the clock, and report unknown workflows."""
         now_s = monotonic()
         if now_s >= self._looks_at_s:
             self._looks_at_s = now_s + _LOOK_AROUND_S
             free_all(self.store)
             follow_clock(self.store)
+            self._unknown.tell()
 
 
 class _Worker:

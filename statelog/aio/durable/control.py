@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.durable.starting import Handle, on_pool
 from statelog.aio.durable.threads import in_thread
-from statelog.durable import control, forking, streams
+from statelog.durable import control, forking, retries, streams
 from statelog.durable.driving import rehearse, rehearse_here
 from statelog.durable.infos import get as found_run
 from statelog.durable.infos import runs as found_runs
@@ -73,6 +73,12 @@ async def cancel(store: Store, run: str) -> bool:
 async def resume(store: Store, run: str) -> RunInfo:
     """See `statelog.durable.resume`."""
     found: RunInfo = await on_pool(store, control.resume, run)
+    return found
+
+
+async def retry(store: Store, run: str) -> RunInfo:
+    """See `statelog.durable.retry`."""
+    found: RunInfo = await on_pool(store, retries.retry, run)
     return found
 
 

@@ -17,9 +17,9 @@ from statelog.durable import starting
 from statelog.durable.driving import replay
 from statelog.durable.entering import SLICE_S, CalledAnewError, check_ended, check_replayed, reason, refusal
 from statelog.durable.execution import Stopped, Unwinding, current_scope
-from statelog.durable.forking import recorded_items
 from statelog.durable.holding import LEASE_S
 from statelog.durable.naming import check_part
+from statelog.durable.recorded import recorded_items
 from statelog.durable.runs import ENDED, create, find, hurry, task_key_of
 from statelog.durable.workflows import Cancelled, check_number, workflow
 from statelog.errors import UsageError
@@ -153,7 +153,7 @@ async def _driven(store: Store, made: Workflow, id: str, wait_s: float, lease_s:
         left_s = max(until_s - loop.time(), 0.0)
         claim = await claimed(store, task_key_of(value), lease_s, min(left_s, SLICE_S))
         if claim is not None:
-            return asyncio.create_task(drive_claimed(store, made, id, claim, lease_s))
+            return asyncio.create_task(drive_claimed(store, made, id, claim, lease_s, is_block=True))
         if left_s == 0:
             check_ended((await on_pool(store, find, id)).value)
     items = await on_pool(store, recorded_items, id)
@@ -179,5 +179,5 @@ async def _interrupted(driven: asyncio.Future[Any]) -> None:
 
 
 async def _replay(store: Store, made: Workflow, value: Any, items: Any) -> None:
-    host = EventLoopHost(store._runner)  # noqa: SLF001 - of this room
+    host = EventLoopHost(store._runner, is_block=True)  # noqa: SLF001 - of this room
     check_replayed(value, await replay(store.sync, made, value, items, host))

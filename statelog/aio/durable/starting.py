@@ -172,10 +172,17 @@ async def _released(store: Store, claim: Claim) -> None:
 
 
 async def drive_claimed(
-    store: Store, workflow: Workflow, run: str, claim: Claim, lease_s: float, *, backs_off: bool = False
+    store: Store,
+    workflow: Workflow,
+    run: str,
+    claim: Claim,
+    lease_s: float,
+    *,
+    backs_off: bool = False,
+    is_block: bool = False,
 ) -> None:
     """Drive a claimed run, and give it back when this is cancelled."""
-    host = EventLoopHost(store._runner)  # noqa: SLF001 - of this room
+    host = EventLoopHost(store._runner, is_block=is_block)  # noqa: SLF001 - of this room
     try:
         await drive(store.sync, workflow, run, claim, host, lease_s=lease_s, backs_off=backs_off)
     except asyncio.CancelledError:
