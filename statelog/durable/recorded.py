@@ -42,9 +42,11 @@ class Recorded(NamedTuple):
 
 def recorded_of(store: Store, value: Mapping[str, Any]) -> Recorded:
     """Return where that is which a run has recorded."""
-    thread, run = thread_of(store, value), value["id"]
+    run = value["id"]
     checkpoint = value.get("checkpoint") if value["status"] in ENDED else value.get("retry", {}).get("checkpoint")
+    thread = None
     try:
+        thread = thread_of(store, value)
         if not checkpoint:
             return Recorded(thread, thread.version, run)
         return Recorded(thread, thread.at(checkpoint).version - 1, run)

@@ -197,7 +197,8 @@ def has_begun(store: Any, value: Mapping[str, Any], task: Entry | None) -> bool:
         if line is None or value["id"] not in line.value[1:]:
             return True
     else:
-        has_stopped = bool(task.value["waiting_for"]) or task.value["error"] is not None
+        has_error = task.value["error"] is not None and not task.value.get("is_unknown")  # that run has done nothing
+        has_stopped = bool(task.value["waiting_for"]) or has_error
         has_crashed = task.attempts > 0 or task.value.get("crashes", 0) > 0
         if task.claim is not None or has_stopped or has_crashed:
             return True

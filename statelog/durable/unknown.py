@@ -44,7 +44,7 @@ class UnknownWorkflows:
                 name = find(self._store, run).value["workflow"]
                 error = f"a worker has looked at it, and does not know workflow {name!r}"
                 with self._store.transaction() as tx:
-                    value = {**task.value, "error": error}
+                    value = {**task.value, "error": error, "is_unknown": True}
                     board_of(tx).cas(task.key, value, expected_version=task.version, priority=task.priority)
                 if name not in self._told:
                     self._told.add(name)

@@ -11,7 +11,7 @@ import statelog
 from statelog import aio, durable
 from statelog.aio import durable as aio_durable
 from statelog.errors import ConflictError, RunEndedError, RunNotFoundError, UsageError
-from statelog.testing.durable import crash_everywhere
+from statelog.testing.durable import crash_everywhere, skipping_clock
 
 broken = {"is": True}
 
@@ -259,11 +259,14 @@ def test_the_time_of_a_retried_run_begins_anew(store):
     def go(run):
         return run.recv()
 
-    durable.run(store, go, id="a", timeout_s=0.05)
-    assert durable.run(store, go, id="a", timeout_s=0.05, wait_s=5).status == "failed"
-    durable.retry(store, "a")
-    durable.send(store, "a", 7)
-    assert durable.run(store, go, id="a", timeout_s=0.05).value == 7
+    with skipping_clock(store) as clock:
+        durable.run(store, go, id="a", timeout_s=60)
+        clock.advance(61)
+        assert durable.run(store, go, id="a", timeout_s=60).status == "failed"
+        durable.retry(store, "a")
+        durable.send(store, "a", 7)
+        clock.advance(59)
+        assert durable.run(store, go, id="a", timeout_s=60).value == 7
 
 
 def test_only_a_run_that_failed_is_retried_and_the_store_is_unchanged(store):

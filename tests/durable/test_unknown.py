@@ -74,7 +74,7 @@ def test_runs_of_other_queues_or_that_wait_or_are_not_due_are_not_told(store, ca
 
 
 def test_a_worker_that_goes_on_tells_of_runs_that_come_later(store, caplog, monkeypatch):
-    monkeypatch.setattr("statelog.durable.workers._DEAD_S", 0.0)
+    monkeypatch.setattr("statelog.durable.workers._LOOK_AROUND_S", 0.0)
     taker = statelog.durable.workers.Taker(store, [known], None, 1, 30.0)
     for number in range(2):
         durable.start(store, unknown, id=f"a{number}")
