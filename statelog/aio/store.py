@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import statelog
 from statelog.aio.board import Board
-from statelog.aio.running import Runner, stream
+from statelog.aio.running import Runner, run, stream
 from statelog.aio.thread import Thread
 from statelog.aio.threads import Threads
 from statelog.aio.transaction import Transaction
@@ -270,7 +270,7 @@ class Remote:
 
 async def diff(a: Checkpoint | None, b: Checkpoint | None) -> tuple[Change, ...]:
     """Return what changed between two checkpoints; see `statelog.diff`."""
-    return await asyncio.to_thread(lambda: statelog.diff(a, b).changes)
+    return await run(lambda: statelog.diff(a, b).changes)
 
 
 class Opening:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.durable.starting import Handle, on_pool
-from statelog.aio.durable.threads import in_thread
+from statelog.aio.running import in_thread
 from statelog.durable import control, forking, streams
 from statelog.durable.driving import rehearse, rehearse_here
 from statelog.durable.infos import get as found_run

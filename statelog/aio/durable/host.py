@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import finalize
 
 from statelog.aio.durable.tasks import is_operation, numbered_tasks
-from statelog.aio.durable.threads import ended, in_thread
+from statelog.aio.running import ended, in_thread
 from statelog.durable.clock import WallClock, clock
 from statelog.durable.execution import ContinuedAsNew, Stopped, Suspended, Unwinding, Wait, in_step
 from statelog.durable.workflows import Cancelled
@@ -215,9 +215,7 @@ class EventLoopHost:
 
     async def io(self, function: Callable[..., T], *args: Any) -> T:
         """As declared: on the runner's pool. A task that is cancelled waits for its end all the same."""
-        future = asyncio.wrap_future(self._runner.submit(function, *args))
-        await ended(future)
-        return future.result()
+        return await self._runner.finish(function, *args)
 
     async def sleep(self, seconds: float) -> None:
         """As declared."""

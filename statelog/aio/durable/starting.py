@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.aio.board import Board
 from statelog.aio.durable.host import EventLoopHost
-from statelog.aio.durable.threads import ended, in_thread
+from statelog.aio.running import ended, in_thread
 from statelog.durable import control, starting
 from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from statelog.aio.durable.starting import drive_claimed
-from statelog.aio.durable.threads import ended, in_thread
+from statelog.aio.running import ended, in_thread
 from statelog.durable.delivering import delivered_beside
 from statelog.durable.holding import LEASE_S
 from statelog.durable.queues import Hand

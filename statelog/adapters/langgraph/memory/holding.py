@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import statelog
-from statelog.adapters.langgraph.memory.pool import Pool
+from statelog.aio.running import Runner
 
 if TYPE_CHECKING:
     import os
@@ -26,7 +26,7 @@ class Holder:
     _store: statelog.Store
     _thread: statelog.Thread
     _clock: Callable[[], float]
-    _pool: Pool
+    _pool: Runner
     _owns_store = False
     _has_policy = False
 
@@ -38,7 +38,7 @@ class Holder:
         self._store = store
         self._thread = store.thread(self._THREAD_ID)
         self._clock = clock
-        self._pool = Pool()
+        self._pool = Runner()
 
     @classmethod
     def _open(
