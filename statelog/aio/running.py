@@ -37,7 +37,6 @@ class Runner:
         self.path = path
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
-        self._waiters = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="statelog-wait")
         self._process_id = os.getpid()
         self._closing: Future[None] | None = None
 
@@ -48,22 +47,15 @@ class Runner:
             ClosedError: the store is closed.
 
         """
-        self._check_open()
+        if self._closing is not None and self.path is not None:
+            message = f"the store {self.path} is closed"
+            raise ClosedError(message, path=self.path)
         with self._lock:
             return self._executor().submit(copy_context().run, _call, partial(function, *args, **kwargs))
 
     async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Return what a call returns. Cancelling the task does not undo a commit that has begun."""
         return await asyncio.wrap_future(self.submit(function, *args, **kwargs))
-
-    async def wait(self, function: Callable[..., T], /, *args: Any) -> T:
-        """Return what a call returns that sleeps for long."""
-        return await asyncio.wrap_future(self.submit_waiting(function, *args))
-
-    def submit_waiting(self, function: Callable[..., T], /, *args: Any) -> Future[T]:
-        """Begin a call that sleeps for long."""
-        self._check_open()
-        return self._waiters.submit(_call, partial(function, *args))
 
     async def finish(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a call returns, under asyncio and under trio.
@@ -108,13 +100,7 @@ class Runner:
                 self._closing = pool.submit(last or _do_nothing)
                 self._pool = None
                 pool.shutdown(wait=False)
-                self._waiters.shutdown(wait=False)
             return self._closing
-
-    def _check_open(self) -> None:
-        if self._closing is not None and self.path is not None:
-            message = f"the store {self.path} is closed"
-            raise ClosedError(message, path=self.path)
 
     def _executor(self) -> ThreadPoolExecutor:
         if self._pool is None or self._process_id != os.getpid():
