@@ -22,6 +22,7 @@ T = TypeVar("T")
 WORKERS_MAX = 32
 """OS threads of one runner: as many commits can wait for one flush."""
 
+_TRIES_MAX = 4
 _PAGE = 64
 
 
@@ -39,6 +40,8 @@ class Runner:
         self._pool: ThreadPoolExecutor | None = None
         self._process_id = os.getpid()
         self._closing: Future[None] | None = None
+        self.tries = threading.Semaphore(_TRIES_MAX)
+        """For attempts that are made before a task begins to wait."""
 
     def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Begin a call in the caller's context. Its result outlives a task that is cancelled while it waits.

@@ -111,7 +111,15 @@ async def win(runner: Runner, attempt: Attempt[T], wait_s: float) -> T | None:
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_s
     after_s = 0.0
-    with Turn(attempt.session, attempt.condition) as turn:
+    condition = attempt.condition
+    if not waiter_thread_of(attempt.session).has_line(condition) and runner.tries.acquire(blocking=False):
+        try:  # a few tasks at once take a short way, so that many that begin to wait do not need as many threads
+            taken = await runner.win(attempt.take_now, attempt.give_back)
+        finally:
+            runner.tries.release()
+        if taken is not None:
+            return taken
+    with Turn(attempt.session, condition) as turn:
         while await turn.woken(until_s - loop.time(), after_s=after_s):
             taken = await runner.win(attempt.take, attempt.give_back)
             if taken is not None:

@@ -25,16 +25,17 @@ if TYPE_CHECKING:
     from statelog.storage.waiter import Waiter
     from statelog.store.session import StoreSession
 
-SLOT_LINES_MAX: Final = 64
+SLOT_LINES_MAX: Final = 32
 """Lines of one process that have a slot in the wake-up file, so that its slots are enough for other processes, too."""
 
 _SLICE_S: Final = 0.05
 """The longest sleep where some commits do not wake the thread."""
-_IDLE_SLICE_S: Final = 0.2
-"""The longest sleep where commits of other processes are known to wake the thread."""
 _TICK_S: Final = 0.25
-"""How often slots are renewed, and lines with a slot are looked at after commits that did not call them: the process
-that was called may have died."""
+"""The longest sleep where every commit that matters wakes the thread.
+
+So often slots are renewed, and lines with a slot are looked for after commits that did not call them: the process that
+was called may have died.
+"""
 RACED_S: Final = 0.005
 """When to look again after a task was woken and found nothing: another process was faster."""
 _LINGER_S: Final = 1.0
@@ -132,6 +133,13 @@ class WaiterThread:
 
     # --- tasks -----------------------------------------------------------------------------
 
+    def has_line(self, condition: Condition) -> bool:
+        """Return whether tasks wait for the same already. Raises as `join`."""
+        self._session.engine.check_usable()
+        with self._lock:
+            line = self._lines.get(condition.key)
+            return line is not None and bool(line.sleepers)
+
     def join(self, sleeper: Sleeper) -> None:
         """Put a task at the end of its line.
 
@@ -166,7 +174,7 @@ class WaiterThread:
         self._ring()
 
     def leave(self, sleeper: Sleeper) -> None:
-        """Take a task out of its line. If it was woken, the next one is looked for."""
+        """Take a task out of its line. If it was woken, the thread looks for the next one."""
         if os.getpid() != self._process_id:
             return  # in a forked child, whose parent may have held the lock
         with self._lock:
@@ -174,10 +182,8 @@ class WaiterThread:
             if line is None:
                 return
             del line.sleepers[sleeper]
-            if self._thread is None:
-                self._drop(line)
-                return
-            if line.sleepers and not sleeper.is_awake:
+            if not line.sleepers:
+                self._drop(line)  # at once: others must not stand behind a line that is empty
                 return
             self._pend(line, is_now=sleeper.is_awake)
         self._ring()
@@ -207,12 +213,13 @@ class WaiterThread:
 
     def _serve(self, bell: Waiter) -> None:
         tick_s = idle_s = monotonic()
+        is_rung = False
         while True:
             self._session.engine.check_usable()
             is_tick = monotonic() >= tick_s
             if is_tick:
                 tick_s = monotonic() + _TICK_S
-            self._attend(is_tick=is_tick)
+            self._attend(is_rung=is_rung, is_tick=is_tick)
             sweep_s = self._dispatcher.attend() if self._listed else None
             soon_s = self._look_for_all()
             if sweep_s is not None:
@@ -227,28 +234,26 @@ class WaiterThread:
                 if self._pending:
                     continue
                 self._changed.clear()
-            self._doze(bell, min(soon_s - monotonic(), _TICK_S))
+            is_rung = self._doze(bell, min(soon_s, tick_s) - monotonic())
 
-    def _doze(self, bell: Waiter, timeout_s: float) -> None:
-        """Sleep until the bell rings, or something may be due."""
+    def _doze(self, bell: Waiter, timeout_s: float) -> bool:
+        """Sleep until the bell rings, or something may be due. Return whether it has rung."""
         if not bell.has_slot:
             self._changed.wait(max(min(timeout_s, _SLICE_S), 0.0))
             timeout_s = 0.0
-        slice_s = _SLICE_S if self._polled or self._wake.unreached else _IDLE_SLICE_S
-        if bell.pass_slice(max(timeout_s, 0.0), slice_s):
-            with self._lock:
-                for line in self._any_lines:
-                    self._pend(line, is_now=True)
+        slice_s = _SLICE_S if self._polled or self._wake.unreached else _TICK_S
+        return bell.pass_slice(max(timeout_s, 0.0), slice_s) or not bell.has_slot
 
-    def _attend(self, *, is_tick: bool) -> None:
+    def _attend(self, *, is_rung: bool, is_tick: bool) -> None:
         """Find the lines that something has happened for."""
         commit = self._wake.commit_number()
-        for line in tuple(self._slot_lines):
-            assert line.waiter is not None
-            if line.waiter.was_called() or (is_tick and line.commit != commit):
-                with self._lock:
-                    self._pend(line, is_now=True)
         with self._lock:
+            for line in self._slot_lines if is_rung or is_tick else ():
+                assert line.waiter is not None
+                if line.waiter.was_called() or (is_tick and line.commit != commit):
+                    self._pend(line, is_now=True)
+            for line in self._any_lines if is_rung else ():
+                self._pend(line, is_now=True)
             for line in (*self._polled, *(self._any_lines if is_tick else ())):
                 if commit is None or line.commit != commit:
                     self._pend(line, is_now=True)
@@ -287,8 +292,7 @@ class WaiterThread:
             first = line.first_asleep()
         if is_new:
             self._begin(line)
-        if line.waiter is not None:
-            self._give_tickets(line)
+        self._give_tickets(line)
         if first is not None and line.is_pending:
             self._look_for(line)
 
@@ -325,14 +329,17 @@ class WaiterThread:
         condition = line.condition
         if condition.subject and len(self._slot_lines) < SLOT_LINES_MAX:
             waiter = self._wake.enter(0, condition.subject, bell=self._bell).__enter__()
-            if waiter.has_slot:
-                line.waiter = waiter
-                self._slot_lines[line] = None
-                return
+            with self._lock:
+                if waiter.has_slot and line.sleepers:
+                    line.waiter = waiter
+                    self._slot_lines[line] = None
+                    return
             waiter.__exit__()
-        if condition.patterns and not self._listed:
-            self._dispatcher.listen(self._note_events)
         with self._lock:
+            if not line.sleepers:
+                return  # they have left meanwhile
+            if condition.patterns and not self._listed:
+                self._dispatcher.listen(self._note_events)
             for pattern in condition.patterns:
                 self._trie.add(pattern, line)
                 self._mask |= watch_bits(pattern)
@@ -351,15 +358,16 @@ class WaiterThread:
 
     def _give_tickets(self, line: _Line) -> None:
         """Have the slot of a line show the ticket of its first sleeper."""
-        waiter = line.waiter
-        assert waiter is not None
         with self._lock:
+            waiter = line.waiter
+            if waiter is None:
+                return
             for sleeper in line.sleepers:
                 if not sleeper.ticket:
                     sleeper.ticket = waiter.draw_ticket()
-            first = next(iter(line.sleepers), None)
-        if first is not None and first.ticket and waiter.ticket != first.ticket:
-            waiter.ticket = first.ticket
+            first = next(iter(line.sleepers))
+            if first.ticket and waiter.ticket != first.ticket:
+                waiter.ticket = first.ticket
 
     def _drop(self, line: _Line) -> None:
         """Forget a line that nobody stands in. The caller holds the lock."""

@@ -168,6 +168,22 @@ def test_a_lease_without_waiting_is_refused_while_a_task_waits(run):
     run(main)
 
 
+def test_nobody_stands_behind_a_line_that_is_empty(run):
+    """The slot of a line goes with its last task, before that task ends."""
+
+    async def main(store):
+        board = store.board(agent="w")
+        for _time in range(20):
+            held = store.sync.board().lease("x", auto_renew=False)
+            with pytest.raises(LeaseHeldError):
+                async with board.lease("x", wait_s=0.02, auto_renew=False):
+                    pass
+            held.release()
+            store.sync.board().lease("x", auto_renew=False).release()
+
+    run(main)
+
+
 def test_more_lines_than_slots_are_served(run):
     async def main(store):
         board = store.board(agent="w")
