@@ -453,6 +453,8 @@ typedef struct {
     uint32_t turn;
 } sl_lock;
 size_t sl_lock_size(void); /* bytes of a page, aligned to 8; 0 where there is no such lock */
+/* The offset in a robust mutex of the 32-bit word of its owner, as the kernel knows it; -1 without robust mutexes. */
+int sl_lock_owner_at(void);
 /* Make a page; only by one who knows that no other process uses it, also over what a reboot left. */
 int sl_lock_initialise(uint8_t *page, size_t size);
 int sl_lock_check(uint8_t *page, size_t size);

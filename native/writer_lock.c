@@ -219,6 +219,15 @@ static int take_in_turn(lock_page *page, sl_lock *lock, uint64_t deadline_ns)
 
 size_t sl_lock_size(void) { return sizeof(lock_page); }
 
+int sl_lock_owner_at(void)
+{
+#ifdef __GLIBC__
+    return 0;
+#else /* musl: the type of the mutex comes first */
+    return (int)sizeof(int);
+#endif
+}
+
 int sl_lock_initialise(uint8_t *bytes, size_t size)
 {
     lock_page *page = (lock_page *)(void *)bytes;
@@ -325,6 +334,8 @@ int sl_lock_repaired(sl_lock *lock, uint8_t *bytes, size_t size)
 #else /* no robust mutexes: sl_lock_size says so, and the caller has another lock */
 
 size_t sl_lock_size(void) { return 0; }
+
+int sl_lock_owner_at(void) { return -1; }
 
 int sl_lock_initialise(uint8_t *bytes, size_t size)
 {

@@ -10,11 +10,22 @@ raised with, so ``error.thread`` and not a parse of the message.
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from statelog.redaction import redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ADDRESSES: Final = ("url", "value", "path", "reason")
+"""Facts that may be addresses. Names, as `thread` and `key`, stay as they are, for programs to go on with."""
 
 
 class StatelogError(Exception):
     """Root of all statelog errors.
+
+    Neither the message nor a fact shows the password of an address.
 
     Args:
         message: one line for a person.
@@ -24,7 +35,11 @@ class StatelogError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, **facts: Any) -> None:
+        message = redacted(message)
         super().__init__(message)
+        for name in _ADDRESSES:
+            if isinstance(facts.get(name), str):
+                facts[name] = redacted(facts[name])
         self.message = message
         self.facts = facts
         for name, value in facts.items():
@@ -165,7 +180,10 @@ class RunEndedError(ConflictError):
 
 
 class FencedError(ConflictError):
-    """Another has taken the store over: nobody commits to this copy any more. Reading goes on. Facts: path."""
+    """Another has taken the store over: nobody commits to this copy any more. Reading goes on.
+
+    Facts: path; owner (its host, and the path there) and epoch, if the storage could tell who.
+    """
 
 
 class LimitError(StatelogError, ValueError):
@@ -279,3 +297,17 @@ class WebhookError(ExecutionError):
     Facts: url (without user, password and query), status (None without an answer), reason, retry_after_s (what the
     receiver asked for, or None), is_final (it wants no more messages: 410).
     """
+
+
+@contextmanager
+def not_hiding(error: BaseException | None) -> Iterator[None]:
+    """Leave a `with` block that `error` has ended: an error raised meanwhile becomes a note of `error`, which goes on.
+
+    Without an error the one raised meanwhile is raised.
+    """
+    try:
+        yield
+    except Exception as later:
+        if error is None:
+            raise
+        error.add_note(f"statelog: as the block was left, {type(later).__name__} was raised, too: {later}")

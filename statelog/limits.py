@@ -104,7 +104,14 @@ HELD_PAGES_BOUND = 4096
 """So many pages taken since the steady snapshot (16 MB), and a commit waits until the next one is steady."""
 
 READERS_MAX = 1022
-"""Concurrent read transactions over all processes: one page table of 64-byte slots, 64 KiB."""
+"""Snapshots that are open at one time. Each has a slot of 64 bytes in LMDB's lock file."""
+
+READER_SLOTS = READERS_MAX + 1024
+"""All slots, of all processes, 128 KiB: beside the snapshots commits take two for each process, and short reads one for
+each thread that reads."""
+
+SHORT_READS_MIN = 512
+"""So many slots no snapshot takes."""
 
 GROUP_COMMITS_MAX = 128
 """Commits that share one transaction: bounds the latency of the first of them."""

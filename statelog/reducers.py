@@ -249,18 +249,18 @@ _OPERATIONS = {
 
 def _shape_add(_reducer: Reducer, value: Any, path: str) -> bytes | list[bytes]:
     if type(value) is list:  # its items are what is merged
-        return [cbor.encode(item, path=f"{path}[{index}]") for index, item in enumerate(value)]
+        return [cbor.encode(item, path=f"{path}[{index}]", depth=1) for index, item in enumerate(value)]
     return cbor.encode(value, path=path)
 
 
 def _shape_append(_reducer: Reducer, value: Any, path: str) -> list[bytes]:
-    return [cbor.encode(value, path=path)]
+    return [cbor.encode(value, path=path, depth=1)]
 
 
 def _shape_extend(reducer: Reducer, value: Any, path: str) -> list[bytes]:
     if type(value) not in (list, tuple):
         raise _mismatch(reducer, value, path, "a list")
-    return [cbor.encode(item, path=f"{path}[{index}]") for index, item in enumerate(value)]
+    return [cbor.encode(item, path=f"{path}[{index}]", depth=1) for index, item in enumerate(value)]
 
 
 def _shape_union(reducer: Reducer, value: Any, path: str) -> bytes:
@@ -285,7 +285,7 @@ def _shape_upsert(reducer: Reducer, value: Any, path: str) -> list[tuple[bool, b
     for index, item in enumerate(_as_items(value)):
         where = f"{path}[{index}]"
         if type(item) is dict:
-            operations.append((False, cbor.encode(_identified(item, reducer.parameter), path=where)))
+            operations.append((False, cbor.encode(_identified(item, reducer.parameter), path=where, depth=1)))
         elif item == REMOVE_ALL:
             operations = [None]
         elif isinstance(item, Remove):

@@ -60,7 +60,7 @@ def test_a_pages_blocks_run_in_order_and_again(page: Path, tmp_path: Path) -> No
         for language, code in blocks:
             command = [sys.executable, "-W", warnings, "-c", code] if language == "python" else ["sh", "-e", "-c", code]
             done = subprocess.run(
-                command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+                command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=600
             )
             assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
 
@@ -90,7 +90,7 @@ def test_what_some_pages_print_is_what_they_show(name: str, least: int, tmp_path
     assert len(examples) >= least
     for code, shown in examples:
         command = [sys.executable, "-c", code]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
         assert done.stdout == shown, done.stderr
 
 

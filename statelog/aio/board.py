@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog.aio.waiting import Turn, win
+from statelog.errors import not_hiding
 from statelog.store.board import attempt_claim, attempt_lease
 
 if TYPE_CHECKING:
@@ -169,7 +170,8 @@ class Board:
         try:
             yield lease
         except BaseException as error:
-            await self._runner.run(lease.__exit__, type(error), error, None)
+            with not_hiding(error):
+                await self._runner.run(lease.__exit__, type(error), error, None)
             raise
         await self._runner.run(lease.__exit__, None, None, None)
 

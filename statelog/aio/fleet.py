@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 from statelog import fleet as fleets
 from statelog.aio.running import run
 from statelog.aio.store import Opening
+from statelog.errors import not_hiding
+from statelog.fleet import Problem, RemoteStatus, StoreStatus, Stranded
 
 if TYPE_CHECKING:
     import os
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from statelog.aio.store import Store
     from statelog.portable.frames import Target
 
-__all__ = ["Fleet", "connect", "share"]
+__all__ = ["Fleet", "Problem", "RemoteStatus", "StoreStatus", "Stranded", "connect", "share"]
 
 
 class Fleet:
@@ -32,9 +34,10 @@ class Fleet:
         return self
 
     async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        await self.close()
+        with not_hiding(error):
+            await self.close()
 
     async def close(self) -> None:
         """See `statelog.fleet.Fleet.close`."""
@@ -56,11 +59,16 @@ class Fleet:
     async def follow(self, name: str, *, poll_s: float = 1) -> AsyncIterator[Store]:
         """See `statelog.fleet.Fleet.follow`."""
         following = self._fleet.follow(name, poll_s=poll_s)
+        ended_by: BaseException | None = None
         try:
             async with Opening(name, following.__enter__) as store:
                 yield store
+        except BaseException as error:
+            ended_by = error
+            raise
         finally:
-            await run(following.__exit__, None, None, None)
+            with not_hiding(ended_by):
+                await run(following.__exit__, None, None, None)
 
     async def stores(self) -> list[fleets.StoreStatus]:
         """See `statelog.fleet.Fleet.stores`."""

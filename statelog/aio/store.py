@@ -15,6 +15,7 @@ from statelog.aio.thread import Thread
 from statelog.aio.threads import Threads
 from statelog.aio.transaction import Transaction
 from statelog.aio.waiting import FOREVER_S, holds, until
+from statelog.errors import not_hiding
 from statelog.store.arguments import check_lsn, check_timeout
 from statelog.store.beside import opened_here
 from statelog.store.session import session_of
@@ -58,9 +59,10 @@ class Store(Threads):
         return self
 
     async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        await self.close()
+        with not_hiding(error):
+            await self.close()
 
     @property
     def sync(self) -> statelog.Store:
@@ -316,10 +318,11 @@ class Opening:
         return await self._open()
 
     async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         assert self._store is not None
-        await self._store.close()
+        with not_hiding(error):
+            await self._store.close()
 
 
 def open(path: str | os.PathLike[str], **options: Any) -> Opening:

@@ -6,16 +6,18 @@ from the record on that says that it has ended, and by nothing else: no clock ta
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.board import writing
 from statelog.board.calling import call_holder
 from statelog.board.names import RESERVED, compile_pattern
-from statelog.board.reading import Found, read_entry
+from statelog.board.reading import Found, read_entry, records_kept
 from statelog.board.writing import Kept, Writer, kept_of, place_of, stage
-from statelog.errors import LeaseLostError
+from statelog.errors import ExpiredError, LeaseLostError
 from statelog.format import board_keys, keys
+from statelog.format.board_keys import Queued
 from statelog.limits import ENTRY_KEY_SIZE_BYTES_MAX
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, NO_ROW, Act, Claimed, is_lease, last_row
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from statelog.board.clocks import Clock
     from statelog.board.names import Pattern
-    from statelog.format.board_keys import Queued
+    from statelog.format.board_keys import EntryRow
     from statelog.format.record import NodeRow
     from statelog.log.step import Write
     from statelog.log.view import View
@@ -95,13 +97,11 @@ def choose(view: View, board: int, wanted: Wanted, clock: Clock) -> Choice:
             waits.append(left_us)
         elif wanted.includes(key):
             lapsed.append(read_entry(view, last_row(view, board, key)[0].lsn))
-    best: tuple[int, int, str] | None = None
-    for directory in {each for pattern in wanted.patterns for each in _directories(view, board, pattern)}:
-        if wanted.shuns(f"{directory}/"):
-            continue
-        found = _first_in(view, board, directory, wanted, now_us, waits)
-        if found is not None and (best is None or (found.rank, found.order_us, found.key) < best):
-            best = found.rank, found.order_us, found.key
+    literal = (each.text for each in wanted.patterns if each.is_key)
+    wild = {at for each in wanted.patterns if not each.is_key for at in _directories(view, board, each)}
+    firsts = [_first_of(view, board, key, wanted, now_us, waits) for key in literal]
+    firsts += [_first_in(view, board, at, wanted, now_us, waits) for at in wild if not wanted.shuns(f"{at}/")]
+    best = min(((each.rank, each.order_us, each.key) for each in firsts if each is not None), default=None)
     entry = None if best is None else read_entry(view, last_row(view, board, best[2])[0].lsn)
     return Choice(entry, lapsed, min(waits, default=None))
 
@@ -166,15 +166,32 @@ def _first_in(view: View, board: int, directory: str, wanted: Wanted, now_us: in
                     return None
                 start = board_keys.encode_rank(board, directory, queued.rank + 1)
                 break
-            row = last_row(view, board, queued.key)[0]
-            if 0 < row.expires_us <= now_us:
-                continue
-            may_stay = wanted.attempts_max is not None and wanted.grave(queued.key) is None
-            if may_stay and wanted.is_spent(read_entry(view, row.lsn)):
-                continue
-            return queued
+            if _may_claim(view, last_row(view, board, queued.key)[0], queued.key, wanted, now_us):
+                return queued
         else:
             return None
+
+
+def _first_of(view: View, board: int, key: str, wanted: Wanted, now_us: int, waits: list[int]) -> Queued | None:
+    """Return the entry of one key if it may be claimed, or note after how long it may. Its neighbours cost nothing."""
+    row, is_there = last_row(view, board, key)
+    if not is_there or row.tag != board_keys.NO_TAG or not wanted.includes(key):
+        return None
+    ready_us = read_entry(view, row.lsn).ready_us
+    if ready_us > now_us:
+        waits.append(ready_us - now_us)
+        return None
+    if not _may_claim(view, row, key, wanted, now_us):
+        return None
+    return Queued(key.rpartition("/")[0], row.rank, row.order_us, key)
+
+
+def _may_claim(view: View, row: EntryRow, key: str, wanted: Wanted, now_us: int) -> bool:
+    """Return True unless an entry has expired, or was claimed too often and has no other place to go."""
+    if 0 < row.expires_us <= now_us:
+        return False
+    may_stay = wanted.attempts_max is not None and wanted.grave(key) is None
+    return not (may_stay and wanted.is_spent(read_entry(view, row.lsn)))
 
 
 # --- claims --------------------------------------------------------------------------------
@@ -222,14 +239,35 @@ def check_held(view: View, key: str, token: int) -> Found:
     row = NO_ROW if board is None else last_row(view, board, key)[0]
     found = read_entry(view, row.lsn) if row.tag != board_keys.NO_TAG else None
     if found is None or found.claim is None or found.claim.token != token:
-        what = {"name": key[1:]} if is_lease(key) else {"key": key}
-        message = (
-            f"the claim of {key!r} of token {token} has ended: the entry was given back, taken by another, or went"
-        )
-        if is_lease(key):
-            message = f"the lease {key[1:]!r} of token {token} has ended: it was given back, or taken by another"
-        raise LeaseLostError(message, **what, token=token)
+        raise lost(key, token)
     return found
+
+
+def lost(key: str, token: int) -> LeaseLostError:
+    """Return the error for a claim, or a lease, that has ended."""
+    if is_lease(key):
+        message = f"the lease {key[1:]!r} of token {token} has ended: it was given back, or taken by another"
+        return LeaseLostError(message, name=key[1:], token=token)
+    message = f"the claim of {key!r} of token {token} has ended: the entry was given back, taken by another, or went"
+    return LeaseLostError(message, key=key, token=token)
+
+
+def claimer_record(view: View, found: Found) -> Found | None:
+    """Return the record whose agent made the claim that an entry has.
+
+    This is the record of the claim. If retention has removed that record, it is the oldest renewal that is kept. Return
+    None if none is kept.
+    """
+    claim = found.claim
+    assert claim is not None
+    with suppress(ExpiredError):
+        return read_entry(view, claim.token)
+    record = None
+    for each in records_kept(view, found.event.thread, found.event.key):
+        if each.claim is None or each.claim.token != claim.token:
+            break
+        record = each if each.event.act == Act.RENEW else record
+    return record
 
 
 def renew(writer: Writer, found: Found, lease_us: int, clock: Clock) -> Found:

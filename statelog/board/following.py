@@ -134,12 +134,18 @@ def check_life(view: View, after: int) -> None:
 
 def check_kept(view: View, board: int, after: int, until: int) -> None:
     """Refuse to go on from where events were let go since. Raises CursorExpiredError."""
+    lost = last_lost(view, board, after, until)
+    if lost:
+        raise expired(lost)
+
+
+def last_lost(view: View, board: int, after: int, until: int) -> int:
+    """Return the LSN of the last event between two LSNs that retention has removed, 0 if it has removed none."""
     lost = 0
     for lsn in range(max(after, board) + 1, until + 1):
         if _look(view, lsn)[1] & FLAG_REDACTED and view.record(lsn).redacted().thread == board:
             lost = lsn
-    if lost:
-        raise expired(lost)
+    return lost
 
 
 def expired(lsn: int) -> CursorExpiredError:

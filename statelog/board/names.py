@@ -29,6 +29,11 @@ class Pattern(NamedTuple):
         """Whether it fits a key."""
         return self.expression.fullmatch(key) is not None
 
+    @property
+    def is_key(self) -> bool:
+        """Whether it has no wildcard, so that it fits one key alone."""
+        return self.prefix == self.text
+
 
 def check_key(key: str) -> None:
     """Refuse what is no key.

@@ -1,7 +1,8 @@
-"""Let go of what entries were: of their history, and of those that are there no more.
+"""Retention of the board: remove old records of entries, and records of deleted entries.
 
-A record goes in two steps. It is redacted, and leaves the index, in one transaction; its nodes go when all that is kept
-is marked. Those of a key go in the order of the log: so a rebuild never finds one without those behind it.
+A record is removed in two steps. One transaction redacts it and takes it out of the index. A later sweep marks all
+nodes that are kept, and erases the others. The records of a key are removed in the order of the log, so the history
+that is left has no gaps.
 """
 
 from __future__ import annotations
@@ -27,21 +28,25 @@ if TYPE_CHECKING:
     from statelog.storage.commit.transaction import WriteTransaction
 
 LOOKED_AT = 512
-"""Records that a policy looks at in one turn, from where the turn before ended; and as many of the newest."""
+"""Records that a policy looks at in one turn: this many from where the last turn ended, and this many of the newest."""
 
 HELD_MIN = 512
-"""A policy takes nodes when so many redacted records hold some, or a quarter of what it keeps."""
+"""A policy sweeps when this many redacted records hold nodes, or a quarter of the nodes that it keeps."""
 
 
 class Rule(NamedTuple):
-    """What to keep of the entries that a pattern fits: a record goes when it is neither of the last, nor young."""
+    """Says which records of the entries that fit a pattern are kept: the last ones, and young ones."""
 
     pattern: Pattern
     keep_last: int | None
     max_age_s: float | None
 
     def lets_go(self, view: View, board: int, found: Found, time_us: int, until: int) -> bool:
-        """Whether a record may go: it is not what the entry is, nor what it was for a watcher that has seen so much."""
+        """Return True if a record may be removed.
+
+        The record of an entry that exists stays. So does the record that was the entry's last one at LSN `until`: a
+        watcher that has seen the log up to there still needs it.
+        """
         key = found.event.key
         row, is_there = last_row(view, board, key)
         if found.lsn == row.lsn and (is_there or self.max_age_s is None):
@@ -57,9 +62,17 @@ class Rule(NamedTuple):
 
 
 def choose(engine: Engine, board: int, rules: Sequence[Rule], lsns: Iterable[int], until: int) -> list[int]:
-    """Return those of some records, up to an LSN, that the rules let go; each is under the first rule that fits.
+    """Return the LSNs of the records that rules do not keep, in the order of the log.
 
-    The records come in the order of the log. Of a key none goes before those before it.
+    The first rule that fits a record decides. A record stays if an earlier record of its key stays.
+
+    Args:
+        engine: the store.
+        board: thread of the board.
+        rules: the rules.
+        lsns: the records to look at, ascending.
+        until: later records stay; see `Rule.lets_go`.
+
     """
     time_us = now_us()
     chosen: dict[int, None] = {}
@@ -78,7 +91,7 @@ def choose(engine: Engine, board: int, rules: Sequence[Rule], lsns: Iterable[int
 
 
 def let_go(engine: Engine, board: int, lsns: Sequence[int]) -> RetentionReport:
-    """Redact records that were chosen. What has become the last of its entry since, stays."""
+    """Remove records that `choose` has chosen, except those that are the last of an existing entry by now."""
 
     def write(transaction: WriteTransaction, some: Sequence[Rewritable]) -> RetentionReport:
         view = View(transaction)
@@ -102,12 +115,12 @@ def let_go(engine: Engine, board: int, lsns: Sequence[int]) -> RetentionReport:
 
 
 def _is_there(transaction: Transaction, board: int, lsn: int) -> bool:
-    """Whether a record of the board was not let go."""
+    """Return True if a record of the board was not removed."""
     return lsn > 0 and transaction.get_index(keys.encode_thread_event_key(board, lsn)) is not None
 
 
 def retain(engine: Engine, board: int, rules: Sequence[Rule], until: int) -> RetentionReport:
-    """Let go at once of what rules do not keep, and of what nothing leads to any more."""
+    """Remove at once all records that rules do not keep, and erase nodes that nothing reaches any more."""
     with engine.read() as view:
         lsns = list(records_of(view, board))
     report = let_go(engine, board, choose(engine, board, rules, lsns, until))
@@ -116,14 +129,14 @@ def retain(engine: Engine, board: int, rules: Sequence[Rule], until: int) -> Ret
 
 
 class Turns:
-    """Lets go of some, now and then, while others write."""
+    """Applies policies in small turns, now and then, while others write."""
 
     def __init__(self) -> None:
         self._at = 0
         self._kept = 0
 
     def take(self, engine: Engine, board: int, rules: Sequence[Rule], until: int) -> None:
-        """Look at some records, those behind the ones looked at before, and at the newest."""
+        """Remove what the rules do not keep of the next records, and of the newest ones."""
         with engine.read() as view:
             prefix = keys.encode_thread_prefix(b"e", board)
             lsns = list(islice(records_of(view, board, self._at), LOOKED_AT))
@@ -138,5 +151,5 @@ class Turns:
 
 
 def rule_fields(rule: Rule) -> dict[str, Any]:
-    """Return what a policy's entry says."""
+    """Return the value of a policy's entry."""
     return {"pattern": rule.pattern.text, "keep_last": rule.keep_last, "max_age_s": rule.max_age_s}

@@ -31,6 +31,9 @@ _log = logging.getLogger("statelog.board")
 class Rights:
     """What one agent may do."""
 
+    is_bound = True
+    """Whether rules bind the handle."""
+
     def __init__(self, agent: str | None, patterns: Mapping[str, tuple[Pattern, ...]]) -> None:
         self.agent = agent
         self._patterns = patterns
@@ -39,12 +42,26 @@ class Rights:
         """Whether a key (or the name of a lease) is allowed."""
         return any(pattern.fits(key) for pattern in self._patterns.get(verb, ()))
 
-    def check(self, verb: str, key: str) -> None:
-        """Refuse what is not allowed. Raises AccessError, and UsageError for what is reserved."""
+    def check(self, verb: str, key: str, *, shown: str | None = None) -> None:
+        """Refuse what is not allowed.
+
+        Args:
+            verb: what is to be done.
+            key: the key, or the name of a lease.
+            shown: what the error and the log name in place of the key, if it is hidden from the agent.
+
+        Raises:
+            AccessError: no rule allows it. Facts: rule, key, agent.
+            UsageError: the key is reserved.
+
+        """
         if verb not in _READING:
             self.check_reserved("key", key)
-        if not self.may(verb, key):
+        if self.may(verb, key):
+            return
+        if shown is None or shown == key:
             raise self._denied(verb, f"{key!r}", key)
+        raise self._denied(verb, f"some of the keys that begin with {shown!r}", shown)
 
     def check_reserved(self, argument: str, key: str) -> None:
         """Refuse to change what begins as the library's own keys do, whatever the rules say. Raises UsageError."""
@@ -73,6 +90,8 @@ _logged_s: dict[str | None, float] = {}
 
 class AllRights(Rights):
     """What a board without rules allows: everything but to change what is reserved."""
+
+    is_bound = False
 
     def __init__(self) -> None:
         super().__init__(None, {})

@@ -98,11 +98,12 @@ def check_version(key: str, expected: int | None, found: Found | None) -> None:
         raise ConflictError(message, key=key, expected_version=expected, actual_version=actual)
 
 
-def check_absent(key: str, found: Found | None) -> None:
-    """Refuse what is to be new and is not. Raises AlreadyExistsError."""
+def check_absent(key: str, found: Found | None, *, is_version_told: bool) -> None:
+    """Raise AlreadyExistsError if the entry exists; the error has its version if the handle may read it."""
     if found is not None:
-        message = f"there is an entry {key!r}, of version {found.lsn}"
-        raise AlreadyExistsError(message, key=key, version=found.lsn)
+        version = {"version": found.lsn} if is_version_told else {}
+        message = f"there is an entry {key!r}" + (f", of version {found.lsn}" if version else "")
+        raise AlreadyExistsError(message, key=key, **version)
 
 
 def put(writer: Writer, key: str, write: Write, found: Found | None, kept: Kept) -> Found:
@@ -150,6 +151,8 @@ def take(writer: Writer, found: Found) -> Found:
 def roll_back(writer: Writer, prefix: str, lsn: int, check: Callable[[str], None]) -> list[Found]:
     """Stage that entries below a prefix are what they were at an LSN; return those that have changed.
 
+    `check` refuses a key that the handle may not write.
+
     Claims end, and none begins: what was claimed then may be claimed again.
     """
     view, made = writer.batch.view, []
@@ -196,6 +199,21 @@ def kept_of(found: Found) -> Kept:
     """Return what an entry has."""
     rank, ready_us, attempts = found.event.order or (RANK, 0, 0)
     return Kept(found.event.created_us, found.event.expires_us, rank, ready_us, attempts, found.claim)
+
+
+def set_anew(kept: Kept, how: tuple[int, Kept], now_us: int) -> Kept:
+    """Return what an entry has that is set again. Its claim stays, and so does the number of its claims.
+
+    `how` is the delay until it may be claimed, in microseconds, and what else it is set with.
+    """
+    delay_us, new = how
+    return new._replace(
+        created_us=kept.created_us,
+        expires_us=now_us + new.expires_us if new.expires_us else 0,
+        ready_us=now_us + delay_us if delay_us else 0,
+        attempts=kept.attempts if kept.claim is not None else 0,
+        claim=kept.claim,
+    )
 
 
 def place_of(found: Found) -> Place:

@@ -13,9 +13,10 @@ import click
 
 from statelog.cli import exits
 from statelog.cli.bench import bench
-from statelog.cli.board import board, lease
+from statelog.cli.board import board
 from statelog.cli.care import rebuild_index, stat, verify
 from statelog.cli.changes import copy, fork, rollback, tag
+from statelog.cli.claims import lease
 from statelog.cli.compact import compact
 from statelog.cli.crashtest import crashtest
 from statelog.cli.demo import demo
@@ -28,6 +29,7 @@ from statelog.cli.recover import recover
 from statelog.cli.retain import delete, retain
 from statelog.cli.runs import runs
 from statelog.cli.salvage import salvage
+from statelog.cli.schedules import schedules
 from statelog.cli.sessions import import_sessions
 from statelog.cli.states import show
 from statelog.cli.threads import history, threads
@@ -35,6 +37,7 @@ from statelog.cli.tree import tree
 from statelog.cli.values import dump_json, to_json
 from statelog.cli.waiting import gates, outbox, queue
 from statelog.errors import CorruptionError, JournalMissingError, StatelogError, StorageError, StoreNotFoundError
+from statelog.redaction import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,12 +93,21 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, StatelogError):
         return f"{error.message}{_next_step(error)}", error.exit_code
     if isinstance(error, click.ClickException):
-        return _usage_message(error), error.exit_code
+        return redacted(_usage_message(error)), error.exit_code
     if isinstance(error, OSError):
         code = exits.NO_SUCH_FILE if isinstance(error, FileNotFoundError) else exits.OS_ERROR
-        return f"{error.filename or 'output'}: {error.strerror or error}", code
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        where = error.filename or ("output" if _has_working_directory() else "the working directory")
+        return redacted(f"{where}: {error.strerror or error}"), code
+    what = redacted(f"{type(error).__name__}: {error}") if str(error) else type(error).__name__
     return f"internal error: {what} (set {TRACEBACK_VARIABLE}=1 to see where)", exits.INTERNAL
+
+
+def _has_working_directory() -> bool:
+    try:
+        Path.cwd()
+    except OSError:
+        return False
+    return True
 
 
 def _next_step(error: StatelogError) -> str:
@@ -206,7 +218,7 @@ def main(context: click.Context) -> None:
 
 for command in (
     demo, threads, history, show, tree, diff, log, rollback, fork, copy, tag, board, lease, runs, gates, queue,
-    outbox, stat, verify, rebuild_index, bench, retain, delete, compact, export, import_, import_langgraph,
+    schedules, outbox, stat, verify, rebuild_index, bench, retain, delete, compact, export, import_, import_langgraph,
     export_langgraph, import_sessions, fleet, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

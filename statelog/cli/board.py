@@ -1,4 +1,4 @@
-"""`statelog board ...`: the entries that agents share."""
+"""`statelog board ...`: the entries that agents share. `claims` has what is done with a claim."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from statelog.cli.completion import complete_key
-from statelog.cli.documents import entry_document, event_document, lease_document
+from statelog.cli.documents import entry_document, event_document
 from statelog.cli.opening import open_for_reading, open_for_writing
 from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.text import escape, shorten
-from statelog.cli.values import parse_json, render, to_json
-from statelog.errors import NotFoundError, UsageError
+from statelog.cli.values import parse_json, render
+from statelog.errors import NotFoundError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +32,8 @@ _KEY_CHARACTERS_MIN = 16
 _KEY_CHARACTERS_MAX = 40
 _AGENT_CHARACTERS = 8
 
-_KEY = click.argument("key", shell_complete=complete_key)
-_AGENT = click.option("--agent", metavar="NAME", help="The name under which it is written.")
+KEY = click.argument("key", shell_complete=complete_key)
+AGENT = click.option("--agent", metavar="NAME", help="The name under which it is written.")
 _TTL = click.option("--ttl", "ttl_s", type=float, metavar="SECONDS", help="It expires after so long.")
 
 
@@ -71,7 +71,7 @@ def ls(*, store: Path, pattern: str, limit: int, after: str, absolute: bool | No
 
 @board.command(short_help="Show one entry.")
 @STORE
-@_KEY
+@KEY
 @click.option("--at", type=int, metavar="LSN", help="As it was behind this record of the log.")
 @click.option("--full", is_flag=True, help="Shorten nothing.")
 @AS_JSON
@@ -91,12 +91,12 @@ def get(*, store: Path, key: str, at: int | None, full: bool, as_json: bool) -> 
 
 @board.command(name="set", short_help="Set an entry.")
 @STORE
-@_KEY
+@KEY
 @click.argument("value", metavar="JSON")
 @_TTL
 @click.option("--priority", type=int, default=0, metavar="N", help="Entries of a higher one are claimed first.")
 @click.option("--delay", "delay_s", type=float, metavar="SECONDS", help="It may be claimed after so long.")
-@_AGENT
+@AGENT
 @AS_JSON
 def set_(
     *,
@@ -117,11 +117,11 @@ def set_(
 
 @board.command(short_help="Set an entry if it is of a version.")
 @STORE
-@_KEY
+@KEY
 @click.argument("value", metavar="JSON")
 @click.option("--expected-version", type=int, required=True, metavar="VERSION", help="0: it is not there.")
 @_TTL
-@_AGENT
+@AGENT
 @AS_JSON
 def cas(
     *,
@@ -141,7 +141,7 @@ def cas(
 
 @board.command(short_help="Show what was done to an entry.")
 @STORE
-@_KEY
+@KEY
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="At most so many.")
 @ABSOLUTE
 @AS_JSON
@@ -175,7 +175,7 @@ def history(*, store: Path, key: str, limit: int, absolute: bool | None, as_json
 @STORE
 @click.argument("prefix")
 @click.option("--to", type=int, required=True, metavar="LSN", help="The record of the log behind which it was so.")
-@_AGENT
+@AGENT
 @AS_JSON
 def rollback(*, store: Path, prefix: str, to: int, agent: str | None, as_json: bool) -> None:
     """Have all entries of STORE whose keys begin with PREFIX as they were; of all for an empty one."""
@@ -201,8 +201,9 @@ def watch(
 ) -> None:
     """Print what happens to the entries of STORE that PATTERN fits, in order.
 
-    Without --after it begins with what comes from now on; with --no-follow it begins with the first event that is
-    kept. --json has the cursor of each event. An entry that expires is told of when a process that writes takes notice.
+    Without --after it begins with what comes from now on; with --no-follow it begins behind the last event that
+    retention has removed. --json has the cursor of each event. The expiry of an entry is an event as soon as a process
+    that writes notices it.
     """
     output = Output(as_json=as_json, absolute=True)  # an age is soon wrong where it stays on a screen
     begin = int(after) if after is not None and after.isascii() and after.isdigit() else after
@@ -231,109 +232,26 @@ def _format_event(event: Event, output: Output) -> str:
     return f"{start}  {render(event.new, max(output.width - len(start) - 2, _EVENT_VALUE_CHARACTERS_MIN))}"
 
 
-@board.command(short_help="Claim an entry, to work on it.")
+@board.command(short_help="Delete an entry.")
 @STORE
-@click.argument("pattern")
-@click.option(
-    "--lease", "lease_s", type=float, default=60.0, show_default=True, metavar="SECONDS", help="It lasts so long."
-)
-@click.option("--wait", "wait_s", type=float, default=0.0, metavar="SECONDS", help="Wait so long for an entry.")
-@click.option("--max-attempts", type=int, metavar="N", help="Leave entries alone that were claimed so often.")
-@click.option("--dead", metavar="PREFIX", help="With --max-attempts: move such entries there, as to `tasks/dead/`.")
-@_AGENT
+@KEY
+@click.option("--expected-version", type=int, metavar="VERSION", help="Only if it is of this version.")
+@AGENT
 @AS_JSON
-def claim(
-    *,
-    store: Path,
-    pattern: str,
-    lease_s: float,
-    wait_s: float,
-    max_attempts: int | None,
-    dead: str | None,
-    agent: str | None,
-    as_json: bool,
-) -> None:
-    """Claim an entry of STORE that PATTERN fits: of the highest priority, and of these the oldest.
+def delete(*, store: Path, key: str, expected_version: int | None, agent: str | None, as_json: bool) -> None:
+    """Delete KEY of STORE. What it was stays in `board history`.
 
-    The claim goes on when the command has ended, until --lease is over. `board complete` takes its token. Exit code 3:
-    there was nothing to claim.
-    """
-    if dead is not None and max_attempts is None:
-        message = "--dead needs --max-attempts: it says after how many claims an entry moves there"
-        raise UsageError(message, argument="dead", value=dead)
-    output = Output(as_json=as_json)
-    with open_for_writing(store) as opened:
-        shared = opened.board(agent=agent)
-        made = shared.claim(pattern, lease_s=lease_s, wait_s=wait_s, max_attempts=max_attempts, dead=dead)
-    if made is None:
-        message = f"there is nothing to claim of {pattern!r}"
-        raise NotFoundError(message, pattern=pattern)
-    if as_json:
-        output.emit({"key": made.key, "token": made.token, "attempt": made.attempt, "value": to_json(made.value)})
-        return
-    for name, text in (("key", made.key), ("token", str(made.token)), ("attempt", str(made.attempt))):
-        output.line(f"{name:<7}  {text}")
-    output.line(f"value    {render(made.value, _VALUE_FULL_CHARACTERS)}")
-
-
-@board.command(short_help="Say that the work on a claimed entry is done.")
-@STORE
-@_KEY
-@click.option("--token", type=int, required=True, metavar="N", help="What `board claim` has printed.")
-@click.option("--result", metavar="JSON", help="What becomes of the value; it stays as it is, if left out.")
-@click.option("--to", metavar="PREFIX", help="Set the result below it, as below `tasks/done/`.")
-@_AGENT
-@AS_JSON
-def complete(
-    *, store: Path, key: str, token: int, result: str | None, to: str | None, agent: str | None, as_json: bool
-) -> None:
-    """Say that the work on KEY of STORE is done: the entry goes, and --to keeps its result.
-
-    Exit code 4: the claim has ended, and nothing was done.
+    Exit code 3: there is no such entry. Exit code 4: it is of another version.
     """
     output = Output(as_json=as_json)
-    results = [] if result is None else [parse_json(result, "the result")]
     with open_for_writing(store) as opened:
-        opened.board(agent=agent).claim_of(key, token).complete(*results, to=to)
-    target = None if to is None else to + key.rpartition("/")[2]
+        was_there = opened.board(agent=agent).delete(key, expected_version=expected_version)
+    if not was_there:
+        raise NotFoundError(f"no entry {key!r}", key=key)
     if as_json:
-        output.emit({"key": key, "token": token, "to": target})
+        output.emit({"key": key})
     else:
-        output.say(f"{key} is completed" + ("" if target is None else f"; its result is {target}"))
-
-
-@click.group(short_help="Show who holds which name.")
-def lease() -> None:
-    """Show the leases of the board of a store: the names that agents hold."""
-
-
-@lease.command(name="ls", short_help="List leases.")
-@STORE
-@ABSOLUTE
-@AS_JSON
-def ls_leases(*, store: Path, absolute: bool | None, as_json: bool) -> None:
-    """List the leases of STORE that were taken and not given back, also those whose time is up."""
-    output = Output(as_json=as_json, absolute=absolute)
-    with open_for_reading(store) as opened:
-        found = opened.board().leases()
-    if as_json:
-        for each in found:
-            output.emit(lease_document(each))
-        return
-    if not found:
-        output.line("no leases")
-        return
-    rows = [
-        (
-            each.name,
-            each.holder or "",
-            str(each.token),
-            "its time is up" if each.is_over else output.time(each.expires),
-        )
-        for each in found
-    ]
-    columns = ("name", "holder" if any(each.holder for each in found) else "", "token", "until")
-    output.table(columns, rows, right=("token",), whole=("until",), name="name")
+        output.say(f"{key} is deleted")
 
 
 def _tell(entry: Entry, *, as_json: bool) -> None:

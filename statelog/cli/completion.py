@@ -76,6 +76,13 @@ def complete_place(context: click.Context, _parameter: click.Parameter, start: s
     )
 
 
+def complete_schedule(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """Return the names of schedules that begin so."""
+    from statelog import durable
+
+    return _offer(context, start, lambda store, _name: (each.name for each in durable.schedules(store)))
+
+
 def complete_gate(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
     """Return the gates that wait for an answer and begin so."""
     from statelog import durable

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from statelog import Change, Checkpoint, Entry, Event
-    from statelog.durable import Delivery, Gate, Message, RunInfo, StepInfo
+    from statelog.durable import Delivery, Gate, Message, RunInfo, Schedule, StepInfo
     from statelog.log.reader import LogRecord
     from statelog.store.claims import LeaseInfo
     from statelog.store.statistics import StoreStatistics
@@ -157,6 +157,7 @@ def run_document(info: RunInfo) -> dict[str, Any]:
         "waiting_for": list(info.waiting_for),
         "value": to_json(info.value),
         "error": info.error,
+        "traceback": info.traceback,
         "parked": list(info.parked),
     }
 
@@ -222,6 +223,22 @@ def status_of(message: Message) -> str:
 def delivery_document(delivery: Delivery) -> dict[str, Any]:
     """Return what a delivery came to."""
     return {**asdict(delivery), "due": _iso(delivery.due)}
+
+
+def schedule_document(schedule: Schedule) -> dict[str, Any]:
+    """Return when runs of a workflow begin."""
+    return {
+        "name": schedule.name,
+        "workflow": schedule.workflow,
+        "cron": schedule.cron,
+        "timezone": schedule.timezone,
+        "catch_up": schedule.catch_up,
+        "queue": schedule.queue,
+        "args": to_json(list(schedule.args)),
+        "kwargs": to_json(schedule.kwargs),
+        "due": _iso(schedule.due),
+        "is_paused": schedule.is_paused,
+    }
 
 
 def _iso(time: datetime | None) -> str | None:

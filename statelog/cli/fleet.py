@@ -22,6 +22,7 @@ from statelog.cli.replacing import opened_for_replacing, refuse_files_of
 from statelog.cli.text import count
 from statelog.cli.values import to_json
 from statelog.errors import CorruptionError, NotFoundError, UsageError
+from statelog.redaction import redacted_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -306,8 +307,9 @@ def check(*, url: str, name: str | None, cache: Path, as_json: bool) -> None:
 def setup(*, url: str, as_json: bool) -> None:
     """Make the tables of a fleet in a database of Postgres, where they are missing."""
     if not url.startswith(("postgresql://", "postgres://")):
-        message = f"only Postgres has tables to be made, not {url!r}"
-        raise UsageError(message, argument="URL", value=url)
+        shown = redacted_url(url)
+        message = f"only Postgres has tables to be made, not {shown!r}"
+        raise UsageError(message, argument="URL", value=shown)
     _import("opening").set_up(url)
     output = Output(as_json=as_json)
     if as_json:

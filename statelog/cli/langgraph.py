@@ -16,6 +16,7 @@ from statelog.cli.output import Output
 from statelog.cli.text import count
 from statelog.cli.values import to_json
 from statelog.errors import StatelogError, StoreNotFoundError, UsageError
+from statelog.redaction import redacted_url
 
 if TYPE_CHECKING:
     from statelog.adapters.langgraph.move.migration import LeftOut, MigrationReport
@@ -72,21 +73,14 @@ def _store_of(database: str) -> Path:
     path = urlsplit(database).path if "://" in database else database.partition(":")[2]
     name = PurePath(path).stem
     if not name:
-        message = f"{_without_password(database)} has no name: say which STORE its threads go to"
+        message = f"{redacted_url(database)} has no name: say which STORE its threads go to"
         raise UsageError(message, argument="STORE", value=None)
     return Path(f"{name}.state")
 
 
-def _without_password(name: str) -> str:
-    if "://" not in name:
-        return name
-    parts = urlsplit(name)
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
-
-
 def _check_database(name: str) -> None:
     if not name.startswith(_DATABASES):
-        shown = _without_password(name)
+        shown = redacted_url(name)
         message = f"{shown!r} names no database, as sqlite:checkpoints.db and postgresql://user@host/name do"
         raise UsageError(message, argument="DATABASE", value=shown)
 

@@ -17,22 +17,26 @@ from statelog.cli.opening import open_for_reading, open_for_writing
 from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.runtree import draw_run, outcome_of, tree_document
-from statelog.cli.values import to_json
+from statelog.cli.values import parse_json, to_json
 from statelog.errors import ExecutionError, NondeterminismError, RunEndedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterator
 
+    from statelog import Store
     from statelog.durable import RunInfo, Workflow
     from statelog.errors import StatelogError
 
 _OUTCOME_CHARACTERS = 80
 _RUN = click.argument("run", shell_complete=complete_run)
+_WITH = click.option(
+    "--with", "module", metavar="MODULE[:NAME]", help="Drive it here, with the workflows of this module."
+)
 
 
 @click.group(short_help="Show runs of workflows, and what they wait for.")
 def runs() -> None:
-    """Show the runs of a store, and have them go on, stop, or begin anew from a step.
+    """Show the runs of a store, and have them begin, go on, stop, or begin anew from a step.
 
     MODULE is a Python module as in `import`, from the current directory or installed; MODULE:NAME is one workflow of
     it. Importing it executes it.
@@ -91,10 +95,95 @@ def show(*, store: Path, run: str, full: bool, absolute: bool | None, as_json: b
             draw_run(output, opened, run, is_full=full)
 
 
+@runs.command(short_help="Begin a run.")
+@STORE
+@click.argument("workflow", metavar="MODULE:NAME")
+@click.argument("arguments", metavar="[JSON]...", nargs=-1)
+@click.option("--kwargs", metavar="JSON", help="Arguments by name, a JSON object.")
+@click.option("--id", "run", metavar="RUN", help="Id of the run: the same id is the same run.")
+@click.option("--thread", metavar="THREAD", help="The thread that it writes to. That of the run, if left out.")
+@click.option("--queue", default="default", show_default=True, metavar="NAME", help="In which it waits.")
+@click.option("--partition", metavar="NAME", help="Of the queue.")
+@click.option("--priority", type=int, default=0, metavar="N", help="Runs of a higher one begin first.")
+@click.option("--delay", "delay_s", type=float, default=0.0, metavar="SECONDS", help="It begins after so long.")
+@click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="It fails if it takes longer.")
+@click.option("--dedup-key", metavar="KEY", help="While a run with this key is open, no other begins.")
+@click.option("--debounce", "debounce_s", type=float, metavar="SECONDS", help="With --dedup-key: the last one counts.")
+@AS_JSON
+def start(
+    *,
+    store: Path,
+    workflow: str,
+    arguments: tuple[str, ...],
+    kwargs: str | None,
+    run: str | None,
+    as_json: bool,
+    **how: Any,
+) -> None:
+    """Begin a run of a workflow in STORE, in whichever worker takes it up first.
+
+    The module is imported for the names of the workflow and of its arguments. A JSON that begins with a dash comes
+    after `--`. MODULE alone will do where it has one workflow.
+    """
+    from statelog import durable
+
+    output = Output(as_json=as_json)
+    given = [parse_json(each, "an argument") for each in arguments]
+    named = {} if kwargs is None else parse_json(kwargs, "--kwargs")
+    made = _workflow_of(workflow)
+    _check_kwargs(named, taken=("id", *how))
+    with open_for_writing(store) as opened:
+        info = durable.start(opened, made, *given, id=run, **how, **named).info
+    _tell(output, info)
+
+
+def _workflow_of(text: str) -> Workflow:
+    """Return the one workflow that is meant. Raises UsageError."""
+    found = workflows_of(text)
+    if len(found) > 1:
+        names = ", ".join(sorted(each.name for each in found))
+        message = f"module {text} has {len(found)} workflows: write {text}:NAME for one of {names}"
+        raise UsageError(message, argument="workflow", value=text)
+    return found[0]
+
+
+def _check_kwargs(named: Any, taken: Collection[str]) -> None:
+    if not isinstance(named, dict) or not all(isinstance(each, str) for each in named):
+        raise UsageError("--kwargs is a JSON object, by the names of arguments", argument="kwargs", value=named)
+    both = sorted(set(named).intersection(taken))
+    if both:
+        message = f"--kwargs has {both[0]!r}, which is an option of the start: give the argument by its position"
+        raise UsageError(message, argument="kwargs", value=both[0])
+
+
+@runs.command(short_help="Send a run a message.")
+@STORE
+@_RUN
+@click.argument("message", metavar="JSON")
+@click.option("--topic", default="default", show_default=True, metavar="NAME", help="Of `run.recv`.")
+@click.option("--key", metavar="TEXT", help="Of two messages with the same key the second is passed over.")
+@AS_JSON
+def send(*, store: Path, run: str, message: str, topic: str, key: str | None, as_json: bool) -> None:
+    """Send RUN of STORE a message, which it gets from `run.recv`. It is kept until the run asks for it.
+
+    Exit code 4: the run has ended.
+    """
+    from statelog import durable
+
+    output = Output(as_json=as_json)
+    parsed = parse_json(message, "the message")
+    with open_for_writing(store) as opened:
+        durable.send(opened, run, parsed, topic=topic, idempotency_key=key)
+    if as_json:
+        output.emit({"run": run, "topic": topic})
+    else:
+        output.say(f"{run} has the message when it asks for topic {topic}")
+
+
 @runs.command(short_help="Have a run go on.")
 @STORE
 @_RUN
-@click.option("--with", "module", metavar="MODULE[:NAME]", help="Drive it here, with the workflows of this module.")
+@_WITH
 @AS_JSON
 def resume(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
     """Have RUN of STORE go on: a parked one, too; one that waits looks whether it still has to.
@@ -102,7 +191,30 @@ def resume(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
     A worker takes it up. With --with it is driven in this process, as far as it goes; exit code 13: it has failed.
     """
     from statelog import durable
-    from statelog.durable.starting import drive_here, result_of
+
+    _go_on(store, run, module, durable.resume, as_json=as_json)
+
+
+@runs.command(short_help="Have a run that failed go on.")
+@STORE
+@_RUN
+@_WITH
+@AS_JSON
+def retry(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
+    """Have RUN of STORE, which has failed, go on from the steps that it has recorded, after a fix of its code.
+
+    The steps that it has failed by are called again. A worker takes it up. With --with it is driven in this process, as
+    far as it goes; exit code 13: it has failed again.
+    """
+    from statelog import durable
+
+    _go_on(store, run, module, durable.retry, as_json=as_json)
+
+
+def _go_on(store: Path, run: str, module: str | None, change: Callable[[Store, str], object], *, as_json: bool) -> None:
+    """Change a run so that it may go on, and with a module drive it here."""
+    from statelog import durable
+    from statelog.durable.starting import drive_here
 
     output = Output(as_json=as_json)
     known = {} if module is None else {each.name: each for each in workflows_of(module)}
@@ -111,14 +223,14 @@ def resume(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
         if known and info.workflow not in known:
             message = f"run {run!r} is of workflow {info.workflow!r}; {module} has {', '.join(sorted(known))}"
             raise UsageError(message, argument="with", value=module)
-        durable.resume(opened, run)
+        change(opened, run)
         if known:
             with _quiet():
                 drive_here(opened, known[info.workflow], run, wait_s=0.0, is_patient=False)
         info = durable.get(opened, run)
     _tell(output, info)
     if known and info.has_ended:
-        result_of(info, None, 0.0)
+        info.result()
 
 
 @runs.command(short_help="Have a run stop, and undo what it did.")
@@ -128,7 +240,7 @@ def resume(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
 def cancel(*, store: Path, run: str, as_json: bool) -> None:
     """Have RUN of STORE, and its children, stop at the next operation, and undo what was done.
 
-    A worker does that, or `runs resume --with`.
+    A worker does that, or `runs resume --with`. A run that has not begun ends at once.
     """
     from statelog import durable
 
@@ -141,8 +253,30 @@ def cancel(*, store: Path, run: str, as_json: bool) -> None:
         raise RunEndedError(message, run=run, status=info.status)
     if as_json:
         output.emit(run_document(info))
+    elif info.has_ended:
+        output.say(f"{run} is cancelled: it had not begun")
     else:
         output.say(f"{run} stops at its next operation, and undoes what it did, when a worker takes it up")
+
+
+@runs.command(short_help="Remove a run that has ended.")
+@STORE
+@_RUN
+@AS_JSON
+def purge(*, store: Path, run: str, as_json: bool) -> None:
+    """Remove RUN of STORE, which has ended, with its gates, events, messages and streams. Its thread stays.
+
+    Its id may begin anew then.
+    """
+    from statelog import durable
+
+    output = Output(as_json=as_json)
+    with open_for_writing(store) as opened:
+        durable.purge(opened, run)
+    if as_json:
+        output.emit({"run": run})
+    else:
+        output.say(f"{run} is removed; its thread stays")
 
 
 @runs.command(short_help="Begin a run from the middle of another.")

@@ -61,7 +61,7 @@ def to_json(value: Any) -> Any:
     if isinstance(value, dict):
         return _dict_to_json(value)
     if isinstance(value, cbor.Unregistered):
-        return {"$codec": value.codec, "payload": to_json(value.payload)}
+        return {"$codec": value.codec, "payload": to_json(value.shown)}
     return _object_to_json(value)
 
 
@@ -268,7 +268,7 @@ def _parts(value: object, characters_max: int) -> Iterator[str]:
 def _object_parts(value: object, characters_max: int) -> Iterator[str]:
     if isinstance(value, cbor.Unregistered):
         yield f"<{value.codec}: "
-        yield from _parts(value.payload, characters_max)
+        yield from _parts(value.shown, characters_max)
         yield ">"
     elif isinstance(value, Constructed):
         yield from _constructed(value, characters_max)

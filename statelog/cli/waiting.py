@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from statelog.cli.completion import complete_gate
+from statelog.cli.completion import complete_gate, complete_run
 from statelog.cli.documents import delivery_document, gate_document, message_document, status_of
 from statelog.cli.opening import open_for_reading, open_for_writing
 from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
@@ -162,17 +162,40 @@ def ls_messages(*, store: Path, limit: int, absolute: bool | None, as_json: bool
     if not found:
         output.line("no messages")
         return
-    rows = [_row(message, output) for message in found[:limit]]
-    columns = ("run", "topic", "time", "status", "attempts", "payload")
-    output.table(columns, rows, right=("attempts",), whole=("time", "status"), name="run")
+    has_parked = any(message.is_parked for message in found[:limit])
+    rows = [_row(message, output, with_place=has_parked) for message in found[:limit]]
+    columns = ("run", "place" if has_parked else "", "topic", "time", "status", "attempts", "payload")
+    output.table(columns, rows, right=("attempts",), whole=("place", "time", "status"), name="run")
     if len(found) > limit:
         output.hint(f"there are {len(found):,}: --limit says how many are shown")
 
 
-def _row(message: Message, output: Output) -> tuple[str, ...]:
+def _row(message: Message, output: Output, *, with_place: bool) -> tuple[str, ...]:
     payload = render(message.payload, _VALUE_CHARACTERS)
     time, status = output.time(message.time), status_of(message)
-    return message.run, message.topic, time, status, str(message.attempts), payload
+    place = message.place if with_place else ""
+    return message.run, place, message.topic, time, status, str(message.attempts), payload
+
+
+@outbox.command(short_help="Have a parked message wait again.")
+@STORE
+@click.argument("run", shell_complete=complete_run)
+@click.argument("place")
+@AS_JSON
+def redeliver(*, store: Path, run: str, place: str, as_json: bool) -> None:
+    """Have a parked message of RUN of STORE wait again, with all attempts before it. `outbox ls` has its PLACE.
+
+    A worker delivers it, or `outbox deliver`. Subscribers that had it do not get it again.
+    """
+    from statelog import durable
+
+    output = Output(as_json=as_json)
+    with open_for_writing(store) as opened:
+        durable.redeliver(opened, run, place)
+    if as_json:
+        output.emit({"run": run, "place": place})
+    else:
+        output.say(f"{place} of {run} waits again")
 
 
 @outbox.command(short_help="Deliver messages to a URL.")

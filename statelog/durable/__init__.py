@@ -3,12 +3,22 @@
 from statelog.durable.branches import Branch
 from statelog.durable.control import Gate, answer, cancel, gates, get_event, resume, send
 from statelog.durable.delivering import Delivery, deliver
+from statelog.durable.entering import EnteredRun, entered
 from statelog.durable.forking import StepInfo, check, fork, purge, steps
 from statelog.durable.infos import RunInfo, get, runs
 from statelog.durable.outbox import Message, outbox, redeliver
 from statelog.durable.queues import Queue, QueueInfo, queues
+from statelog.durable.retries import retry
 from statelog.durable.run import Run
-from statelog.durable.schedules import Schedule, next_due, schedule, schedules, unschedule
+from statelog.durable.schedules import (
+    Schedule,
+    next_due,
+    pause_schedule,
+    resume_schedule,
+    schedule,
+    schedules,
+    unschedule,
+)
 from statelog.durable.starting import Handle, resume_all, run, start
 from statelog.durable.steps import StepContext, current_step
 from statelog.durable.streams import Chunk, stream
@@ -26,6 +36,7 @@ __all__ = [
     "Cancelled",
     "Chunk",
     "Delivery",
+    "EnteredRun",
     "Gate",
     "Handle",
     "Message",
@@ -44,17 +55,21 @@ __all__ = [
     "check",
     "current_step",
     "deliver",
+    "entered",
     "fork",
     "gates",
     "get",
     "get_event",
     "next_due",
     "outbox",
+    "pause_schedule",
     "purge",
     "queues",
     "redeliver",
     "resume",
     "resume_all",
+    "resume_schedule",
+    "retry",
     "run",
     "runs",
     "schedule",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from statelog.durable.naming import dedup_key, line_key, run_key
+from statelog.durable.naming import dedup_key, run_key
 from statelog.durable.runs import (
     ENDED,
     board_of,
     check_same,
     delay_of,
-    is_at_work,
+    has_begun,
     reopens,
     retried,
     stage_create,
@@ -72,7 +72,7 @@ def create_once(store: Store, start: Start, *, is_debounced: bool) -> str:
 def _stage_anew(tx: Any, store: Store, entry: Entry, start: Start) -> None:
     """Stage that a run begins with other arguments, and at another time, if it has not begun."""
     task = board_of(store).get(task_key_of(entry.value))
-    if _has_begun(store, entry.value, task):
+    if has_begun(store, entry.value, task):
         return
     new = start.value()
     value = {**entry.value, **{name: new[name] for name in ("args", "kwargs", "digest", "due")}}
@@ -84,17 +84,7 @@ def _stage_anew(tx: Any, store: Store, entry: Entry, start: Start) -> None:
         board.cas(task.key, made, expected_version=task.version, priority=task.priority, delay_s=delay_s)
 
 
-def _has_begun(store: Store, value: Mapping[str, Any], task: Entry | None) -> bool:
-    if task is None:  # it may wait for its thread
-        line = board_of(store).get(line_key(value["thread"], value["branch"]))
-        return line is None or value["id"] not in line.value[1:]
-    has_stopped = bool(task.value["waiting_for"]) or task.value["error"] is not None
-    if task.claim is not None or task.attempts > 0 or has_stopped:
-        return True
-    return is_at_work(store, value)
-
-
-def stage_forgotten(board: Board, store: Store, value: Mapping[str, Any]) -> None:
+def stage_forgotten(board: Board, store: Any, value: Mapping[str, Any]) -> None:
     """Stage that the deduplication key of a run that ends is free."""
     held = board_of(store).get(dedup_key(value["queue"], value["dedup"]))
     if held is not None and held.value["run"] == value["id"]:

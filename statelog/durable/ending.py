@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from statelog.durable.execution import Execution, Wait
     from statelog.store.claims import Claim
+    from statelog.store.entries import Entry
     from statelog.store.store import Store
 
 ATTEMPTS_MAX: Final = 20
@@ -45,26 +46,51 @@ def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
     """Record the end of a run, and have the next one of its thread begin. Raises Stopped."""
     store, claim = execution.store, execution.claim
     checkpoint = naming.new_checkpoint() if execution.has_header else None
+    last = execution.deferred
 
     def work(tx: Any) -> None:
         task = board_of(store).get(task_key_of(execution.value))
         entry = find(store, execution.id)
-        value = {**entry.value, **more, "status": status, "ended": clock().now_us(), "checkpoint": checkpoint}
         if checkpoint is not None:
-            execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim, id=checkpoint)
-        board = board_of(tx)
-        board.cas(entry.key, value, expected_version=entry.version, fence=claim)
-        if task is not None:  # of this version: mail that has come since is let go, too
-            board.delete(task.key, expected_version=task.version)
-        _next_of_thread(board, store, value)
-        _clear(tx, store, execution)
-        if value.get("dedup") is not None:
-            stage_forgotten(board, store, value)
-        for parent in filter(None, (value.get("parent"), *value.get("waiters", ()))):
-            with suppress(RunNotFoundError):
-                stage_poke(tx, store, find(store, parent).value)
+            thread = execution.thread_in(tx)
+            if last:  # a wait that came last: the version before the end has it
+                thread.commit({STEPS: last}, fence=claim)
+            thread.commit({STEPS: DROP, HEADER: DROP}, fence=claim, id=checkpoint)
+        stage_end(tx, store, entry, task, {**more, "status": status, "checkpoint": checkpoint}, fence=claim)
 
     _stopping(execution, "end", lambda: retried(store, work))
+
+
+def stage_end(
+    tx: Any, seen: Any, entry: Entry, task: Entry | None, more: Mapping[str, Any], *, fence: Claim | None = None
+) -> None:
+    """Stage the end of a run (D17): what it has in the board goes, and those that wait for it are woken.
+
+    At the transaction's end it may raise ConflictError: read and stage again.
+
+    Args:
+        tx: the transaction.
+        seen: the store, or a snapshot of it: what else is read.
+        entry: of the run.
+        task: of the run, None if it waits for its turn. It was read before what it depends on.
+        more: what its entry says of the end: `status`, `checkpoint`, and `value` or `error`.
+        fence: the claim under which the run was driven, None if it has not begun.
+
+    """
+    board = board_of(tx)
+    value = {**entry.value, **more, "ended": clock().now_us()}
+    board.cas(entry.key, value, expected_version=entry.version, fence=fence)
+    if task is not None:  # of this version: mail that has come since is let go, too
+        board.delete(task.key, expected_version=task.version)
+    _next_of_thread(board, seen, value)
+    _clear(tx, seen, value["id"])
+    if value.get("dedup") is not None:
+        stage_forgotten(board, seen, value)
+    if value.get("timeout_s") is not None:
+        board.delete(naming.deadline_key(value["id"]))
+    for parent in dict.fromkeys(filter(None, (value.get("parent"), *value.get("waiters", ())))):
+        with suppress(RunNotFoundError):
+            stage_poke(tx, seen, find(seen, parent).value)
 
 
 def _stopping(execution: Execution, what: str, work: Any) -> None:
@@ -77,7 +103,7 @@ def _stopping(execution: Execution, what: str, work: Any) -> None:
     tell("after", execution.id, what)
 
 
-def _next_of_thread(board: Any, store: Store, value: Mapping[str, Any]) -> None:
+def _next_of_thread(board: Any, store: Any, value: Mapping[str, Any]) -> None:
     """Stage that the next run of a thread may begin."""
     key = naming.line_key(value["thread"], value["branch"])
     line = board_of(store).get(key)
@@ -92,17 +118,21 @@ def _next_of_thread(board: Any, store: Store, value: Mapping[str, Any]) -> None:
         stage_task(board, find(store, waiting[0]).value)
 
 
-def _clear(tx: Any, store: Store, execution: Execution) -> None:
+def _clear(tx: Any, store: Any, run: str) -> None:
     """Stage that what nobody waits for any more goes: its mail, and its open gates are closed."""
     outside, board = board_of(store), board_of(tx)
-    mail = f"durable/mail/{naming.check_run_id(execution.id)}/"
+    mail = f"durable/mail/{naming.check_run_id(run)}/"
     for entry in outside.list(f"{mail}**") if outside.children(mail) else ():  # a pattern costs more than a look
         board.delete(entry.key)
-    gates = f"durable/gates/{naming.check_run_id(execution.id)}/"
-    for gate in outside.list(f"{gates}*") if outside.children(gates) else ():  # also those of before a rollback
+    for gate in _gates(store, run):  # also those of before a rollback
         if gate.value["status"] == "pending":
             board.cas(gate.key, {**gate.value, "status": "closed"}, expected_version=gate.version)
             stage_withdrawal(tx, store, gate.value["id"])
+
+
+def _gates(store: Any, run: str) -> list[Entry]:
+    outside, gates = board_of(store), f"durable/gates/{naming.check_run_id(run)}/"
+    return list(outside.list(f"{gates}*")) if outside.children(gates) else []
 
 
 def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
@@ -110,6 +140,7 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
     store, claim = execution.store, execution.claim
     assert claim is not None
     key = task_key_of(execution.value)
+    execution.flush()
     while True:
         task = board_of(store).get(key)
         if task is None:
@@ -150,10 +181,14 @@ def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, A
 
     def work(tx: Any) -> None:
         entry = find(store, execution.id)
-        value = {**entry.value, "args": list(args), "kwargs": dict(kwargs)}
+        visit = entry.value.get("visit", 0) + 1
+        value = {**entry.value, "args": list(args), "kwargs": dict(kwargs), "visit": visit}
         if execution.has_header:
             execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim)
         board_of(tx).cas(entry.key, value, expected_version=entry.version, fence=claim)
+        for gate in _gates(store, execution.id):
+            board_of(tx).delete(gate.key, expected_version=gate.version)
+            stage_withdrawal(tx, store, gate.value["id"])
 
     def begin() -> None:
         retried(store, work)

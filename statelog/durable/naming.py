@@ -106,6 +106,11 @@ def schedule_key(name: str) -> str:
     return f"durable/schedules/{check_part('schedule', name)}"
 
 
+def deadline_key(run: str) -> str:
+    """Return the key of the entry that is due when the time of a run is up."""
+    return f"durable/deadlines/{check_run_id(run)}"
+
+
 def line_key(thread: str, branch: str) -> str:
     """Return the key of the runs that wait for a thread."""
     return f"durable/threads/{text_digest(f'{len(thread)} {thread} {branch}')}"
@@ -117,6 +122,16 @@ def gate_key(gate: str) -> str:
         message = f"a gate's id is that of its run, a slash, and its place, not {gate!r}"
         raise UsageError(message, argument="gate_id", value=gate)
     return f"durable/gates/{gate}"
+
+
+def visit_of(place: str, visit: int) -> str:
+    """Return the place of a call with the visit of it: a run that begins anew comes to its places again."""
+    return f"{visit}~{place}" if visit else place
+
+
+def place_of_gate(gate: str) -> str:
+    """Return the place of the call that has opened a gate."""
+    return gate.rpartition("/")[2].rpartition("~")[2]
 
 
 def gate_id(run: str, place: str) -> str:

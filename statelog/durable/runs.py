@@ -17,6 +17,7 @@ from statelog.errors import (
     RunFailedError,
     RunNotFoundError,
 )
+from statelog.store.arguments import PRIORITY_MAX
 from statelog.store.board import own_board
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 ENDED: Final = ("completed", "failed", "cancelled")
+OF_THE_END: Final = ("value", "error", "traceback", "failed", "ended", "checkpoint", "cancel", "parked")
+"""Fields of a run that go when it is opened again."""
 DEFAULT_QUEUE: Final = "default"
 AGENT: Final = "statelog"
 
@@ -102,7 +105,7 @@ FAR_S: Final = 10 * 365 * 86400.0
 """How long a task waits that waits for something to happen."""
 
 
-def find(store: Store, run: str) -> Entry:
+def find(store: Any, run: str) -> Entry:
     """Return the entry of a run. Raises RunNotFoundError."""
     found = board_of(store).get(naming.run_key(run))
     if found is None:
@@ -139,19 +142,25 @@ def stage_create(tx: Any, store: Store, start: Start, held: Entry | None = None)
     value = start.value()
     if held is None:
         board.create(naming.run_key(start.id), value)
+        stage_deadline(board, value)
     else:
         kept = {**held.value, "status": "open"}
-        for name in ("value", "error", "ended", "checkpoint", "cancel", "parked"):
+        for name in OF_THE_END:
             kept.pop(name, None)
         board.cas(naming.run_key(start.id), kept, expected_version=held.version)
         value = kept
+    stage_turn(board, store, value)
+
+
+def stage_turn(board: Board, store: Store, value: Mapping[str, Any]) -> None:
+    """Stage that a run has its turn behind those of its thread."""
     key = naming.line_key(value["thread"], value["branch"])
     line = board_of(store).get(key)
     if line is None:
-        board.create(key, [start.id])
+        board.create(key, [value["id"]])
         stage_task(board, value)
     elif line.value:
-        board.cas(key, [*line.value, start.id], expected_version=line.version)
+        board.cas(key, [*line.value, value["id"]], expected_version=line.version)
 
 
 def stage_task(board: Board, value: Mapping[str, Any]) -> None:
@@ -159,6 +168,40 @@ def stage_task(board: Board, value: Mapping[str, Any]) -> None:
     due_us = value.get("due", 0)
     made = task_value(value["id"], (), due_us)
     board.create(task_key_of(value), made, priority=value["priority"], delay_s=delay_of(due_us))
+
+
+def time_of_start(value: Mapping[str, Any]) -> int:
+    """Return the time from which the `timeout_s` of a run counts: of its start, or of its last retry."""
+    return int(value.get("retried", value["created"]))
+
+
+def stage_deadline(board: Board, value: Mapping[str, Any]) -> None:
+    """Stage what ends a run that has not begun when its time is up: a worker claims it then."""
+    if value["timeout_s"] is not None:
+        due_us = time_of_start(value) + round(value["timeout_s"] * 1e6)
+        made = {"run": value["id"], "due": due_us}
+        board.create(naming.deadline_key(value["id"]), made, priority=PRIORITY_MAX, delay_s=delay_of(due_us))
+
+
+def has_begun(store: Any, value: Mapping[str, Any], task: Entry | None) -> bool:
+    """Return False if an open run has done nothing, and no process drives it: then it may end, or change, at once.
+
+    Args:
+        store: the store, or a snapshot of it.
+        value: of the run's entry.
+        task: the run's task, None if it has none.
+
+    """
+    if task is None:  # it may wait for its thread
+        line = board_of(store).get(naming.line_key(value["thread"], value["branch"]))
+        if line is None or value["id"] not in line.value[1:]:
+            return True
+    else:
+        has_stopped = bool(task.value["waiting_for"]) or task.value["error"] is not None
+        has_crashed = task.attempts > 0 or task.value.get("crashes", 0) > 0
+        if task.claim is not None or has_stopped or has_crashed:
+            return True
+    return is_at_work(store, value)
 
 
 def check_same(start: Start, held: Mapping[str, Any]) -> None:
@@ -212,7 +255,7 @@ def _child_can_go_on(store: Store, waiting_for: Sequence[str]) -> bool:
     return False
 
 
-def is_at_work(store: Store, value: Mapping[str, Any]) -> bool:
+def is_at_work(store: Any, value: Mapping[str, Any]) -> bool:
     """Whether a run's thread says that this run is at work in it."""
     header = thread_of(store, value).state.get(HEADER)
     return header is not None and bool(header["run"] == value["id"])
@@ -221,7 +264,7 @@ def is_at_work(store: Store, value: Mapping[str, Any]) -> bool:
 # --- waking ------------------------------------------------------------------------------------
 
 
-def stage_poke(tx: Any, store: Store, value: Mapping[str, Any], *, is_at_once: bool = False) -> None:
+def stage_poke(tx: Any, store: Any, value: Mapping[str, Any], *, is_at_once: bool = False) -> None:
     """Stage that a run that waits is looked at now; `is_at_once`: also one whose beginning was put off.
 
     At the transaction's end it may raise ConflictError: read and stage again.

@@ -13,7 +13,7 @@ from statelog.durable.naming import check_queue, run_key, schedule_key
 from statelog.durable.runs import DEFAULT_QUEUE, FAR_S, Start, board_of, delay_of, retried, stage_create
 from statelog.durable.values import arguments_item, decode
 from statelog.durable.workflows import check_workflow
-from statelog.errors import LeaseLostError, StatelogError, UsageError
+from statelog.errors import ConflictError, LeaseLostError, NotFoundError, StatelogError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,8 @@ class Schedule:
     """When runs of a workflow begin.
 
     Attributes:
-        due: the next time, None: there is none any more.
+        due: the next time, None: there is none any more, or the schedule is paused.
+        is_paused: whether no runs begin until `resume_schedule`.
 
     """
 
@@ -51,6 +52,7 @@ class Schedule:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     due: datetime | None
+    is_paused: bool = False
 
 
 def schedule(
@@ -69,7 +71,8 @@ def schedule(
 
     Each time begins one run, `nightly:2026-11-27T03:00Z` (in UTC), whichever workers look, and whatever crashes. The
     same call again changes nothing; with something else it changes that. It goes on from the time that was seen to
-    last, but with another `cron` or `timezone` from now.
+    last, but with another `cron` or `timezone` from now. A schedule that is paused stays so. Where the clock was ahead
+    once, and was set back, the schedule goes on from now.
 
     Args:
         store: the store.
@@ -112,7 +115,9 @@ def schedule(
         entry = board_of(store).get(key)
         held = {} if entry is None else entry.value
         is_same_time = held.get("cron") == cron and held.get("timezone") == timezone
-        value = {**says, "last": held["last"] if is_same_time else clock().now_us()}
+        value = {**says, "last": _seen_us(held) if is_same_time else clock().now_us()}
+        if held.get("paused"):
+            value["paused"] = True
         if value != held:
             version = 0 if entry is None else entry.version
             board_of(tx).cas(key, value, expected_version=version, delay_s=_delay_s(value))
@@ -124,6 +129,44 @@ def schedule(
 def unschedule(store: Store, name: str) -> bool:
     """End a schedule; False if there was none. Runs that it began go on."""
     return board_of(store).delete(schedule_key(name))
+
+
+def pause_schedule(store: Store, name: str) -> bool:
+    """Have a schedule begin no runs until `resume_schedule`; return False if it was paused. Its runs go on.
+
+    Raises:
+        NotFoundError: there is no such schedule. Facts: schedule.
+
+    """
+    return _set_paused(store, name, is_paused=True)
+
+
+def resume_schedule(store: Store, name: str) -> bool:
+    """Have a paused schedule go on from now; return False if it was not paused. Times in the pause begin no run.
+
+    Raises:
+        NotFoundError: there is no such schedule. Facts: schedule.
+
+    """
+    return _set_paused(store, name, is_paused=False)
+
+
+def _set_paused(store: Store, name: str, *, is_paused: bool) -> bool:
+    key = schedule_key(name)
+
+    def work(tx: Any) -> bool:
+        entry = board_of(store).get(key)
+        if entry is None:
+            raise NotFoundError(f"no schedule {name!r} in this store", schedule=name)
+        if bool(entry.value.get("paused")) is is_paused:
+            return False
+        value = {name: each for name, each in entry.value.items() if name != "paused"}
+        value |= {"paused": True} if is_paused else {"last": clock().now_us()}
+        board_of(tx).cas(key, value, expected_version=entry.version, delay_s=_delay_s(value))
+        return True
+
+    is_changed: bool = retried(store, work)
+    return is_changed
 
 
 def schedules(store: Store) -> list[Schedule]:
@@ -141,13 +184,31 @@ def _schedule_of(value: Mapping[str, Any]) -> Schedule:
         queue=value["queue"],
         args=tuple(value["args"]),
         kwargs=dict(value["kwargs"]),
-        due=next_time(value["cron"], value["timezone"], moment_of(value["last"])),
+        due=_due_of(value),
+        is_paused=bool(value.get("paused")),
     )
+
+
+def _seen_us(value: Mapping[str, Any]) -> int:
+    """Return the time up to which a schedule has begun its runs.
+
+    A time that is yet to come was written while the clock was ahead. When it was set back is not known: what was due
+    in the last minute may not have begun. A run that has begun is known by its id, and does not begin again.
+    """
+    last_us: int = value["last"]
+    now_us = clock().now_us()
+    return now_us - round(GRACE_S * 1e6) if last_us > now_us else last_us
+
+
+def _due_of(value: Mapping[str, Any]) -> datetime | None:
+    if value.get("paused"):
+        return None
+    return next_time(value["cron"], value["timezone"], moment_of(_seen_us(value)))
 
 
 def _delay_s(value: Mapping[str, Any]) -> float | None:
     """Return how long nobody needs to look at a schedule."""
-    due = next_time(value["cron"], value["timezone"], moment_of(value["last"]))
+    due = _due_of(value)
     return FAR_S if due is None else delay_of(round(due.timestamp() * 1e6))
 
 
@@ -162,7 +223,9 @@ def begin_due(store: Store, claim: Claim) -> None:
         if entry is None:
             return
         value, until = entry.value, now()
-        how = (value["cron"], value["timezone"], moment_of(value["last"]), until, value["catch_up"])
+        if value.get("paused"):
+            return
+        how = (value["cron"], value["timezone"], moment_of(_seen_us(value)), until, value["catch_up"])
         times = due_times(*how, _AT_ONCE, grace_s=GRACE_S)
         for each in times:
             run = f"{value['name']}:{each:%Y-%m-%dT%H:%MZ}"
@@ -185,6 +248,24 @@ def begin_due(store: Store, claim: Claim) -> None:
         claim.fail(error, retry_in_s=_TRIED_AGAIN_S)
 
 
+def follow_clock(store: Store) -> None:
+    """Have schedules go on from now that have seen a time which is yet to come: the clock was ahead, and was set back.
+
+    Their entries wait for that time, so no worker claims them.
+    """
+    board, now_us = board_of(store), clock().now_us()
+    for entry in board.list("durable/schedules/*"):
+        if entry.value["last"] <= now_us:
+            continue
+        value = {**entry.value, "last": _seen_us(entry.value)}
+        try:
+            board.cas(entry.key, value, expected_version=entry.version, delay_s=_delay_s(value))
+        except ConflictError:  # another worker has done so
+            continue
+        except StatelogError as error:
+            _log.warning("schedule %s cannot follow the clock: %s", entry.key.rpartition("/")[2], error.message)
+
+
 # --- what there is to do --------------------------------------------------------------------------
 
 
@@ -200,7 +281,10 @@ def next_due(store: Store, *, outbox: bool = False) -> datetime | None:
 
     """
     board, at = board_of(store), now()
-    patterns = ["durable/tasks/**", "durable/schedules/*", *(["durable/deliver/*"] if outbox else [])]
+    if any(moment_of(entry.value["last"]) > at for entry in board.list("durable/schedules/*")):
+        return at  # a worker has them follow the clock
+    patterns = ["durable/tasks/**", "durable/schedules/*", "durable/deadlines/*"]
+    patterns += ["durable/deliver/*"] if outbox else []
     found = [due for pattern in patterns for entry in board.list(pattern) if (due := _due(entry, at)) is not None]
     return min(found, default=None)
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import suppress
+import logging
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from statelog.durable import deadlines
 from statelog.durable.control import cancel
 from statelog.durable.deduplication import create_once
 from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
+from statelog.durable.failures import error_of, error_text
 from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.infos import get, info_of
@@ -23,7 +26,6 @@ from statelog.durable.runs import (
     Start,
     board_of,
     create,
-    error_of_end,
     find,
     hurry,
     task_key_of,
@@ -32,16 +34,18 @@ from statelog.durable.runs import (
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.values import arguments_item, storable, typed
 from statelog.durable.workflows import by_name, check_number, check_text, check_workflow
-from statelog.errors import LeaseLostError, NondeterminismError, UsageError
+from statelog.errors import ClosedError, ForkedError, LeaseLostError, RunNotFoundError, StatelogError, UsageError
 from statelog.store.arguments import check_priority
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from statelog.durable.infos import RunInfo
     from statelog.durable.workflows import Workflow
     from statelog.store.claims import Claim
     from statelog.store.store import Store
+
+_log = logging.getLogger("statelog.durable")
 
 _SLICE_S = 0.5
 
@@ -86,9 +90,8 @@ def result_of(info: RunInfo, workflow: Workflow | None, timeout_s: float | None)
     if not info.has_ended:
         message = f"run {info.id!r} has not ended within {timeout_s} s: it is {info.status}"
         raise TimeoutError(message)
-    if info.status == "completed":
-        return info.value if workflow is None else typed(workflow.function, "return", info.value)
-    raise error_of_end(info.id, info.status, info.error)
+    value = info.result()
+    return value if workflow is None else typed(workflow.function, "return", value)
 
 
 def wait_for_end(store: Store, run: str, timeout_s: float | None) -> RunInfo:
@@ -218,6 +221,8 @@ def drive_here(
         info = info_of(store, entry)
         if info.status == "suspended" and wake_if_it_can_go_on(store, run):
             continue
+        if info.status == "queued" and deadlines.end_overdue(store, run):
+            continue
         left_s = deadline_s - monotonic()
         is_elsewhere = info.status == "running"
         if info.has_ended or (left_s <= 0 and not (is_elsewhere and is_patient)):
@@ -309,7 +314,8 @@ def _debounced(debounce_s: float, dedup_key: str | None, delay_s: float) -> floa
 def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[Any] = ()) -> list[RunInfo]:
     """Drive every run that can go on now, here, one after the other; return them as they are then.
 
-    A run whose code does not fit has stopped, and `info.error` says why.
+    A run that cannot be driven has stopped, and the others go on. Its `info.error` says why: its code does not fit what
+    it has recorded, its workflow is async, or what it recorded cannot be read.
 
     Args:
         store: the store.
@@ -321,16 +327,86 @@ def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[
 
     """
     known, subscribers = by_name(workflows), check_subscribers(outbox)
-    patterns = task_patterns(known)
-    found: dict[str, None] = {}
-    host = ThreadHost()
-    free_all(store)
-    while patterns and (claim := board_of(store, me()).claim(patterns, lease_s=LEASE_S)) is not None:
-        run = claim.value["run"]
-        found[run] = None
-        workflow = known[find(store, run).value["workflow"]]
-        with suppress(NondeterminismError, LeaseLostError):
-            host.finish(drive(store, workflow, run, claim, host))
-    for run in found:
+    round_, host = Round(store, known), ThreadHost()
+    try:
+        while (claim := round_.next()) is not None:
+            run = claim.value["run"]
+            with round_.reported(claim):
+                host.finish(drive(store, known[find(store, run).value["workflow"]], run, claim, host))
+    finally:
+        round_.close()
+    for run in round_.runs:
         deliver_here(store, subscribers, run)
-    return [get(store, run) for run in found]
+    return round_.infos()
+
+
+class Round:
+    """What one `resume_all` has claimed: each run that stops is tried once, and reported.
+
+    Attributes:
+        runs: ids of the runs that were driven, in their order.
+
+    """
+
+    def __init__(self, store: Store, workflows: Iterable[str]) -> None:
+        self._store, self._patterns = store, task_patterns(workflows)
+        self._stopped: dict[str, str] = {}
+        """Why runs have stopped."""
+        self._set_aside: list[Claim] = []
+        """Claims of runs that have stopped: while they are held the same run does not come again."""
+        self._left: list[Claim] = []
+        """Claims under which runs have stopped."""
+        self.runs: list[str] = []
+        free_all(store)
+
+    def next(self) -> Claim | None:
+        """Return the claim of the next run to drive, None at the end."""
+        self._give_back(self._left)  # most often the run was given back as it stopped
+        while self._patterns:
+            claim = board_of(self._store, me()).claim([*self._patterns, deadlines.PATTERN], lease_s=LEASE_S)
+            if claim is None:
+                return None
+            if claim.key.startswith(deadlines.PATTERN.removesuffix("*")):
+                deadlines.end_claimed(self._store, claim)
+            elif claim.value["run"] in self._stopped:
+                self._set_aside.append(claim)
+            else:
+                if claim.value["run"] not in self.runs:
+                    self.runs.append(claim.value["run"])
+                return claim
+        return None
+
+    def close(self) -> None:
+        """Let others have what was set aside."""
+        self._give_back(self._left)
+        self._give_back(self._set_aside)
+
+    def _give_back(self, claims: list[Claim]) -> None:
+        while claims:
+            with suppress(StatelogError):
+                claims.pop().release(counts=False)
+
+    @contextmanager
+    def reported(self, claim: Claim) -> Iterator[None]:
+        """Note why a run stops within the block, and let the others go on."""
+        run = claim.value["run"]
+        try:
+            yield
+        except LeaseLostError:  # another process goes on with it
+            return
+        except (ClosedError, ForkedError):
+            raise
+        except Exception as error:  # noqa: BLE001 - of one run
+            self._stopped[run] = error_text(error_of(error))
+            _log.warning("run %s has stopped: %s", run, self._stopped[run])
+            self._left.append(claim)
+
+    def infos(self) -> list[RunInfo]:
+        """Return the runs as they are now, those that have stopped with the reason."""
+        found = []
+        for run in self.runs:
+            with suppress(RunNotFoundError):
+                info = get(self._store, run)
+                why = None if info.has_ended else self._stopped.get(run)
+                found.append(info if info.error is not None or why is None else dataclasses.replace(info, error=why))
+        return found

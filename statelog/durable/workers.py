@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
+from statelog.durable import deadlines
 from statelog.durable.delivering import delivered_beside
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
@@ -18,8 +19,9 @@ from statelog.durable.naming import check_part, check_queue
 from statelog.durable.owners import free_all, me
 from statelog.durable.queues import Hand, Limits, Queue
 from statelog.durable.runs import board_of
-from statelog.durable.schedules import begin_due
+from statelog.durable.schedules import begin_due, follow_clock
 from statelog.durable.subscribing import check_subscribers
+from statelog.durable.unknown import UnknownWorkflows
 from statelog.durable.workflows import by_name, check_list
 from statelog.errors import LeaseLostError, StatelogError, UsageError
 from statelog.store.board import attempt_claim
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("statelog.durable")
 
 _SLICE_S = 0.5
-_DEAD_S = 5.0
+_LOOK_AROUND_S = 5.0
 CONCURRENCY = 16
 
 
@@ -123,14 +125,16 @@ class Taker:
             raise UsageError(message, argument="concurrency", value=concurrency)
         self._known = {check_part("workflow", name): workflow for name, workflow in by_name(workflows).items()}
         limits = limits_of(queues)
-        self._patterns = ["durable/schedules/*"]
+        self._patterns: list[str] = []
         for name in self._known:
             self._patterns += [f"durable/tasks/*/{name}/*"] if limits is None else []
             self._patterns += [f"durable/tasks/{queue}{part}/{name}/*" for queue in limits or () for part in ("", "@*")]
-        if len(self._patterns) == 1:
+        if not self._patterns:
             raise UsageError("there is no workflow, or no queue, to work for", argument="workflows", value=workflows)
+        self._patterns += ["durable/schedules/*", deadlines.PATTERN]
         self._limits = Limits(store, {name: each for name, each in (limits or {}).items() if each != Queue()}, lease_s)
         self._board = board_of(store, me())
+        self._unknown = UnknownWorkflows(store, self._known, limits)
         self._looks_at_s = 0.0
         self.store, self.concurrency, self.lease_s = store, concurrency, lease_s
 
@@ -142,7 +146,7 @@ class Taker:
         try:
             self._limits.take_turns(hand)
             while not stop.is_set():
-                self._free_the_dead()
+                self._look_around()
                 attempt, waits_s = self.attempt(hand)
                 claim = attempt.take_in_time(0.0 if hand.slots else min(wait_s, waits_s))
                 if claim is None:
@@ -154,6 +158,8 @@ class Taker:
                     self._limits.came(claim, hand)
                 elif kind == "schedules":
                     begin_due(self.store, claim)
+                elif kind == "deadlines":
+                    deadlines.end_claimed(self.store, claim)
                 elif self._limits.admit(claim, hand):
                     return Taken(claim, self._known[claim.key.split("/")[3]])
         except BaseException:
@@ -178,12 +184,14 @@ class Taker:
             taken.claim.release(counts=False)
         self.drop(hand)
 
-    def _free_the_dead(self) -> None:
-        """Take from processes that are gone what they have claimed, now and then."""
+    def _look_around(self) -> None:
+        """Now and then free what dead processes have claimed, follow the clock, and report unknown workflows."""
         now_s = monotonic()
         if now_s >= self._looks_at_s:
-            self._looks_at_s = now_s + _DEAD_S
+            self._looks_at_s = now_s + _LOOK_AROUND_S
             free_all(self.store)
+            follow_clock(self.store)
+            self._unknown.tell()
 
 
 class _Worker:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
 
 class Found(NamedTuple):
@@ -33,6 +34,15 @@ class Archive(ABC):
     error of its own) raises `RemoteError`, once a few tries have failed. What it refuses for good (no such bucket, no
     permission) raises `AccessError` or `NotFoundError`.
     """
+
+    def keep_as(self, folder: str, path: Path) -> None:  # noqa: B027 - most storages have no modes of files
+        """Have what is put below a prefix readable by those who may read the file at a path, if that can be said here.
+
+        Args:
+            folder: the prefix, the folder of a store.
+            path: of the store's file on this machine; there may be none yet.
+
+        """
 
     @abstractmethod
     def read(self, name: str) -> Found | None:

@@ -185,7 +185,7 @@ def join(listed: Listed, descriptor: int, read_all: Callable[[list[str]], list[b
 def _write(listed: Listed, number: int, compressed: bytes, descriptor: int) -> None:
     """Write a piece in its place."""
     piece = listed.pieces[number]
-    data = inflate(piece.name, compressed)
+    data = inflate(piece.name, compressed, size_bytes_max=PIECE_SIZE_BYTES)
     at = number * PIECE_SIZE_BYTES
     is_whole = len(data) == min(PIECE_SIZE_BYTES, listed.size_bytes - at)
     if not is_whole or blake2b(data, digest_size=_DIGEST_SIZE_BYTES).digest() != piece.digest:

@@ -33,6 +33,7 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.fleet.archive import Archive, Found, Outcome
+from statelog.redaction import redact_error, redacted_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -83,7 +84,7 @@ class BucketArchive(Archive):
     """
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
-        self._url = url
+        self._shown = redacted_url(url)
         self._is_gcs = url.startswith("gs:")
         self._process_id = os.getpid()
         self._opened: ObjectStore | None = _open(url, options or {})
@@ -164,10 +165,10 @@ class BucketArchive(Archive):
     @property
     def _store(self) -> ObjectStore:
         if os.getpid() != self._process_id:
-            message = f"{self._url} was opened before this process was forked: open it again in the child"
-            raise ForkedError(message, url=self._url)
+            message = f"{self._shown} was opened before this process was forked: open it again in the child"
+            raise ForkedError(message, url=self._shown)
         if self._opened is None:
-            raise ClosedError(f"{self._url} was closed", url=self._url)
+            raise ClosedError(f"{self._shown} was closed", url=self._shown)
         return self._opened
 
     def _put(self, name: str, data: bytes, mode: Any) -> str | Outcome:
@@ -191,7 +192,8 @@ class BucketArchive(Archive):
     def _token(self, meta: Any) -> str:
         token = meta["version" if self._is_gcs else "e_tag"]
         if not token:
-            message = f"{self._url} gives objects no {'generation' if self._is_gcs else 'ETag'}: nothing can be swapped"
+            kind = "generation" if self._is_gcs else "ETag"
+            message = f"{self._shown} gives objects no {kind}: nothing can be swapped"
             raise RemoteError(message)
         return str(token)
 
@@ -211,6 +213,7 @@ class BucketArchive(Archive):
         try:
             yield
         except exceptions.BaseError as error:
+            redact_error(error)
             raise self._translated(error) from error
 
     def _translated(self, error: exceptions.BaseError) -> StatelogError:
@@ -219,19 +222,19 @@ class BucketArchive(Archive):
         if isinstance(error, exceptions.InvalidPathError):
             return UsageError(f"an object of a storage cannot be named so: {told}", argument="name", value=told)
         if _NO_CREDENTIALS.search(text):
-            return _no_credentials(self._url, told)
+            return _no_credentials(self._shown, told)
         is_refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
         if is_refused or _NO_ACCESS.search(text):
-            return AccessError(f"{self._url}: its credentials are refused: {told}", url=self._url)
+            return AccessError(f"{self._shown}: its credentials are refused: {told}", url=self._shown)
         if _NO_BUCKET.search(text):
             return self._no_bucket()
         if isinstance(error, exceptions.NotSupportedError) or _NO_CONDITIONS.search(text):
-            message = f"{self._url} knows no conditions, so two writers would own one store: {told}"
-            return UnsafeStorageError(message, probe="conditions", url=self._url)
-        return RemoteError(f"{self._url}: {told}", url=self._url)
+            message = f"{self._shown} knows no conditions, so two writers would own one store: {told}"
+            return UnsafeStorageError(message, probe="conditions", url=self._shown)
+        return RemoteError(f"{self._shown}: {told}", url=self._shown)
 
     def _no_bucket(self) -> NotFoundError:
-        return NotFoundError(f"{self._url}: there is no such bucket: make it first", url=self._url)
+        return NotFoundError(f"{self._shown}: there is no such bucket: make it first", url=self._shown)
 
 
 def _open(url: str, options: Mapping[str, Any]) -> ObjectStore:
@@ -247,15 +250,18 @@ def _open(url: str, options: Mapping[str, Any]) -> ObjectStore:
     except exceptions.UnknownConfigurationKeyError as error:
         raise UsageError(_told(str(error)), argument="options", value=sorted(options)) from error
     except (exceptions.BaseError, ValueError, TypeError) as error:
+        redact_error(error)
         if _NO_CREDENTIALS.search(str(error)):
             raise _no_credentials(url, _told(str(error))) from error
-        message = f"{url} cannot be opened: {_told(str(error))}"
-        raise UsageError(message, argument="url", value=url) from error
+        shown = redacted_url(url)
+        message = f"{shown} cannot be opened: {_told(str(error))}"
+        raise UsageError(message, argument="url", value=shown) from error
 
 
 def _no_credentials(url: str, told: str) -> AccessError:
     where = f"the environment ({_ENVIRONMENT[url.partition(':')[0]]}_...), or the options"
-    return AccessError(f"{url}: there are no credentials for it in {where}: {told}", url=url)
+    shown = redacted_url(url)
+    return AccessError(f"{shown}: there are no credentials for it in {where}: {told}", url=shown)
 
 
 def _told(text: str) -> str:

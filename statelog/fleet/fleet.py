@@ -25,6 +25,7 @@ from statelog.errors import (
     StatelogError,
     StoreNotFoundError,
     UsageError,
+    not_hiding,
 )
 from statelog.fleet import collecting, names, protocol
 from statelog.fleet.following import Follower
@@ -111,9 +112,10 @@ class Fleet:
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self.close()
+        with not_hiding(error):
+            self.close()
 
     def close(self) -> None:
         """Close the stores that it has open, which ships the rest of them, and let go of the storage.
@@ -404,7 +406,9 @@ class Fleet:
 
     def _performer(self, name: str) -> Performer:
         self._check_process()
-        return Performer(self._archive, names.folder(name))
+        folder = names.folder(name)
+        self._archive.keep_as(folder, self.path(name))
+        return Performer(self._archive, folder)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process_id:

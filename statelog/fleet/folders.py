@@ -5,6 +5,8 @@ a kill leaves the old object or the new one. Who changes a name holds the lock o
 threads and processes. A token is the digest of the bytes and the file's time, which each swap moves on: bytes that come
 back have another token.
 
+What is put for a store has the owner and the mode of the store's file on this machine; 0600, while there is none.
+
 The folder has to be there: a disk that is not mounted is an error, not a new folder. It is for one host, as locks of
 other hosts may not count. Where a file system takes `A` for `a`, so does the folder.
 """
@@ -24,7 +26,8 @@ from typing import TYPE_CHECKING
 
 from statelog.errors import AccessError, NotFoundError, RemoteError, UsageError
 from statelog.fleet.archive import Archive, Found, Outcome
-from statelog.storage.file.creation import sync_directory
+from statelog.storage.file.creation import FILE_MODE, sync_directory
+from statelog.storage.file.descriptors import SHARED_MODE, follow_owner
 from statelog.storage.file.disk import flush_file, write_all
 
 if TYPE_CHECKING:
@@ -61,10 +64,16 @@ class FolderArchive(Archive):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._root = Path(path)
+        self._paths: dict[str, Path] = {}
+        """Of stores' files on this machine, by the first part of their objects' names."""
         with self._translating():
             for name in (_NEW, _LOCKS):
                 (self._root / name).mkdir(exist_ok=True)
             self._clean()
+
+    def keep_as(self, folder: str, path: Path) -> None:
+        """Give what is put below a prefix the owner and the mode of the file at a path."""
+        self._paths[folder.rstrip("/")] = path
 
     def read(self, name: str) -> Found | None:
         """Return an object, None if there is none."""
@@ -118,8 +127,11 @@ class FolderArchive(Archive):
         path = self._path(name)
         new = self._root / _NEW / secrets.token_hex(16)
         with self._translating():
-            descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+            descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE)
             try:
+                like = self._like(name)
+                if like is not None:
+                    follow_owner(descriptor, like, like.st_mode & SHARED_MODE)
                 write_all(descriptor, data, 0)
                 flush_file(descriptor)
                 with self._locked(name):
@@ -186,13 +198,28 @@ class FolderArchive(Archive):
     def _locked(self, name: str) -> Iterator[None]:
         slot = blake2b(name.encode(), digest_size=2).digest()
         lock = self._root / _LOCKS / f"{int.from_bytes(slot) % _LOCK_COUNT:02}"
-        descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
+        descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, FILE_MODE)
         try:
+            self._widen(descriptor, name)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing does not: a child forked meanwhile has it open
             os.close(descriptor)
+
+    def _widen(self, descriptor: int, name: str) -> None:
+        """Let those take the lock who may write the store's file; stores of others may share the lock."""
+        like, own = self._like(name), os.fstat(descriptor)
+        mode = 0 if like is None else like.st_mode & SHARED_MODE
+        if like is not None and own.st_uid == os.geteuid() and own.st_mode & mode != mode:
+            follow_owner(descriptor, like, own.st_mode & SHARED_MODE | mode)
+
+    def _like(self, name: str) -> os.stat_result | None:
+        """Return the status of the file that an object's store has on this machine, None if there is none."""
+        path = self._paths.get(name.partition("/")[0])
+        with suppress(OSError):
+            return None if path is None else path.stat()
+        return None
 
     def _clean(self) -> None:
         """Remove what processes that were killed had begun to write."""

@@ -126,6 +126,12 @@ class Head:
         return None if self.base is None else Cut(self.base.lsn, self.base.chain)
 
 
+def taker(head: Head) -> str:
+    """Return who has taken a store over, for people."""
+    who = "hosts that share it" if head.owner[0] == SHARED else head.owner[0]
+    return f"{who}, in epoch {head.epoch}"
+
+
 def decode(name: str, data: bytes) -> Head:
     """Return what a head's bytes say.
 

@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from statelog.errors import RemoteError, UnsafeStorageError, UsageError
+from statelog.redaction import redacted_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,8 +47,9 @@ def open_archive(url: str, **options: Any) -> Archive:
             raise _missing(url, error, "obstore", "fleet") from error
         return BucketArchive(url, options)
     if scheme not in {"file", "postgresql", "postgres"}:
-        message = f"a fleet's storage is one of {_SCHEMES}, not {url!r}"
-        raise UsageError(message, argument="url", value=url)
+        shown = redacted_url(url)
+        message = f"a fleet's storage is one of {_SCHEMES}, not {shown!r}"
+        raise UsageError(message, argument="url", value=shown)
     if options:
         message = f"a storage at {scheme}:// has no option {min(options)!r}"
         raise UsageError(message, argument="options", value=sorted(options))
@@ -63,10 +65,15 @@ def open_archive(url: str, **options: Any) -> Archive:
 def _open_folder(url: str) -> Archive:
     from statelog.fleet.folders import FolderArchive
 
-    parts = urlsplit(url)
-    if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/") or parts.query or parts.fragment:
-        message = f"a folder is file:///path, not {url!r}"
-        raise UsageError(message, argument="url", value=url)
+    try:
+        parts: SplitResult | None = urlsplit(url)
+    except ValueError:  # it quotes what it cannot read
+        parts = None
+    is_folder = parts is not None and parts.netloc in {"", "localhost"} and parts.path.startswith("/")
+    if parts is None or not is_folder or parts.query or parts.fragment or "\0" in unquote(parts.path):
+        shown = redacted_url(url)
+        message = f"a folder is file:///path, not {shown!r}"
+        raise UsageError(message, argument="url", value=shown)
     return FolderArchive(unquote(parts.path))
 
 
@@ -74,7 +81,7 @@ def _missing(url: str, error: ModuleNotFoundError, package: str, extra: str) -> 
     if (error.name or "").partition(".")[0] != package:
         return error
     message = f"{url.partition(':')[0]}:// needs the package {package}: pip install 'statelog[{extra}]'"
-    return UsageError(message, argument="url", value=url)
+    return UsageError(message, argument="url", value=redacted_url(url))
 
 
 def probe(archive: Archive) -> None:

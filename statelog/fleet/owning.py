@@ -15,7 +15,7 @@ from statelog.errors import FencedError, ForkedError, RemoteError, RemoteLagErro
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.bases import Listed, Log
 from statelog.fleet.collecting import GRACE_S, KEEP_S, OFTEN, collect
-from statelog.fleet.head import Base, Cut
+from statelog.fleet.head import Base, Cut, decode, taker
 from statelog.fleet.remote import RemoteStatus, check_number
 from statelog.fleet.restoring import listed_of, now_us
 from statelog.store.session import session_of
@@ -426,12 +426,24 @@ class Owner:
 
     def _stop(self, error: StatelogError) -> None:
         """Stop for good: nobody commits to this copy any more."""
-        with contextlib.suppress(StatelogError):
-            if isinstance(error, FencedError):
+        if isinstance(error, FencedError):
+            error = self._fenced(error)
+            with contextlib.suppress(StatelogError):
                 self._store.fence(error)
         with self._changed:
             self._error = error
             self._changed.notify_all()
+
+    def _fenced(self, error: FencedError) -> FencedError:
+        """Return the error of this copy from now on: it says who has the store, if the storage can tell."""
+        path = str(self._store.path)
+        with contextlib.suppress(StatelogError):
+            found = self._performer.read(names.HEAD)
+            head = self._owned.head if found is None else decode(names.HEAD, found.data)
+            if head.owner != self._owned.head.owner:
+                message = f"another has taken this store over from {path}: {taker(head)}"
+                return FencedError(message, path=path, owner=head.owner[0], epoch=head.epoch)
+        return FencedError(error.message, **{**error.facts, "path": path})
 
     def _check_process(self) -> None:
         if self.is_forked:

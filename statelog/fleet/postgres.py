@@ -9,12 +9,12 @@ writes says `UNKNOWN`.
 from __future__ import annotations
 
 import os
+import re
 import select
 import time
 from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import errors, sql
@@ -22,6 +22,7 @@ from psycopg import errors, sql
 from statelog.errors import AccessError, ClosedError, ForkedError, NotFoundError, RemoteError, StatelogError, UsageError
 from statelog.fleet import names as object_names
 from statelog.fleet.archive import Archive, Found, Outcome
+from statelog.redaction import redacted_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,6 +49,9 @@ _CONNECTING = {
     "application_name": "statelog",
 }
 """A network that went away is noticed after 20 to 30 s, not after hours. What the URL says goes before."""
+
+_PORTS = re.compile(r"[\d,]*")
+"""Of one host or several."""
 
 _NO_ACCESS = ("password authentication failed", "no pg_hba.conf entry", "authentication failed", "no password supplied")
 
@@ -93,7 +97,7 @@ class PostgresArchive(Archive):
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._shown = without_password(url)
+        self._shown = redacted_url(url)
         self._parameters = connecting(url)
         self._process_id = os.getpid()
         self._lock = Lock()
@@ -245,7 +249,7 @@ def setup(url: str) -> None:
         AccessError: the user may not. RemoteError: it does not answer. UsageError: the URL is none.
 
     """
-    shown = without_password(url)
+    shown = redacted_url(url)
     try:
         with psycopg.connect(url, autocommit=True, **connecting(url)) as connection:
             # Two at once: the second may still fail, within Postgres, on the name of a type.
@@ -258,13 +262,21 @@ def setup(url: str) -> None:
 
 
 def connecting(url: str) -> dict[str, Any]:
-    """Return what the URL leaves open of a connection."""
+    """Return what the URL leaves open of a connection.
+
+    Raises:
+        UsageError: it is no address of a database, or its password is not percent-encoded. Facts: argument, value.
+
+    """
+    shown = redacted_url(url)
     try:
         given = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        shown = without_password(url)
-        message = f"{shown} is no address of a Postgres database"
-        raise UsageError(message, argument="url", value=shown) from error
+    except psycopg.ProgrammingError:  # it quotes what it cannot read, which may be of the password
+        message = f"{shown} is not an address of a Postgres database"
+        raise UsageError(message, argument="url", value=shown) from None
+    if "@" in str(given.get("host", "")) or not _PORTS.fullmatch(str(given.get("port", ""))):
+        message = f"{shown}: an @, / or another sign of its own in a user or a password has to be percent-encoded"
+        raise UsageError(message, argument="url", value=shown)
     return {name: value for name, value in _CONNECTING.items() if name not in given}
 
 
@@ -293,14 +305,3 @@ def translated(error: psycopg.Error, shown: str) -> StatelogError:
     if "database " in told and "does not exist" in told:
         return NotFoundError(f"{shown}: there is no such database", url=shown)
     return RemoteError(f"{shown}: {told}", url=shown)
-
-
-def without_password(url: str) -> str:
-    """Return an address for messages: no password, and no options, where one may stand, too."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        message = "this is no address of a Postgres database"
-        raise UsageError(message, argument="url", value=None) from error
-    user, at, host = parts.netloc.rpartition("@")
-    return parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query="", fragment="").geturl()

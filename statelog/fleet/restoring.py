@@ -16,6 +16,7 @@ from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.head import Cut, Head, decode
 from statelog.portable.frames import FrameReader
 from statelog.storage.file.creation import create_store, new_file
+from statelog.storage.file.descriptors import SHARED_MODE, follow_owner, open_file
 from statelog.store.session import session_of
 
 if TYPE_CHECKING:
@@ -309,11 +310,8 @@ def _lsn_at(performer: Performer, head: Head, at: int | datetime) -> int:
     last = 0 if head.base is None else head.base.lsn
     for name in segments_of(head):
         [data] = performer.read_all([name])
-        about = segments.about(name, data)
-        if about.first_us > _to_us(at):
-            break
         last = segments.last_lsn_at(name, data, _to_us(at))
-        if last < about.last:
+        if last < segments.about(name, data).last:
             break
     return last
 
@@ -383,6 +381,7 @@ def start_over(performer: Performer, head: Head, path: Path) -> Path | None:
     restore(performer, head, fresh)
     with statelog.open(fresh, read_only=True) as store:
         is_earlier = chain_at(store, here.lsn) == here.chain
+    _follow_mode(fresh, path)
     aside = None if is_earlier else set_aside(path, head.epoch)
     fresh.replace(path)
     fresh.with_name(f"{fresh.name}-lock").unlink(missing_ok=True)
@@ -409,7 +408,18 @@ def _take_fence_off(path: Path) -> None:
         temporary = path.with_name(f".{path.name}.unfenced")
         temporary.unlink(missing_ok=True)
         store.image(temporary)
+    _follow_mode(temporary, path)
     temporary.replace(path)
+
+
+def _follow_mode(fresh: Path, path: Path) -> None:
+    """Give a new file the owner and the mode of the one in whose place it is put."""
+    status = path.stat()
+    descriptor = open_file(fresh, os.O_RDONLY)
+    try:
+        follow_owner(descriptor, status, status.st_mode & SHARED_MODE)
+    finally:
+        os.close(descriptor)
 
 
 def now_us() -> int:

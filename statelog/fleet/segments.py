@@ -7,8 +7,9 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 import zstandard
+from xxhash import xxh64_intdigest
 
-from statelog.errors import CorruptionError
+from statelog.errors import CorruptionError, StatelogError
 from statelog.fleet.head import Cut
 from statelog.format import cbor
 from statelog.format.record import decode_record
@@ -25,7 +26,13 @@ _SIZE = struct.Struct(">I")
 _LEVEL = 3
 """Of zstd: a record of 2 KB of prose takes 25 us."""
 
-_EXPANDED_MAX = 1 << 31
+EXPANDED_SIZE_BYTES_MAX = 1 << 31
+"""Of a segment, or of a list of pieces."""
+
+_WINDOW_SIZE_BYTES_MAX = 8 * 1024 * 1024
+"""What zstd may set aside to expand with: four times what it asks for at `_LEVEL`."""
+
+_CHUNK_SIZE_BYTES = 1024 * 1024
 
 
 class About(NamedTuple):
@@ -54,9 +61,7 @@ def make(store: Store, since: int) -> tuple[About, bytes] | None:
     target = io.BytesIO()
     store.export(target, since=since)
     data = target.getvalue()
-    reader = FrameReader(io.BytesIO(data))
-    times = [decode_record(payload, lsn).time_us for lsn, payload in _records(reader)]
-    about = About(since, reader.trailer["last"], reader.trailer["chain"], times[0], max(times))
+    about = _about_export(data)
     return about, _packed(about, data)
 
 
@@ -67,6 +72,12 @@ def made_of(records: Sequence[bytes], store_id: bytes, behind: Cut) -> tuple[Abo
     times = [decode_record(data, lsn).time_us for lsn, data in enumerate(records, behind.lsn + 1)]
     about = About(behind.lsn, behind.lsn + len(records), chain, times[0], max(times))
     return about, _packed(about, target.getvalue())
+
+
+def _about_export(data: bytes) -> About:
+    reader = FrameReader(io.BytesIO(data))
+    times = [decode_record(payload, lsn).time_us for lsn, payload in _records(reader)]
+    return About(reader.header.since, reader.trailer["last"], reader.trailer["chain"], times[0], max(times))
 
 
 def _packed(about: About, data: bytes) -> bytes:
@@ -84,7 +95,12 @@ def _records(reader: FrameReader) -> Iterator[tuple[int, bytes]]:
 
 
 def about(name: str, data: bytes) -> About:
-    """Return what a segment says of itself. Raises CorruptionError: it is none. Facts: object."""
+    """Return what a segment says of itself, which only `expand` checks.
+
+    Raises:
+        CorruptionError: it is none. Facts: object.
+
+    """
     try:
         size = _SIZE.unpack_from(data, len(_MAGIC))[0]
         fields = cbor.decode(data[len(_MAGIC) + _SIZE.size :][:size])
@@ -99,21 +115,47 @@ def about(name: str, data: bytes) -> About:
 
 def expand(name: str, data: bytes) -> bytes:
     """Return the export that a segment holds. Raises CorruptionError: it is damaged. Facts: object."""
-    about(name, data)
+    told = about(name, data)
     size = _SIZE.unpack_from(data, len(_MAGIC))[0]
-    return inflate(name, data[len(_MAGIC) + _SIZE.size + size :])
-
-
-def inflate(name: str, compressed: bytes) -> bytes:
-    """Return what was compressed. Raises CorruptionError: it is damaged. Facts: object."""
+    export = inflate(name, data[len(_MAGIC) + _SIZE.size + size :])
     try:
-        return zstandard.ZstdDecompressor().decompress(compressed, max_output_size=_EXPANDED_MAX)
-    except zstandard.ZstdError as error:
+        is_so = told == _about_export(export)
+    except (StatelogError, IndexError) as error:
         raise _damaged(name) from error
+    if not is_so:
+        raise _damaged(name)
+    return export
+
+
+def inflate(name: str, compressed: bytes, *, size_bytes_max: int = EXPANDED_SIZE_BYTES_MAX) -> bytes:
+    """Return what was compressed. It takes as much memory as there is, whatever the frame's header claims.
+
+    Raises:
+        CorruptionError: it is damaged, or holds more than it may. Facts: object.
+
+    """
+    found = io.BytesIO()
+    try:
+        frame = zstandard.get_frame_parameters(compressed)
+        if not frame.has_checksum or frame.content_size > size_bytes_max:  # an unknown size is a great one
+            raise _damaged(name)
+        expanding = zstandard.ZstdDecompressor(max_window_size=_WINDOW_SIZE_BYTES_MAX).stream_reader(compressed)
+        while chunk := expanding.read(_CHUNK_SIZE_BYTES):
+            found.write(chunk)
+            if found.tell() > frame.content_size:
+                raise _damaged(name)
+    except (zstandard.ZstdError, MemoryError) as error:
+        raise _damaged(name) from error
+    data = found.getvalue()
+    checksum = xxh64_intdigest(data) & 0xFFFFFFFF  # of a frame that was cut off amid it, zstd says nothing
+    if len(data) != frame.content_size or compressed[-4:] != checksum.to_bytes(4, "little"):
+        raise _damaged(name)
+    return data
 
 
 def cut_of(data: bytes) -> Cut:
-    """Return where the log is at the end of a segment."""
+    """Return where the log is at the end of a segment. Raises CorruptionError: it is damaged."""
+    expand("a segment", data)
     found = about("a segment", data)
     return Cut(found.last, found.chain)
 

@@ -22,7 +22,7 @@ from statelog.fleet import bases, names, segments
 from statelog.fleet.collecting import collect
 from statelog.fleet.connecting import prepare
 from statelog.fleet.following import Follower
-from statelog.fleet.head import SHARED, Cut, Head, decode
+from statelog.fleet.head import SHARED, Cut, Head, decode, taker
 from statelog.fleet.performing import Performer
 from statelog.fleet.remote import RemoteStatus, check_number
 from statelog.fleet.restoring import (
@@ -39,6 +39,7 @@ from statelog.fleet.restoring import (
 from statelog.fleet.taking import NONCE_SIZE_BYTES, Watched, note_opening, share_file, take, unlock
 from statelog.format.record import NO_DIGEST
 from statelog.limits import LOCK_TIMEOUT_DEFAULT_S
+from statelog.redaction import redacted_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,7 +89,7 @@ class Sharer(Follower):
         """Take in what the log has. Raises ConflictError: the copy is no earlier state of it; ExpiredError: too old."""
         head = head_to_read(self._performer)
         if head is None or head.owner != self._owner:
-            raise self._fenced("another has taken this store over")
+            raise self._fenced(f"another has taken this store over{'' if head is None else f': {taker(head)}'}")
         with self._store._engine.taking_in():  # noqa: SLF001 - the fleet's door
             catch_up_over_bases(self._performer, head, self._store)
         cut = head.cut
@@ -189,7 +190,8 @@ class Sharer(Follower):
         if locked.version != self._version:
             head = decode(names.HEAD, locked.head)
             if head.owner != self._owner or not head.is_shared:
-                raise self._fenced("another has taken this store over, which many hosts have shared")
+                why = f"another has taken this store over, which many hosts have shared: {taker(head)}"
+                raise self._fenced(why, owner=head.owner[0], epoch=head.epoch)
             self._head, self._version = head, locked.version
         self._take_rows(locked.rows)
         if self._store.last_lsn != self._known.cut.lsn:
@@ -224,8 +226,8 @@ class Sharer(Follower):
             else:
                 return
 
-    def _fenced(self, why: str) -> FencedError:
-        self._error = FencedError(f"{why}: open it again", path=str(self._store.path))
+    def _fenced(self, why: str, **facts: Any) -> FencedError:
+        self._error = FencedError(f"{why}: open it again", path=str(self._store.path), **facts)
         return self._error
 
     # --- others' turns ---------------------------------------------------------------------------
@@ -342,8 +344,9 @@ def share(
 
     """
     if not isinstance(url, str) or url.partition("://")[0] not in {"postgresql", "postgres"}:
-        message = f"a store that many hosts write has its log in Postgres, not at {url!r}: postgresql://host/database"
-        raise UsageError(message, argument="url", value=url)
+        shown = redacted_url(url)
+        message = f"a store that many hosts write has its log in Postgres, not at {shown!r}: postgresql://host/database"
+        raise UsageError(message, argument="url", value=shown)
     for option in ("read_only", "create"):
         if option in options:
             message = f"who shares a store writes it: {option} is no option (`follow` reads one)"
@@ -424,6 +427,11 @@ def _readable(performer: Performer) -> Head:
 def _default_cache(url: str) -> Path:
     """Return where copies of this user's lie, of one database."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    parts = urlsplit(url)
-    place = f"{parts.hostname}:{parts.port}{parts.path}"
+    try:
+        parts = urlsplit(url)
+        place = f"{parts.hostname}:{parts.port}{parts.path}"
+    except ValueError:  # it quotes what it cannot read, which may be of the password
+        shown = redacted_url(url)
+        message = f"{shown} is not an address of a Postgres database"
+        raise UsageError(message, argument="url", value=shown) from None
     return cache / "statelog" / hashlib.blake2b(place.encode(), digest_size=8).hexdigest()

@@ -14,7 +14,8 @@ from psycopg import errors, sql
 
 from statelog.errors import ClosedError, CommitOutcomeUnknownError, NotFoundError, RemoteError, StoreLockedError
 from statelog.fleet import names
-from statelog.fleet.postgres import HEADS, OBJECTS, connecting, translated, without_password
+from statelog.fleet.postgres import HEADS, OBJECTS, connecting, translated
+from statelog.redaction import redacted_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +82,7 @@ class Turns:
 
     def __init__(self, url: str, folder: str, timeout_s: float) -> None:
         self._url = url
-        self._shown = without_password(url)
+        self._shown = redacted_url(url)
         self._folder = folder
         self._timeout_s = timeout_s
         self._turn: psycopg.Connection[Any] | None = None

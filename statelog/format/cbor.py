@@ -22,12 +22,13 @@ from uuid import UUID
 
 import cbor2
 
-from statelog.errors import CorruptionError, LimitError, UsageError
+from statelog.errors import CorruptionError, LimitError, StatelogError, UsageError
 from statelog.format import everyday
-from statelog.format.interrupts_in_decoders import raise_interrupt
+from statelog.format.interrupts_in_decoders import is_about_bytes, unwrapped
 from statelog.format.locating import Refusals, has_twins, holds_nan, is_lossy
 from statelog.kernels import encode_plain
 from statelog.limits import DEPTH_MAX, INTEGER_BITS_MAX, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
+from statelog.redaction import HIDDEN_VALUE, names_secret
 
 TAG_TUPLE = 51300
 TAG_FROZENSET = 51301
@@ -256,7 +257,7 @@ def _encode_registered(value: Any, depth: int) -> bytes:
         raise _Refused
     try:
         payload = codec[1](value)
-    except everyday.LossyError as error:
+    except (everyday.LossyError, RecursionError) as error:
         raise _Refused from error
     return _CODEC_PREFIX + _encode_str(codec[0], depth) + _encoders[type(payload)](payload, depth + 1)
 
@@ -295,10 +296,7 @@ def is_storable(kind: type) -> bool:
     return kind in _encoders or _codec_of(kind) is not None
 
 
-_refusals = Refusals(_encoders, _codec_of)
-
-
-def encode(value: object, *, path: str = "value") -> bytes:
+def encode(value: object, *, path: str = "value", depth: int = 0, around: int = 0) -> bytes:
     """Return the canonical bytes of `value`: equal values give equal bytes.
 
     Args:
@@ -306,6 +304,8 @@ def encode(value: object, *, path: str = "value") -> bytes:
             a type of `everyday` or one given to `register_codec`; exactly these types, not subclasses, since a
             subclass would not come back.
         path: how an error names `value`.
+        depth: how many lists and dicts `value` is inside of, of those that `path` names.
+        around: and of those that it does not name.
 
     Raises:
         ValueTypeError: another type, a NaN in a set or as a key, a lone surrogate.
@@ -313,9 +313,9 @@ def encode(value: object, *, path: str = "value") -> bytes:
 
     """
     try:
-        data = encode_plain(value, 0) or _encoders[type(value)](value, 0)
+        data = encode_plain(value, depth + around) or _encoders[type(value)](value, depth + around)
     except (_Refused, UnicodeEncodeError):
-        _refusals.locate(value, path)
+        Refusals(_encoders, _codec_of, DEPTH_MAX - around).locate(value, path, depth)
         message = f"{path}: changed while it was being stored"
         raise UsageError(message) from None
     if len(data) > VALUE_SIZE_BYTES_MAX:
@@ -336,7 +336,30 @@ def _decode_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 
         why = f"and {needed} is not installed here" if needed else "which is not registered here"
         message = f"a value was stored with the codec {name!r}, {why}"
         raise UsageError(message, codec=name)
-    return decoder(payload)
+    return _decoded(name, decoder, payload)
+
+
+def _decoded(name: str, decoder: Callable[[Any], Any], payload: Any) -> object:
+    """Return what a codec makes of its payload.
+
+    Raises:
+        UsageError: a user's function fails, as that of a class that has changed since. Facts: codec.
+        CorruptionError: the payload is not of the built-in codec. Facts: codec.
+
+    """
+    try:
+        return decoder(payload)
+    except StatelogError:
+        raise
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+        if name.startswith(everyday.PREFIX):
+            if not isinstance(error, everyday.FAILURES):  # a signal handler has raised it
+                raise
+            message = f"a stored value is not of its codec {name!r}: {told:.200}"
+            raise CorruptionError(message, codec=name) from error
+        message = f"the codec {name!r} cannot decode a stored value: {told:.200}"
+        raise UsageError(message, codec=name) from error
 
 
 def _decoder_named(name: str) -> Callable[[Any], Any] | None:
@@ -352,6 +375,15 @@ class Unregistered:
 
     codec: str
     payload: Any
+
+    def __repr__(self) -> str:
+        """Return both, without the payload of a secret."""
+        return f"Unregistered(codec={self.codec!r}, payload={self.shown!r})"
+
+    @property
+    def shown(self) -> Any:
+        """What is shown of the payload: asterisks, if the codec is named as one of secrets."""
+        return HIDDEN_VALUE if names_secret(self.codec) else self.payload
 
     def __hash__(self) -> int:
         """By codec alone: what it encoded to may be a list."""
@@ -375,7 +407,7 @@ def reading_unregistered() -> Iterator[set[str]]:
 def _decode_if_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2 calls it
     name, payload = value
     decoder = _decoder_named(name)
-    return Unregistered(name, payload) if decoder is None else decoder(payload)
+    return Unregistered(name, payload) if decoder is None else _decoded(name, decoder, payload)
 
 
 # Not a tag_hook: that one is handed its content with every list turned into a tuple.
@@ -401,15 +433,17 @@ def decode(data: bytes | memoryview, *, loosely: bool = False) -> Any:
 
     Raises:
         CorruptionError: the bytes are no item of the profile.
-        UsageError: a codec of the value is not registered.
+        UsageError: a codec of the value is not registered, or its function fails. Facts: codec.
 
     """
     try:
         return cbor2.loads(data, semantic_decoders=_LOOSE_DECODERS if loosely else _DECODERS)
     except (ValueError, TypeError, ArithmeticError, cbor2.CBORDecodeError) as error:
-        raise_interrupt(error)
-        message = f"a stored value cannot be decoded: {error}"
-        raise CorruptionError(message) from error
+        failure = unwrapped(error)
+    if not is_about_bytes(failure):
+        raise failure
+    message = f"a stored value cannot be decoded: {failure}"
+    raise CorruptionError(message) from failure
 
 
 def decode_all(items: Sequence[bytes]) -> list[Any]:

@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 import sys
 from dataclasses import dataclass
 from datetime import date, time, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from statelog.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+T = TypeVar("T")
 
 PREFIX = "statelog/"
 """Begins the name of each of these codecs, and of no codec of a user."""
@@ -37,7 +42,8 @@ class Codec:
     Args:
         name: what stands in the file.
         encode: value -> plain value. Raises LossyError.
-        decode: plain value -> value. Raises ValueError or TypeError if it is none of `encode`.
+        decode: plain value -> value. Raises one of `FAILURES` if it is none of `encode`: it may be anybody's, so its
+            types are looked at first. Many classes of Python take more than they give, as `bytearray(300_000_000)`.
         module: imported by `decode`; empty for none that could be missing.
     """
 
@@ -45,6 +51,28 @@ class Codec:
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
     module: str = ""
+
+
+FAILURES = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError, re.error)
+"""What is raised of a payload that is not of its codec."""
+
+
+def _typed(payload: Any, kind: type[T]) -> T:
+    """Return a payload of exactly this type. Raises TypeError."""
+    if type(payload) is not kind:
+        message = f"its payload is a {type(payload).__name__}, where a {kind.__name__} is expected"
+        raise TypeError(message)
+    return payload
+
+
+def _listed(payload: Any) -> list[Any]:
+    """Return a payload that is a list; inside of a set cbor2 makes it a tuple. Raises TypeError."""
+    return list(payload) if type(payload) is tuple else _typed(payload, list)
+
+
+def _parts(payload: Any, *kinds: type) -> list[Any]:
+    """Return a list of items of exactly these types. Raises TypeError, ValueError."""
+    return [_typed(part, kind) for part, kind in zip(_listed(payload), kinds, strict=True)]
 
 
 def _encode_time(value: time) -> str:
@@ -64,11 +92,38 @@ def _encode_zone(value: Any) -> str:
     return str(value.key)
 
 
+def _decode_zone(payload: Any) -> object:
+    name = _typed(payload, str)
+    try:
+        return _find("zoneinfo", "ZoneInfo")(name)
+    except (LookupError, OSError) as error:  # written on a host that knows more of them
+        message = f"a stored value has the time zone {name!r}, which this host does not know: update its tzdata"
+        raise UsageError(message, codec="statelog/zone") from error
+
+
+_FLAGS = sum({re.ASCII, re.IGNORECASE, re.LOCALE, re.MULTILINE, re.DOTALL, re.UNICODE, re.VERBOSE, re.DEBUG})
+
+
+def _decode_pattern(payload: Any) -> object:
+    pattern, flags = _listed(payload)
+    kind: Any = bytes if type(pattern) is bytes else str
+    if _typed(flags, int) & ~_FLAGS:
+        message = f"{flags} are no flags of a pattern"
+        raise ValueError(message)
+    return re.compile(_typed(pattern, kind), flags)
+
+
+def _decode_deque(payload: Any) -> object:
+    items, length_max = _listed(payload)
+    kept = None if length_max is None else _typed(length_max, int)
+    return _find("collections", "deque")(_listed(items), kept)
+
+
 def _by_class(module: str, *names: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Return encode and decode of classes that are made of their own text: [class, text]."""
 
     def decode(payload: Any) -> object:
-        name, text = payload
+        name, text = _parts(payload, str, str)
         if name not in names:
             message = f"{name!r} is no class of {module}"
             raise ValueError(message)
@@ -82,17 +137,22 @@ def _find(module: str, name: str) -> Any:
 
 
 def _made_of_text(module: str, name: str) -> Callable[[Any], Any]:
-    def decode(text: str) -> object:
-        return _find(module, name)(text)
+    def decode(payload: Any) -> object:
+        return _find(module, name)(_typed(payload, str))
 
     return decode
 
 
-def _pairs(payload: list[Any]) -> dict[Any, Any]:
+def _pairs(payload: Any) -> dict[Any, Any]:
+    payload = _listed(payload)
     return dict(zip(payload[::2], payload[1::2], strict=True))
 
 
 # --- numpy --------------------------------------------------------------------------
+
+
+_DTYPE = re.compile(r"[<>|=]?[?biufcSUmM]\d*(?:\[\w+\])?")
+_EMPTY_ITEM_SIZE_BYTES_MAX = 1024 * 1024
 
 
 def _dtype_text(value: Any) -> str:
@@ -119,15 +179,25 @@ def _encode_scalar(value: Any) -> list[Any]:
 
 
 def _decode_array(payload: Any) -> Any:
-    dtype, shape, data = payload
+    dtype, shape, data = _listed(payload)
+    if not _DTYPE.fullmatch(_typed(dtype, str)):
+        message = f"{dtype!r:.40} is no dtype of a stored array"
+        raise ValueError(message)
     numpy = importlib.import_module("numpy")
     stored = numpy.dtype(dtype)
-    flat = numpy.frombuffer(data, stored) if data else numpy.empty(0, stored)  # frombuffer refuses no bytes at all
-    return flat.reshape(shape).astype(stored.newbyteorder("="))  # a copy: it can be changed
+    if not data and stored.itemsize > _EMPTY_ITEM_SIZE_BYTES_MAX:  # numpy makes room for one, also where there is none
+        message = f"an empty array with items of {stored.itemsize} bytes"
+        raise ValueError(message)
+    flat = (
+        numpy.frombuffer(_typed(data, bytes), stored) if data else numpy.empty(0, stored)
+    )  # frombuffer refuses no bytes at all
+    return flat.reshape([_typed(size, int) for size in _listed(shape)]).astype(
+        stored.newbyteorder("=")
+    )  # a copy: it can be changed
 
 
 def _decode_scalar(payload: Any) -> Any:
-    dtype, data = payload
+    dtype, data = _parts(payload, str, bytes)
     return _decode_array([dtype, [1], data])[0]
 
 
@@ -142,29 +212,27 @@ _URLS = (
 _MICROSECOND = timedelta(microseconds=1)
 
 _CODECS: dict[str, Codec] = {
-    "datetime.date": Codec("statelog/date", date.isoformat, date.fromisoformat),
-    "datetime.time": Codec("statelog/time", _encode_time, time.fromisoformat),
+    "datetime.date": Codec("statelog/date", date.isoformat, lambda payload: date.fromisoformat(_typed(payload, str))),
+    "datetime.time": Codec("statelog/time", _encode_time, lambda payload: time.fromisoformat(_typed(payload, str))),
     "datetime.timedelta": Codec(
-        "statelog/timedelta", lambda value: value // _MICROSECOND, lambda count: count * _MICROSECOND
+        "statelog/timedelta",
+        lambda value: value // _MICROSECOND,
+        lambda payload: _typed(payload, int) * _MICROSECOND,
     ),
-    "zoneinfo.ZoneInfo": Codec("statelog/zone", _encode_zone, _made_of_text("zoneinfo", "ZoneInfo")),
+    "zoneinfo.ZoneInfo": Codec("statelog/zone", _encode_zone, _decode_zone),
     "builtins.complex": Codec(
-        "statelog/complex", lambda value: [value.real, value.imag], lambda parts: complex(*parts)
+        "statelog/complex",
+        lambda value: [value.real, value.imag],
+        lambda payload: complex(*_parts(payload, float, float)),
     ),
-    "builtins.bytearray": Codec("statelog/bytearray", bytes, bytearray),
+    "builtins.bytearray": Codec("statelog/bytearray", bytes, lambda payload: bytearray(_typed(payload, bytes))),
     "fractions.Fraction": Codec(
         "statelog/fraction",
         lambda value: [value.numerator, value.denominator],
-        lambda parts: _find("fractions", "Fraction")(*parts),
+        lambda payload: _find("fractions", "Fraction")(*_parts(payload, int, int)),
     ),
-    "re.Pattern": Codec(
-        "statelog/pattern", lambda value: [value.pattern, value.flags], lambda parts: _find("re", "compile")(*parts)
-    ),
-    "collections.deque": Codec(
-        "statelog/deque",
-        lambda value: [list(value), value.maxlen],
-        lambda parts: _find("collections", "deque")(*parts),
-    ),
+    "re.Pattern": Codec("statelog/pattern", lambda value: [value.pattern, value.flags], _decode_pattern),
+    "collections.deque": Codec("statelog/deque", lambda value: [list(value), value.maxlen], _decode_deque),
     "pathlib.PosixPath": Codec("statelog/path", str, _made_of_text("pathlib", "Path")),
     **dict.fromkeys(
         ("pathlib.PurePosixPath", "pathlib.PureWindowsPath"),

@@ -1,4 +1,4 @@
-"""What comes up while cbor2 decodes: damage of the bytes, or what a signal handler raised meanwhile."""
+"""What comes up while cbor2 decodes: damage of the bytes, a codec that fails, or an interrupt."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ _OF_BYTES = (ValueError, TypeError, UnicodeDecodeError, OverflowError, InvalidOp
 """What decoders raise of bytes that are no item of the profile: exactly these types."""
 
 
-def raise_interrupt(error: BaseException) -> None:
-    """Raise what cbor2 has wrapped, as it does with all that comes up in a decoder, unless it is about the bytes."""
+def unwrapped(error: BaseException) -> BaseException:
+    """Return what came up in a decoder: cbor2 wraps all of it, interrupts too.
+
+    Raise it outside of the `except` that has caught its wrapper: otherwise its causes lead round in a circle.
+    """
     while isinstance(error, cbor2.CBORDecodeError) and error.__cause__ is not None:
         error = error.__cause__
-    if type(error) not in _OF_BYTES and not isinstance(error, cbor2.CBORDecodeError):
-        raise error from None
+    return error
+
+
+def is_about_bytes(error: BaseException) -> bool:
+    """Return whether an error says that the bytes are not an item of the profile."""
+    return type(error) in _OF_BYTES or isinstance(error, cbor2.CBORDecodeError)

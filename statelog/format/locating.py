@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from statelog.errors import LimitError, ValueTypeError
 from statelog.format.everyday import LossyError, full_name
-from statelog.limits import DEPTH_MAX, INTEGER_BITS_MAX, KEY_SIZE_BYTES_MAX
+from statelog.limits import INTEGER_BITS_MAX, KEY_SIZE_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,11 +23,17 @@ _KEY_HEAD_SIZE_BYTES = 3
 
 def holds_nan(element: object) -> bool:
     """Whether a set element, or a key, is or holds a NaN."""
-    if isinstance(element, tuple | frozenset):
-        return any(map(holds_nan, element))
-    if isinstance(element, float | complex):
-        return cmath.isnan(element)
-    return isinstance(element, Decimal) and element.is_nan()
+    pending = [element]
+    while pending:  # it may be nested deeper than Python calls
+        each = pending.pop()
+        if isinstance(each, tuple | frozenset):
+            pending += each
+        elif isinstance(each, float | complex):
+            if cmath.isnan(each):
+                return True
+        elif isinstance(each, Decimal) and each.is_nan():
+            return True
+    return False
 
 
 def has_twins(items: list[bytes]) -> bool:
@@ -53,18 +59,18 @@ class Refusals:
     Args:
         encoders: what encodes a value at a depth, by class.
         codec_of: name and encoder of the codec of a class, None if it has none.
+        depth_max: how deep a value may nest.
     """
 
     encoders: Mapping[type, Callable[[Any, int], bytes]]
     codec_of: Callable[[type], tuple[str, Callable[[Any], Any]] | None]
+    depth_max: int
 
     def locate(self, value: Any, path: str, depth: int = 0) -> None:
         """Raise the error that names where in `value` the encoder stopped; return if nowhere."""
         kind = type(value)
         if kind in (list, tuple, dict, set, frozenset):
-            if depth >= DEPTH_MAX:
-                message = f"{shorten_path(path)}: nested deeper than {DEPTH_MAX} levels, or a cycle"
-                raise LimitError(message, path=path, actual=depth + 1, limit=DEPTH_MAX)
+            self._locate_depth(path, depth)
             self._locate_inside(value, path, depth)
         elif kind is datetime:
             if is_lossy(value):
@@ -79,6 +85,7 @@ class Refusals:
             self._locate_coded(value, path, depth)
 
     def _locate_coded(self, value: object, path: str, depth: int) -> None:
+        self._locate_depth(path, depth)
         codec = self.codec_of(type(value))
         if codec is None:
             _refuse(path, value, f" ({self._advice(type(value))})")
@@ -87,7 +94,16 @@ class Refusals:
             payload = encode(value)
         except LossyError as error:
             _refuse(path, value, f" {value!r:.80} ({error})")
+        except RecursionError as error:
+            message = f"{shorten_path(path)}: the codec {name!r} nests too deeply for Python, or goes round a cycle"
+            raise LimitError(message, path=path, limit=self.depth_max) from error
         self.locate(payload, f"{path}.<{name}>", depth + 1)
+
+    def _locate_depth(self, path: str, depth: int) -> None:
+        """Raise LimitError if nothing may have members at a depth."""
+        if depth >= self.depth_max:
+            message = f"{shorten_path(path)}: nested deeper than {self.depth_max} levels, or a cycle"
+            raise LimitError(message, path=path, actual=depth + 1, limit=self.depth_max)
 
     def _advice(self, kind: type) -> str:
         if hasattr(kind, "to_python"):
@@ -115,19 +131,27 @@ class Refusals:
                 _locate_size(len(key.encode()) + _KEY_HEAD_SIZE_BYTES, path, "a key")
                 self.locate(member, f"{path}.{key}", depth + 1)
             return
+        self._locate_depth(path, depth + 1)  # the pairs are a list within that of the codec
         self._locate_comparable(value, path, depth + 2, "a key")
         for key, member in value.items():
-            self.locate(member, f"{path}[{key!r:.40}]", depth + 2)
+            self.locate(member, f"{path}[{_shown(key)}]", depth + 2)
 
     def _locate_comparable(self, value: Any, path: str, depth: int, what: str) -> None:
         """Name the element of a set, or the key of a dict, that is too large or not told apart from others."""
         for element in value:
             if holds_nan(element):
                 _refuse(path, element, f" NaN as {what} (NaN is not equal to itself)")
-            self.locate(element, f"{path}{{{repr(element)[:40]}}}", depth)
+            self.locate(element, f"{path}{{{_shown(element)}}}", depth)
             _locate_size(len(self.encoders[type(element)](element, depth)), path, what)
         if has_twins(sorted(self.encoders[type(element)](element, depth) for element in value)):
             _refuse(path, value, f": {what} has the same bytes as another")
+
+
+def _shown(element: object) -> str:
+    try:
+        return repr(element)[:40]
+    except (RecursionError, ValueError):  # nested deeply; or an int too long to be written in decimal
+        return type(element).__name__
 
 
 def _refuse(path: str, value: object, why: str) -> NoReturn:

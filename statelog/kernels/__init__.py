@@ -115,6 +115,7 @@ from statelog.kernels.writer_lock import (
     LOCK_LOST,
     LOCK_OWNED,
     WriterPage,
+    mutex_owner_at,
     writer_page_size,
 )
 
@@ -195,6 +196,7 @@ __all__ = [
     "last_page",
     "lend",
     "merge_maps",
+    "mutex_owner_at",
     "node_digest",
     "pack_change",
     "pack_fixed",

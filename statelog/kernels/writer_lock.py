@@ -37,6 +37,12 @@ def writer_page_size() -> int:
     return size
 
 
+def mutex_owner_at() -> int:
+    """Return where in a robust mutex the 32-bit word of its owner is; -1 where the system has no robust mutexes."""
+    at: int = lib.sl_lock_owner_at()
+    return at
+
+
 class WriterPage:
     """One user of the writer lock in a page. One thread at a time calls it, and the one that acquires releases.
 

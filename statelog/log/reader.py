@@ -32,21 +32,21 @@ _WAIT_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One entry of the event log.
+    """One record of the event log.
 
     Attributes:
-        lsn: its number; dense from 1.
-        type: "thread", "checkpoint", "rollback", "fork", "schema", "tag", "policy", "delete" or "loan" (a copy was
-            made).
-        time: when it was committed (UTC).
-        thread_id: the thread it is about; None when the thread was deleted, the event redacted,
-            or when it is about threads to come (a policy).
-        body: what it says, by type; empty when the event was redacted (its version has expired). Metadata as
-            `Checkpoint.metadata`.
-        size_bytes: of the record with its nodes.
-        digest: chain digest, hex: over everything up to and with this record.
-        previous_digest: that of the record before.
-        continues: whether the next record belongs to the same transaction.
+        lsn: log sequence number; dense from 1.
+        type: "thread", "checkpoint", "rollback", "fork", "schema", "tag", "policy", "delete", "loan" (a copy was made),
+            "entry" (of the board, or a lease) or "removal" (retention has removed records).
+        time: time of the commit (UTC).
+        thread_id: the thread that the event belongs to; None if that was deleted, if the event is redacted, or if the
+            event belongs to no thread (a policy for threads to come, a removal).
+        body: fields of the event, by type; empty if the event is redacted, as that of a removed version is. Metadata is
+            as in `Checkpoint.metadata`.
+        size_bytes: size of the record with its nodes.
+        digest: chain digest in hex, over everything up to this record.
+        previous_digest: chain digest of the record before.
+        continues: True if the next record belongs to the same transaction.
 
     """
 

@@ -1,8 +1,8 @@
 """Import of a log: records are checked one by one, and become the records of the store, LSN for LSN.
 
-The store is new, or holds the beginning of the very log that comes: then the import goes on where
-the log ends. Which is so when the chain digests agree at that record, since each stands for all before. Several exports
-in a row are one: each begins where the one before ended, or earlier.
+The store is empty, or its log is the beginning of the log in the export. Then the import continues where the store's
+log ends. The logs are the same up to a record if their chain digests agree there, because a chain digest covers all
+records before it. Several exports in a row are read as one: each begins where the last one ended, or earlier.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ BATCH_RECORDS = 512
 last transaction of the source..."""
 
 BATCH_STRETCH = 16
-"""... but to at most so many times as much."""
+"""... but to at most this many times as much."""
 
 
 _TOUCHED_SIZE_BYTES = 16_384
-"""Pages of the store that checking a record touches, about."""
+"""Bytes of the store that checking a record touches, roughly."""
 
 
 class _Taken(NamedTuple):
@@ -85,7 +85,7 @@ class LogImporter:
         with engine.read() as view:
             self._start = self._end = read_log_end(view.transaction)
         self._known_lsn, self._known_chain = self._start.lsn, self._start.chain
-        """The last record that is known: of the store's, or of those that came."""
+        """The last record known so far, whether the store has it or it has just been read."""
         self._first = self._lsn = reader.header.since
         self._chain = reader.header.chain
         self._read = 0
@@ -126,7 +126,7 @@ class LogImporter:
     # --- where it joins -------------------------------------------------------------
 
     def _begin(self, reader: FrameReader) -> None:
-        """Begin with one of the exports in a row."""
+        """Begin to read one of the exports in a row."""
         self._reader, header = reader, reader.header
         if header.kind != LOG:
             self._reader.refuse(self._reader.offset, "an export of threads behind one of a log")
@@ -143,7 +143,7 @@ class LogImporter:
         self._check_joint(self._lsn, self._chain)
 
     def _check_joint(self, lsn: int, chain: bytes) -> None:
-        """Check that the record that is known has this chain digest: then all before are the same, too."""
+        """Check that a known record has this chain digest. Then all records before it are the same, too."""
         if not 0 < lsn <= self._known_lsn:
             return
         if lsn == self._known_lsn:
@@ -169,7 +169,7 @@ class LogImporter:
     # --- one record -----------------------------------------------------------------
 
     def _take_all(self) -> bool:
-        """Take the records of an export. True if they are cut off by `upto`."""
+        """Take the records of an export. Return True if `upto` ends them."""
         while (frame := self._reader.read()) is not None:
             if self._upto is not None and self._lsn >= self._upto:
                 return True
@@ -177,7 +177,7 @@ class LogImporter:
         return False
 
     def _take(self, frame: Frame) -> None:
-        """Check a record by itself and in the chain, and keep it for the next transaction."""
+        """Check a record and its place in the chain, and keep it for the next transaction."""
         if frame.kind != RECORD:
             self._reader.refuse(frame.offset, "a frame that has no place in an export of a log")
         lsn = self._lsn + 1
@@ -214,10 +214,10 @@ class LogImporter:
             self._flush(whole_only=False)
 
     def _flush(self, *, whole_only: bool) -> None:
-        """Check the records at hand against the store, and commit them.
+        """Check the records in the batch against the store, and commit them.
 
         Args:
-            whole_only: leave out the beginning of a transaction whose end has not come.
+            whole_only: leave out a transaction of the source whose last record has not been read.
 
         """
         self._mapped.read(self._batch_size_bytes + len(self._batch) * _TOUCHED_SIZE_BYTES)
@@ -256,7 +256,7 @@ class LogImporter:
             overlay.stage(checked.data, checked.record, checked.event, checked.rows)
 
     def _check_nodes(self, batch: list[_Taken]) -> None:
-        """Check every node of the batch, each ref against the store and the records before."""
+        """Check every node of the batch, and each ref against the store and earlier records."""
         staged = {checked.record.lsn: checked.data for checked in batch}
         with self._engine.read() as view:
             in_store = view.transaction.get_log
@@ -295,7 +295,7 @@ class LogImporter:
 
 
 def _check_time(overlay: Overlay, event: CheckpointEvent) -> None:
-    """Check that a version is later than the one of its thread before it (L2). Raises CorruptionError."""
+    """Raise CorruptionError if a version is not later than the last one of its thread (L2)."""
     if event.time_us <= overlay.last_time_us(event.thread):
         message = f"the time of record {event.lsn} cannot be"
         raise CorruptionError(message, lsn=event.lsn)

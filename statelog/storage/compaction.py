@@ -281,7 +281,7 @@ class _Filling:
         try:
             with (
                 environment.read() as snapshot,
-                snapshot.handles.begin(buffers=True) as source,
+                snapshot.handles.begin_read(buffers=True) as source,
                 _full_if_short(self._descriptor),
             ):
                 yield source, target

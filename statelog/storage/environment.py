@@ -28,22 +28,27 @@ from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import FileLocks, is_same_file
 from statelog.storage.file.moved import FENCED, map_word, write_word
+from statelog.storage.file.neighbours import refuse_link
 from statelog.storage.file.opened import NO_HANDLES
 from statelog.storage.file.statistics import collect_statistics
 from statelog.storage.moving import finish_move
 from statelog.storage.options import Options, check_path
+from statelog.storage.wake_file import wake_path
 
 if TYPE_CHECKING:
     import lmdb
 
     from statelog.errors import FencedError
     from statelog.storage.commit.recovery import Replay
+    from statelog.storage.file.lock_file import LockFile
     from statelog.storage.file.statistics import EnvironmentStatistics
 
 
-def _let_go(raw: lmdb.Environment, descriptor: int) -> None:
+def _let_go(raw: lmdb.Environment, lock_file: LockFile | None, descriptor: int) -> None:
     """Close a file that has a successor, after its last transaction."""
     raw.close()
+    if lock_file is not None:
+        lock_file.close()
     os.close(descriptor)
 
 
@@ -67,6 +72,7 @@ class Environment(JournaledFile):
         locks, path = self.locks, self.path
         with locks.opening(self.lock_timeout_s, read_only=self.read_only):
             locks.file.check()
+            refuse_link(path, wake_path(path))
             if not self.read_only:
                 check_before_recovery(path, locks.descriptor)
                 finish_move(path, locks.descriptor)
@@ -120,7 +126,8 @@ class Environment(JournaledFile):
         if former_handles is None:  # it could not be opened again
             os.close(former.descriptor)
         else:
-            weakref.finalize(former_handles, _let_go, former_handles.raw, former.descriptor)
+            raw, lock_file = former_handles.raw, former_handles.lock_file
+            weakref.finalize(former_handles, _let_go, raw, lock_file, former.descriptor)
 
     @classmethod
     def open(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ class Board(ReadBoard):
     not there, for any read. Values are what a channel takes, and are handed out as plain Python values.
 
     What the rules of the handle do not allow raises AccessError; lists, watches and `children` leave it out.
+    `update`, `cas` and `delete(expected_version=)` look at the entry, so they need the right to read it, too.
     """
 
     # --- writing ----------------------------------------------------------------------
@@ -98,7 +100,8 @@ class Board(ReadBoard):
     ) -> Entry:
         """Set an entry that is not there. Raises AlreadyExistsError, and as `set`."""
         how = _check_how(ttl_s, priority, delay_s)
-        return self._put(key, reducers.replace, value, how, lambda found: writing.check_absent(key, found), fence)
+        check = partial(writing.check_absent, key, is_version_told=self._rights.may("read", key))
+        return self._put(key, reducers.replace, value, how, check, fence)
 
     def cas(
         self,
@@ -121,8 +124,9 @@ class Board(ReadBoard):
         """
         if expected_version is None:
             raise UsageError("cas needs expected_version=, 0 for no entry", argument="expected_version", value=None)
-        check = lambda found: writing.check_version(key, expected_version, found)  # noqa: E731 - of one line
-        return self._put(key, reducers.replace, value, _check_how(ttl_s, priority, delay_s), check, fence)
+        check = partial(writing.check_version, key, expected_version)
+        how = _check_how(ttl_s, priority, delay_s)
+        return self._put(key, reducers.replace, value, how, check, fence, verbs=("write", "read"))
 
     def update(
         self, key: str, reducer: Reducer | Callable[[Any, Any], Any], value: Any, *, fence: Fence | None = None
@@ -140,7 +144,7 @@ class Board(ReadBoard):
         known = reducers.from_annotation(reducer)
         if known is None:
             raise UsageError(f"{reducer!r} is no reducer", argument="reducer", value=reducer)
-        return self._put(key, known, value, None, lambda _found: None, fence)
+        return self._put(key, known, value, None, lambda _found: None, fence, verbs=("write", "read"))
 
     def delete(self, key: str, *, expected_version: int | None = None, fence: Fence | None = None) -> bool:
         """Take an entry away; tell whether it was there.
@@ -152,6 +156,8 @@ class Board(ReadBoard):
         """
         check_key(key)
         self._rights.check("write", key)
+        if expected_version is not None:
+            self._rights.check("read", key)
 
         def work(writer: Writer) -> bool:
             found = writing.find(writer, key)
@@ -165,6 +171,8 @@ class Board(ReadBoard):
     def rollback(self, prefix: str, *, to: int, fence: Fence | None = None) -> builtins.list[str]:
         """Have all entries below a prefix as they were behind the record of an LSN; return the keys that changed.
 
+        Keys that the handle may not read are left out.
+
         It costs what the board has written since, not what is there. It is a write as others: a rollback to where the
         board was before undoes it.
 
@@ -175,6 +183,8 @@ class Board(ReadBoard):
 
         Raises:
             UsageError: one of the arguments is none.
+            AccessError: an entry that would change is not one the handle may write. Facts: key, which is `prefix` if
+                the handle may not read the entry either.
             ExpiredError: what an entry was then was let go; nothing is changed.
 
         """
@@ -183,9 +193,14 @@ class Board(ReadBoard):
         with self._session.read() as view:
             lsn = check_moment(view, "to", to)
 
+        may_read = partial(self._rights.may, "read")
+
+        def check(key: str) -> None:
+            self._rights.check("write", key, shown=key if may_read(key) else prefix)
+
         def work(writer: Writer) -> builtins.list[str]:
-            check = partial(self._rights.check, "write")
-            return [found.event.key for found in writing.roll_back(writer, prefix, lsn, check)]
+            keys = [found.event.key for found in writing.roll_back(writer, prefix, lsn, check)]
+            return [key for key in keys if may_read(key)]
 
         changed: builtins.list[str] = self._act(work, fence=fence) if self._is_there() else []
         return changed
@@ -213,10 +228,13 @@ class Board(ReadBoard):
         how: tuple[int, Kept] | None,
         check: Callable[[Found | None], None],
         fence: Fence | None,
+        *,
+        verbs: Sequence[str] = ("write",),
     ) -> Entry:
         """Merge a value with an entry; `how` is None where all else stays as it is."""
         check_key(key)
-        self._rights.check("write", key)
+        for verb in verbs:
+            self._rights.check(verb, key)
         write: Write = reducer.prepare(reading.VALUE, value, path=key)
 
         def work(writer: Writer) -> Found:
@@ -224,11 +242,14 @@ class Board(ReadBoard):
             check(found)
             kept = writing.NOTHING if found is None else writing.kept_of(found)
             if how is not None:
-                kept = _anew(kept, how, writer.now_us)
+                kept = writing.set_anew(kept, how, writer.now_us)
             return writing.put(writer, key, write, found, kept)
 
         made: Found = self._act(work, fence=fence)
-        return self._entry(made)
+        entry = self._entry(made)
+        if self._rights.may("read", key):
+            return entry
+        return replace(entry, created=entry.time, claim=None, attempts=0)  # what this handle wrote, and no more
 
     def _act(self, work: Callable[[Writer], Any], *, sweeps: bool = True, fence: Fence | None = None) -> Any:
         check = fence_check(self._session, fence)
@@ -307,7 +328,7 @@ class Board(ReadBoard):
         Args:
             pattern: see `list`.
             after: the cursor, or the LSN, behind which to begin. Left out: at what comes from now on (without
-                `follow`: at the first event that is kept).
+                `follow`: behind the last event that retention has removed).
             follow: wait for more at the end, instead of stopping.
             timeout_s: with `follow`: stop after so long without an event.
             coalesce: of the events that are there at one time only the last of each key.
@@ -380,7 +401,7 @@ class Board(ReadBoard):
         What is said of `max_attempts` and `dead` holds for `fail`.
 
         Raises:
-            LeaseLostError: it has ended. Facts: key, token.
+            LeaseLostError: it has ended, or the handle has rules and another agent made the claim. Facts: key, token.
 
         """
         check_key(key)
@@ -475,18 +496,6 @@ def own_board(held: Holder[Session], *, agent: str | None = None) -> Board:
     board = Board(session_of(held), agent)
     board._rights = OWN  # noqa: SLF001 - of this file
     return board
-
-
-def _anew(kept: Kept, how: tuple[int, Kept], now_us: int) -> Kept:
-    """Return what an entry has that is set anew. Its claim stays, and how often it was claimed with it."""
-    delay_us, new = how
-    return new._replace(
-        created_us=kept.created_us,
-        expires_us=now_us + new.expires_us if new.expires_us else 0,
-        ready_us=now_us + delay_us if delay_us else 0,
-        attempts=kept.attempts if kept.claim is not None else 0,
-        claim=kept.claim,
-    )
 
 
 def _check_attempts(max_attempts: int | None, dead: str | None, rights: Rights) -> None:

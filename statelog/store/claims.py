@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,7 @@ from statelog.board import claiming, reading, writing
 from statelog.board.calling import HOLDER, claimer_subject
 from statelog.board.clocks import CLOCK
 from statelog.board.names import check_directory, check_key
-from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, UsageError
+from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, UsageError, not_hiding
 from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, Act
 from statelog.log.times import to_datetime
@@ -208,12 +207,12 @@ class Lease(Fence):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+        self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         """Give it back. Raises LeaseLostError if another has taken it meanwhile, and the block raises nothing."""
         if self._has_ended.is_set():
             return
-        with contextlib.suppress(*(() if kind is None else (StatelogError,))):
+        with not_hiding(error):
             self.release()
 
     def _check(self) -> None:
@@ -298,6 +297,10 @@ def claim_again(session: Session, agent: str | None, rights: Rights, wanted: Wan
     session = of_store(session, "claim")
     with session.read() as view:
         found = claiming.check_held(view, key, token)
+        if rights.is_bound:  # a token is no secret: it is a number of the log
+            record = claiming.claimer_record(view, found)
+            if record is None or record.event.agent != agent:
+                raise claiming.lost(key, token)
     return Claim(session, agent, rights, wanted, found)
 
 

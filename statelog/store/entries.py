@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from statelog.board import reading
+from statelog.board import claiming, reading
 from statelog.log.kinds.entries import RANK, Act
 from statelog.log.times import to_datetime
 
@@ -63,7 +63,7 @@ def entry_of(session: Session, found: Found) -> Entry:
     """Return an entry as a record says."""
     event, claim = found.event, found.claim
     rank = event.order[0] if event.order else RANK
-    info = None if claim is None else ClaimInfo(claim.token, event.agent, to_datetime(claim.until_us))
+    info = None if claim is None else ClaimInfo(claim.token, _claimer(session, found), to_datetime(claim.until_us))
     return Entry(
         event.key,
         reading.read_value(session.workspace(), event),
@@ -79,3 +79,12 @@ def entry_of(session: Session, found: Found) -> Entry:
         event.error,
         to_datetime(found.ready_us) if found.ready_us else None,
     )
+
+
+def _claimer(session: Session, found: Found) -> str | None:
+    """Return the agent that has the claim of an entry: a later `set` of the entry may be another agent's."""
+    if found.event.act in (Act.CLAIM, Act.RENEW):
+        return found.event.agent
+    with session.read() as view:
+        record = claiming.claimer_record(view, found)
+    return None if record is None else record.event.agent

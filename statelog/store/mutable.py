@@ -8,16 +8,18 @@ were touched are looked at, and only they are written.
 from __future__ import annotations
 
 import copy
+import operator
+import sys
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, cast, overload
 
 from statelog import kernels
 from statelog.errors import StatelogError, UsageError
 from statelog.format import cbor
 from statelog.limits import KEY_SIZE_BYTES_MAX
-from statelog.store.encoded import TEXT_ONLY, Encoded, Lazy, encode_value, plain, plain_at
-from statelog.store.views import MapView, find_text
+from statelog.store.encoded import TEXT_ONLY, Encoded, Lazy, encode_value, plain
+from statelog.store.views import MapView, find_text, position_in
 from statelog.tree import mapping, sequence
 from statelog.tree.tree import LISTS, Tree
 from statelog.tree.value import encode_slot, is_tree, open_root, read_item
@@ -61,12 +63,15 @@ class Loaded:
         except StatelogError:
             return True  # `encode` says what is wrong, and where
 
-    def encode(self, path: str) -> bool:
-        """Fix what will be stored, so that what cannot be is refused here, with its path; return `is_changed`."""
+    def encode(self, path: str, depth: int = 0) -> bool:
+        """Fix what will be stored, so that what cannot be is refused here, with its path; return `is_changed`.
+
+        The value is inside of `depth` lists and dicts.
+        """
         mounted = self.mounted
         if mounted is not None:
-            return mounted.encode(path)
-        self.final = encode_value(self.value, path)
+            return mounted.encode(path, depth)
+        self.final = encode_value(self.value, path, depth)
         return self.final != self.item
 
     def store(self, workspace: Workspace) -> Slot:
@@ -152,26 +157,18 @@ class MountList(Lazy, MutableSequence[Any]):
     def __len__(self) -> int:
         return sum(map(len, self._pieces))
 
-    def _position(self, index: int) -> int:
-        size = len(self)
-        position = index + size if index < 0 else index
-        if not 0 <= position < size:
-            message = f"index {index} of a list of {size} items"
-            raise IndexError(message)
-        return position
-
     @overload
-    def __getitem__(self, index: int) -> Any: ...
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
     @overload
     def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
         if isinstance(index, slice):
             return [self._loaded(position).value for position in range(len(self))[index]]
-        return self._loaded(self._position(index)).value
+        return self._loaded(position_in(len(self), index)).value
 
-    def __setitem__(self, index: int | slice, value: Any) -> None:
+    def __setitem__(self, index: SupportsIndex | slice, value: Any) -> None:
         if not isinstance(index, slice):
-            position = self._position(index)
+            position = position_in(len(self), index)
             self._replace(position, position + 1, [value])
             return
         positions = range(len(self))[index]
@@ -185,9 +182,9 @@ class MountList(Lazy, MutableSequence[Any]):
         for position, item in zip(positions, values, strict=True):
             self._replace(position, position + 1, [item])
 
-    def __delitem__(self, index: int | slice) -> None:
+    def __delitem__(self, index: SupportsIndex | slice) -> None:
         if not isinstance(index, slice):
-            position = self._position(index)
+            position = position_in(len(self), index)
             self._replace(position, position + 1, [])
             return
         positions = range(len(self))[index]
@@ -197,11 +194,24 @@ class MountList(Lazy, MutableSequence[Any]):
         for position in sorted(positions, reverse=True):
             self._replace(position, position + 1, [])
 
-    def insert(self, index: int, value: Any) -> None:
+    def insert(self, index: SupportsIndex, value: Any) -> None:
         """Insert before an index."""
-        size = len(self)
-        position = max(index + size, 0) if index < 0 else min(index, size)
+        number, size = operator.index(index), len(self)
+        position = max(number + size, 0) if number < 0 else min(number, size)
         self._replace(position, position, [value])
+
+    def pop(self, index: SupportsIndex = -1) -> Any:
+        """Take an item out, and return it."""
+        if not len(self):
+            raise IndexError("pop from empty list")
+        position = position_in(len(self), index)
+        value = self[position]
+        del self[position]
+        return value
+
+    def index(self, value: Any, start: SupportsIndex = 0, stop: SupportsIndex = sys.maxsize) -> int:
+        """Return the position of the first item that equals a value. Raises ValueError."""
+        return super().index(value, operator.index(start), operator.index(stop))
 
     def __iter__(self) -> Iterator[Any]:
         position = 0
@@ -241,8 +251,8 @@ class MountList(Lazy, MutableSequence[Any]):
                 yield from ((f"{path}[{place + offset}]", each.value) for offset, each in enumerate(piece))
             place += len(piece)
 
-    def _compile(self, path: str | None) -> list[tuple[int, int, list[bytes]]]:
-        """Return the edits that make the stored list this one; with a path, refuse what cannot be stored."""
+    def _compile(self, path: str, depth: int = 0) -> list[tuple[int, int, list[bytes]]]:
+        """Return the edits that make the stored list this one; refuse what cannot be stored."""
         edits: list[tuple[int, int, list[bytes]]] = []
         at = 0
         fresh: list[bytes] = []
@@ -250,7 +260,7 @@ class MountList(Lazy, MutableSequence[Any]):
         for piece in [*self._pieces, range(self._tree.count, self._tree.count + 1)]:
             for stored, loaded in _stretches(piece):
                 if loaded is not None and (loaded.position is None or loaded.is_changed()):
-                    fresh.append(cbor.encode(plain(loaded.value), path=f"{path}[{count}]"))
+                    fresh.append(cbor.encode(plain(loaded.value), path=f"{path}[{count}]", depth=depth + 1))
                     count += 1
                     continue
                 if fresh or stored.start > at:
@@ -264,9 +274,9 @@ class MountList(Lazy, MutableSequence[Any]):
         """Whether it is another list than the stored one."""
         return bool(self._compile("value"))
 
-    def encode(self, path: str) -> bool:
+    def encode(self, path: str, depth: int) -> bool:
         """Fix what will be stored; return `is_changed`."""
-        self._edits = self._compile(path)
+        self._edits = self._compile(path, depth)
         return bool(self._edits)
 
     def store(self, workspace: Workspace, *, top: bool) -> Slot:
@@ -407,9 +417,9 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         """Yield (path, value) of what is new, or may have been changed inside."""
         yield from ((f"{path}.{key}", loaded.value) for key, loaded in self._loaded.items())
 
-    def is_other(self, loaded: Loaded, stored: Slot | None, path: str | None = None) -> bool:
+    def is_other(self, loaded: Loaded, stored: Slot | None, path: str | None = None, depth: int = 0) -> bool:
         """Whether a touched value is another than in the store; with a path, what will be stored is fixed, too."""
-        if not (loaded.is_changed() if path is None else loaded.encode(path)):
+        if not (loaded.is_changed() if path is None else loaded.encode(path, depth)):
             return False
         if stored is None or loaded.item is not None or loaded.mounted is not None:
             return True
@@ -423,17 +433,17 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         """Whether it is another dict than the stored one."""
         return any(loaded is None or self.is_other(loaded, stored) for _key, stored, loaded in self.touched())
 
-    def encode(self, path: str) -> bool:
+    def encode(self, path: str, depth: int) -> bool:
         """Fix what will be stored; return `is_changed`."""
         self._changes = []
         self._whole = None
         if not TEXT_ONLY.issuperset(map(type, self._loaded)):  # no tree has such keys: it becomes one value
-            self._whole = cbor.encode(plain_at(path, self), path=path)
+            self._whole = cbor.encode(plain(self), path=path, depth=depth)
             return True
         for key, stored, loaded in self.touched():
             if stored is None:
                 _check_key(key, path)
-            if loaded is None or self.is_other(loaded, stored, f"{path}.{key}"):
+            if loaded is None or self.is_other(loaded, stored, f"{path}.{key}", depth + 1):
                 self._changes.append((key, loaded))
         return bool(self._changes)
 

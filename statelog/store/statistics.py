@@ -205,7 +205,7 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
     environment = engine.environment.statistics()
     with engine.read() as view:
         rows = list(view.threads())
-        policies = tuple(_stored_policy(*row) for row in view.policies())
+        policies = stored_policies(view)
         checkpoints = _read_checkpoints(view)
         last_lsn = view.transaction.last_lsn()
     tick.to(1, 10)
@@ -245,6 +245,11 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
         compacted_size_bytes=_compacted_size(engine, environment, records.packed),
         wakes_reach=not engine.environment.wake.unreached,
     )
+
+
+def stored_policies(view: View) -> tuple[StoredPolicy, ...]:
+    """Return the retention policies for threads to come, in the order in which they were set."""
+    return tuple(_stored_policy(*row) for row in view.policies())
 
 
 def _stored_policy(pattern: str | bytes, policy: dict[str, Any]) -> StoredPolicy:

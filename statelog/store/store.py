@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from statelog.errors import FencedError, UsageError
+from statelog.errors import FencedError, UsageError, not_hiding
 from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
 from statelog.log.care import compact as compaction
 from statelog.log.care import rebuild, verify
@@ -79,9 +79,10 @@ class Store(Threads):
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self.close()
+        with not_hiding(error):
+            self.close()
 
     def __repr__(self) -> str:
         return f"<Store {str(self.path)!r}{' closed' if self.closed else ''}>"

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from statelog.board import reading
-from statelog.board.following import before, check_cursor, check_kept, check_life, cursor_at
+from statelog.board.following import before, check_cursor, check_kept, check_life, cursor_at, last_lost
 from statelog.log.kinds.entries import GOES, Act
 from statelog.log.times import to_datetime
 from statelog.store.dispatching import Subscription, dispatcher_of
@@ -79,9 +79,13 @@ class Watch:
             board = reading.board_of(view)
             if after is not None:
                 check_life(view, at)
-        for start in range(at, last if board is not None and after is not None else at, _CHECKED_RECORDS):
+        for start in range(at, last if board is not None else at, _CHECKED_RECORDS):
+            until = min(start + _CHECKED_RECORDS, last)
             with session.read() as view:
-                check_kept(view, board or 0, start, min(start + _CHECKED_RECORDS, last))
+                if after is not None:
+                    check_kept(view, board or 0, start, until)
+                else:  # nothing is left out from here on
+                    at = max(at, last_lost(view, board or 0, start, until))
         self._subscription = Subscription(pattern, at, board)
         self._dispatcher = dispatcher_of(session)
         if follow:

@@ -31,6 +31,7 @@ from statelog.testing.history import (
 )
 from statelog.testing.identity import exact_form, identical
 from statelog.testing.model import CheckpointModel, StoreModel, ThreadModel
+from statelog.testing.observation import differences, observe
 from statelog.testing.on_demand import on_demand
 from statelog.testing.sample import SCHEMA
 
@@ -74,6 +75,7 @@ __all__ = [
     "check_reducer",
     "crash_at",
     "crash_machine",
+    "differences",
     "elements",
     "exact_form",
     "floats",
@@ -81,6 +83,7 @@ __all__ = [
     "identical",
     "integers",
     "large_values",
+    "observe",
     "perform",
     "perform_all",
     "scalars",

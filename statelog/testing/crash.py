@@ -36,7 +36,7 @@ POINTS = faults.POINTS
 FURTHER_COMMIT = Commit("after the crash", ({},))
 """What `assert_recovered` does to the store at last, to see that it works."""
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)

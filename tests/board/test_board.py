@@ -154,9 +154,9 @@ def test_an_entry_as_it_was_at_a_time(store):
 
 def test_an_entry_expires_for_every_read_at_once_and_in_the_log_with_a_later_write(store):
     board = store.board(agent="me")
-    board.set("tasks/a", 1, ttl_s=0.03)
     kept = board.set("tasks/b", 2, ttl_s=60)
     assert board.update("tasks/b", reducers.add, 1).expires == kept.expires
+    board.set("tasks/a", 1, ttl_s=0.03)
     time.sleep(0.04)
     assert board.get("tasks/a") is None
     assert [entry.key for entry in board.list()] == ["tasks/b"]
@@ -201,7 +201,7 @@ with statelog.open(sys.argv[1], lock_timeout_s=30) as store:
 
 def test_several_processes_lose_nothing_and_one_is_first(store):
     children = [subprocess.Popen([sys.executable, "-c", ADD, str(store.path), f"p{n}"]) for n in range(3)]
-    assert [child.wait(60) for child in children] == [0, 0, 0]
+    assert [child.wait(300) for child in children] == [0, 0, 0]
     board = store.board()
     assert (board.get("total").value, board.get("cas").value) == (300, 300)
     once = board.list("once/*")
@@ -307,4 +307,4 @@ def test_a_late_write_to_a_deleted_thread_and_an_entry_come_to_nothing_together(
 
 def _delete_elsewhere(path):
     code = "import sys, statelog\nwith statelog.open(sys.argv[1]) as store: store.delete_thread('t')"
-    subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=600)

@@ -1,5 +1,6 @@
 """Claims from several patterns: one winner among all, and who waits is woken by each."""
 
+import sys
 import threading
 import time
 
@@ -115,3 +116,54 @@ def test_who_waits_is_woken_by_each_pattern_also_by_long_ones(store, patterns, m
     board.set("b/" + "x" * 398, 1)
     waiting.join(20)
     assert [claim.attempt for claim in found] == [1]
+
+
+def calls_of(work):
+    """Return how many Python functions a call makes, and what it returns."""
+    count = 0
+
+    def note(_frame, event, _argument):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        result = work()
+    finally:
+        sys.setprofile(None)
+    return count, result
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_a_claim_by_its_key_costs_the_same_beside_many_entries(board, is_ready):
+    counts = []
+    for number in range(300):
+        board.set(f"jobs/{number:03}", 0, delay_s=600)
+        if number in (9, 299):
+            board.set("jobs/mine", 0, delay_s=None if is_ready else 900)
+            count, claim = calls_of(lambda: board.claim("jobs/mine"))
+            assert (claim is not None) == is_ready
+            board.delete("jobs/mine")
+            counts.append(count)
+    assert counts[1] <= counts[0] * 1.05
+
+
+def test_a_claim_by_its_key_keeps_the_rules_of_every_claim(board):
+    board.set("a/delayed", 0, delay_s=600)
+    board.set("a/expired", 0, ttl_s=0.001)
+    board.set("a/spent", 0)
+    board.set("a/claimed", 0)
+    board.claim("a/spent").release()
+    board.claim("a/claimed")
+    time.sleep(0.002)
+    keys = ["a/delayed", "a/expired", "a/spent", "a/claimed", "a/none", "a"]
+    assert [board.claim(key, max_attempts=1) for key in keys] == [None] * 6
+    assert board.claim(keys, unless=["a/spent"]) is None
+    assert board.claim("a/spent", max_attempts=1, dead="dead/") is None
+    assert board.get("dead/spent").attempts == 1
+
+
+def test_a_claim_by_its_key_waits_until_the_entry_is_ready(board):
+    board.set("a/1", 0, delay_s=0.05)
+    assert board.claim("a/1", wait_s=0) is None
+    assert board.claim("a/1", wait_s=20).key == "a/1"

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from statelog import Rules
-from statelog.errors import AccessError, UsageError
+from statelog import Rules, reducers
+from statelog.errors import AccessError, AlreadyExistsError, LeaseLostError, UsageError
 
 RULES = Rules(
     {
@@ -134,3 +134,131 @@ def test_what_are_no_rules_is_refused(rules):
 def test_rules_are_for_agents_and_not_for_care(bound):
     with pytest.raises(AccessError):
         bound.retain("**", keep_last=1)
+
+
+# --- a handle that may write a key and may not read it -----------------------------------
+
+CLERK = Rules({"clerk": {"write": ["inbox/**"]}, "reader": {"read": ["inbox/**"], "write": ["inbox/**"]}})
+
+
+@pytest.fixture
+def clerk(store):
+    boss = store.board(agent="boss")
+    for key in ("inbox/balance", "inbox/task", "inbox/secret/merger", "vault/merger"):
+        boss.set(key, 41)
+    boss.claim("inbox/task", lease_s=600)
+    return store.board(agent="clerk", rules=CLERK)
+
+
+@pytest.mark.parametrize("key", ["inbox/balance", "inbox/none"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda board, key: board.update(key, reducers.add, 0),
+        lambda board, key: board.update(key, reducers.append, 0),
+        lambda board, key: board.update(key, lambda now, _write: pytest.fail(f"a reducer was given {now}"), 0),
+        lambda board, key: board.cas(key, 0, expected_version=0),
+        lambda board, key: board.cas(key, 0, expected_version=1 << 50),
+        lambda board, key: board.delete(key, expected_version=1),
+    ],
+)
+def test_what_looks_at_an_entry_needs_the_right_to_read_it(clerk, store, call, key):
+    before = store.last_lsn
+    with pytest.raises(AccessError) as caught:
+        call(clerk, key)
+    assert caught.value.facts == {"rule": "read", "key": key, "agent": "clerk"}
+    with store.transaction() as tx, pytest.raises(AccessError):
+        call(tx.board(agent="clerk", rules=CLERK), key)
+    assert store.last_lsn == before
+
+
+def test_who_may_not_read_an_entry_gets_back_what_it_has_set_and_no_more(clerk, store):
+    made, task = clerk.set("inbox/balance", 1, priority=3), clerk.set("inbox/task", 2)
+    assert (made.value, made.priority, made.created, task.value) == (1, 3, made.time, 2)
+    assert (task.created, task.claim, task.attempts) == (task.time, None, 0)
+    seen = store.board().get("inbox/task")
+    assert (seen.claim.holder, seen.attempts) == ("boss", 1)
+    assert seen.created < task.time
+
+
+def test_who_may_not_read_an_entry_is_not_told_its_version(clerk, store):
+    with pytest.raises(AlreadyExistsError) as caught:
+        clerk.create("inbox/balance", 1)
+    assert caught.value.facts == {"key": "inbox/balance"}
+    assert str(caught.value) == "there is an entry 'inbox/balance'"
+    with pytest.raises(AlreadyExistsError) as caught:
+        store.board(agent="reader", rules=CLERK).create("inbox/balance", 1)
+    assert caught.value.version == store.board().get("inbox/balance").version
+
+
+def test_a_rollback_names_no_key_that_is_hidden(clerk, store, caplog):
+    mark = store.last_lsn
+    store.board().set("vault/merger", 42)
+    for prefix in ("", "vault/"):
+        with caplog.at_level(logging.WARNING, "statelog.board"), pytest.raises(AccessError) as caught:
+            clerk.rollback(prefix, to=mark)
+        assert "merger" not in f"{caught.value} {caught.value.facts} {caplog.text}"
+    assert store.board().get("vault/merger").value == 42
+    reads_all = Rules({"clerk": {"read": ["**"], "write": ["inbox/**"]}})
+    with pytest.raises(AccessError) as caught:
+        store.board(agent="clerk", rules=reads_all).rollback("", to=mark)
+    assert caught.value.key == "vault/merger"
+
+
+def test_a_rollback_leaves_out_keys_that_are_hidden(clerk, store):
+    mark = store.last_lsn
+    store.board().set("inbox/secret/merger", 42)
+    assert clerk.rollback("inbox/", to=mark) == []
+    assert store.board().get("inbox/secret/merger").value == 41
+    store.board().set("inbox/secret/merger", 42)
+    assert store.board(agent="reader", rules=CLERK).rollback("inbox/", to=mark) == ["inbox/secret/merger"]
+
+
+# --- claims of others ----------------------------------------------------------------------
+
+CLAIMERS = Rules({"junior": {"claim": ["tasks/*"], "read": ["tasks/*"]}, "senior": {"claim": ["tasks/*"]}})
+
+
+@pytest.mark.parametrize("boss_rules", [None, Rules({"boss": {"claim": ["tasks/*"]}})], ids=["free", "bound"])
+def test_rules_let_nobody_act_on_the_claim_of_another_agent(store, boss_rules):
+    store.board().set("tasks/1", {"pay": 900})
+    claim = store.board(agent="boss", rules=boss_rules).claim("tasks/*", lease_s=600)
+    store.board(agent="junior").set("tasks/1", {"pay": 1})  # the last record of the entry is junior's
+    before = store.last_lsn
+    texts = set()
+    for agent in ("junior", "senior"):
+        board = store.board(agent=agent, rules=CLAIMERS)
+        for token in range(1, store.last_lsn + 2):
+            with pytest.raises(LeaseLostError) as caught:
+                board.claim_of("tasks/1", token)
+            texts.add(str(caught.value).replace(f"token {token}", ""))
+    assert len(texts) == 1  # the error does not tell which token is the one
+    assert store.last_lsn == before
+    claim.complete("done")
+
+
+def test_an_agent_gets_its_claim_again_with_the_same_rules(store):
+    store.board().set("tasks/1", 1)
+    claim = store.board(agent="junior", rules=CLAIMERS).claim("tasks/*", lease_s=600)
+    store.board(agent="boss").set("tasks/1", 2)
+    again = store.board(agent="junior", rules=CLAIMERS).claim_of("tasks/1", claim.token)
+    assert again.value == 2
+    again.renew()
+    store.board(agent="anybody").claim_of("tasks/1", claim.token).complete()  # a handle without rules may
+
+
+def test_an_agent_gets_its_claim_again_when_retention_has_removed_the_record_of_the_claim(store):
+    store.board().set("tasks/1", 1)
+    board = store.board(agent="junior", rules=CLAIMERS)
+    claim = board.claim("tasks/*", lease_s=600)
+    claim.renew()
+    store.board(agent="boss").set("tasks/1", 2)
+    store.board().retain(keep_last=2)
+    board.claim_of("tasks/1", claim.token).renew()
+    assert store.board().get("tasks/1").claim.holder == "junior"
+    store.board(agent="boss").set("tasks/1", 3)
+    store.board().retain(keep_last=1)  # nothing that is kept says whose claim it is
+    assert store.board().get("tasks/1").claim.holder is None
+    with pytest.raises(LeaseLostError):
+        board.claim_of("tasks/1", claim.token)
+    claim.complete()

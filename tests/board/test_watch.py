@@ -116,7 +116,7 @@ def test_a_silent_watch_says_where_it_is(store):
 
 
 def test_what_a_silent_watch_says_does_not_keep_it_going(store):
-    assert {event.kind for event in store.board().watch(timeout_s=0.3, progress_s=0.05)} == {"progress"}
+    assert {event.kind for event in store.board().watch(timeout_s=1, progress_s=0.05)} == {"progress"}
 
 
 def test_coalesced_only_the_last_event_of_a_key_is_left(store):
@@ -131,7 +131,7 @@ def test_coalesced_only_the_last_event_of_a_key_is_left(store):
 
 def test_a_watch_wakes_when_something_happens(store):
     board = store.board()
-    watch = board.watch("t/*", timeout_s=5)
+    watch = board.watch("t/*", timeout_s=60)
     late = threading.Timer(0.1, board.set, ("t/1", 1))
     late.start()
     assert next(watch).new == 1
@@ -140,19 +140,24 @@ def test_a_watch_wakes_when_something_happens(store):
 
 def test_a_watch_records_an_expiry_when_it_is_due(store):
     board = store.board()
+    watch = board.watch("t", timeout_s=60)
     board.set("t", 1, ttl_s=0.2)
-    assert [event.kind for event in board.watch("t", timeout_s=0.6)] == ["expire"]
+    assert [next(watch).kind, next(watch).kind] == ["set", "expire"]
+    assert list(board.watch("t", after=store.last_lsn, follow=False)) == []
 
 
 def test_many_watchers_of_one_process_each_get_what_fits(store):
     board = store.board()
     got = {}
 
-    def follow(name, pattern):
-        got[name] = [event.new for event in board.watch(pattern, after=0, timeout_s=0.5)]
+    def follow(name, pattern, last):
+        got[name] = seen = []
+        with board.watch(pattern, after=0, timeout_s=60) as watch:
+            while last not in seen:
+                seen.append(next(watch).new)
 
-    threads = [threading.Thread(target=follow, args=(each, f"k/{each}")) for each in range(20)]
-    threads.append(threading.Thread(target=follow, args=("all", "**")))
+    threads = [threading.Thread(target=follow, args=(each, f"k/{each}", 380 + each)) for each in range(20)]
+    threads.append(threading.Thread(target=follow, args=("all", "**", 399)))
     for thread in threads:
         thread.start()
     for number in range(400):
@@ -203,6 +208,19 @@ def test_a_cursor_behind_which_events_were_let_go_is_refused_and_says_from_where
     with pytest.raises(CursorExpiredError) as caught:
         board.watch(after=cursor)
     assert [event.new for event in board.watch(after=caught.value.oldest, follow=False)] == [8, 9]
+
+
+def test_a_watch_of_what_is_kept_begins_behind_what_retention_has_removed(store):
+    board = store.board()
+    for number in range(5):
+        board.set("t", number)
+    board.set("other", 5)
+    board.retain("**", keep_last=2)
+    assert [event.new for event in board.watch(follow=False)] == [3, 4, 5]
+    board.retain("t", keep_last=1)
+    assert [event.new for event in board.watch(follow=False)] == [4, 5]
+    board.set("t", 6)
+    assert [event.new for event in board.watch("t", follow=False)] == [4, 6]
 
 
 def test_retention_leaves_what_a_watcher_has_yet_to_see(store):
@@ -278,7 +296,7 @@ def test_a_reader_watches_what_a_writer_does(tmp_path):
         script = (
             "import statelog, sys\n"
             "with statelog.open(sys.argv[1], read_only=True) as store:\n"
-            "    watch = store.board().watch('t', timeout_s=20)\n"
+            "    watch = store.board().watch('t', timeout_s=60)\n"
             "    print('ready', flush=True)\n"
             "    print(next(watch).new, flush=True)\n"
         )
@@ -306,8 +324,8 @@ def test_a_watch_on_the_loop(tmp_path):
             task = asyncio.create_task(follow())
             for number in range(3):
                 await board.set(f"t/{number}", number)
-            await asyncio.wait_for(task, 10)
-            claim = await board.claim("t/*", wait_s=1)
+            await asyncio.wait_for(task, 60)
+            claim = await board.claim("t/*", wait_s=60)
             async with board.lease("x") as lease:
                 await board.set("t/9", 9, fence=lease)
             await store.thread("t").commit({"n": 1}, fence=claim)

@@ -239,7 +239,7 @@ def test_ctrl_c_ends_without_a_word(start, state):
         signal.signal(signal.SIGINT, handler)
     assert process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    _out, err = process.communicate(timeout=30)
+    _out, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (exits.INTERRUPTED, "")
 
 
@@ -251,7 +251,7 @@ def test_a_reader_that_leaves_ends_the_command_without_a_word(start, path, optio
     process = start("show", path, "t", option, env=environment)  # unbuffered, Python does not see it
     assert process.stdout.read(1)
     process.stdout.close()
-    assert process.wait(timeout=30) == exits.BROKEN_PIPE
+    assert process.wait(300) == exits.BROKEN_PIPE
     assert "statelog: " not in process.stderr.read()
 
 
@@ -262,21 +262,21 @@ def test_output_without_room_is_an_error_of_the_system(start, state, monkeypatch
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with Path("/dev/full").open("w") as full:
         process = start(command, *([] if command.startswith("-") else [state]), stdout=full)
-        _out, err = process.communicate(timeout=30)
+        _out, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (8, "statelog: output: No space left on device\n")
 
 
 def test_closed_streams_are_no_failure(state):
     command = [sys.executable, "-m", "statelog", "threads", str(state)]
     shell = ["sh", "-c", '"$@" >&- 2>&-', "sh", *command]
-    assert subprocess.run(shell, check=False, timeout=30).returncode == 0
+    assert subprocess.run(shell, check=False, timeout=600).returncode == 0
 
 
 def test_text_beyond_the_locale_is_no_failure(start, path):
     with statelog.open(path) as store:
         store.thread("grün").commit({"x": 1})
     process = start("threads", path, env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (0, "")
     assert r"gr\xfcn" in out
 

@@ -106,7 +106,7 @@ def test_a_watch_is_told_of_what_another_process_does_until_ctrl_c(start, shared
     event = json.loads(process.stdout.readline())
     assert (event["key"], event["agent"]) == ("tasks/2", "late")
     process.send_signal(signal.SIGINT)
-    _out, err = process.communicate(timeout=30)
+    _out, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (exits.INTERRUPTED, "")
 
 
@@ -201,7 +201,7 @@ def test_a_claim_waits_for_an_entry(start, shared):
     process = start("board", "claim", shared, "new/*", "--wait", 30, "--json")
     with statelog.open(shared) as store:
         store.board().set("new/1", 1)
-    out, _err = process.communicate(timeout=30)
+    out, _err = process.communicate(timeout=300)
     assert json.loads(out)["key"] == "new/1"
 
 
@@ -271,3 +271,92 @@ def test_leases_are_listed(run, shared):
 
 def test_leases_of_no_store_are_refused(run, tmp_path):
     assert run("lease", "ls", tmp_path / "none.state").code == 11
+
+
+# --- what ends a claim, and what deletes -------------------------------------------------------------
+
+
+def claimed(run, path, *more):
+    return run("board", "claim", path, "tasks/*", "--json", *more).document["token"]
+
+
+def test_an_entry_is_deleted_once_and_only_in_the_version_expected(run, shared):
+    refused = run("board", "delete", shared, "tasks/1", "--expected-version", 99, "--json")
+    assert (refused.code, json.loads(refused.err)["kind"]) == (4, "ConflictError")
+    assert run("board", "delete", shared, "tasks/1", "--agent", "me").out == "tasks/1 is deleted\n"
+    last = run("board", "history", shared, "tasks/1", "--json").documents[0]
+    assert (last["kind"], last["agent"]) == ("delete", "me")
+    again = run("board", "delete", shared, "tasks/1", "--json")
+    assert (again.code, again.out, json.loads(again.err)["facts"]) == (3, "", {"key": "tasks/1"})
+
+
+def test_a_released_entry_may_be_claimed_at_once_and_counts_unless_it_is_told_not_to(run, shared):
+    token = claimed(run, shared)
+    assert run("board", "release", shared, "tasks/1", "--token", token).out == "tasks/1 may be claimed again\n"
+    assert run("board", "get", shared, "tasks/1", "--json").document["attempts"] == 1
+    token = claimed(run, shared)
+    how = ("--token", token, "--uncounted", "--json")
+    assert run("board", "release", shared, "tasks/1", *how).document == {"key": "tasks/1", "token": token}
+    assert run("board", "get", shared, "tasks/1", "--json").document["attempts"] == 1
+
+
+def test_a_failed_entry_keeps_its_error_and_waits_as_long_as_it_is_told(run, shared):
+    token = claimed(run, shared)
+    how = ("--token", token, "--error", "no \x1b[2J ladder", "--retry-in", 600)
+    assert run("board", "fail", shared, "tasks/1", *how).out == "tasks/1 has failed\n"
+    assert run("board", "get", shared, "tasks/1", "--json").document["error"] == "no \x1b[2J ladder"
+    assert run("board", "claim", shared, "tasks/*").code == 3
+
+
+def test_an_entry_that_has_failed_too_often_moves_to_the_dead(run, shared):
+    how = ("--max-attempts", 2, "--dead", "dead/", "--error", "no ladder", "--json")
+    first = run("board", "fail", shared, "tasks/1", "--token", claimed(run, shared), *how)
+    assert first.document["to"] is None
+    second = run("board", "fail", shared, "tasks/1", "--token", claimed(run, shared), *how)
+    assert second.document["to"] == "dead/1"
+    assert run("board", "get", shared, "dead/1", "--json").document["error"] == "no ladder"
+
+
+def test_a_renewed_claim_lasts_as_long_as_it_is_told(run, shared):
+    token = claimed(run, shared, "--lease", 5)
+    before = run("board", "get", shared, "tasks/1", "--json").document["claim"]["expires"]
+    how = ("--token", token, "--lease", 3600)
+    assert run("board", "renew", shared, "tasks/1", *how, "--json").document["expires"] > before
+    said = run("board", "renew", shared, "tasks/1", "--token", token, "--absolute").out
+    assert said.startswith("tasks/1 is claimed until 2")
+    assert run("board", "get", shared, "tasks/1", "--json").document["claim"]["token"] == token
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "code", "why"),
+    [
+        ("release", [], 4, "has ended"),
+        ("fail", ["--error", "no"], 4, "has ended"),
+        ("renew", [], 4, "has ended"),
+        ("fail", [], 2, "--error"),
+        ("fail", ["--error", "no", "--dead", "dead/"], 2, "--max-attempts"),
+        ("fail", ["--error", "no", "--dead", "dead", "--max-attempts", "1"], 2, "does not end in '/'"),
+    ],
+)
+def test_what_a_claim_cannot_do_is_said_and_nothing_is_done(run, shared, command, more, code, why):
+    before = run("log", shared, "--json").out
+    answer = run("board", command, shared, "tasks/1", "--token", 7, *more, "--json")
+    assert (answer.code, answer.out, why in answer.err) == (code, "", True), answer
+    assert run("log", shared, "--json").out == before
+
+
+@pytest.mark.parametrize(
+    ("command", "more"), [("fail", ["--error", "no", "--retry-in", "-1"]), ("renew", ["--lease", "nan"])]
+)
+def test_what_is_no_time_leaves_a_claim_as_it_is(run, shared, command, more):
+    token = claimed(run, shared)
+    answer = run("board", command, shared, "tasks/1", "--token", token, *more)
+    assert (answer.code, answer.out) == (2, "")
+    assert run("board", "release", shared, "tasks/1", "--token", token).code == 0
+
+
+@pytest.mark.parametrize("command", ["delete", "release", "renew"])
+def test_a_store_that_is_not_there_is_not_made_by_what_ends_a_claim(run, tmp_path, command):
+    more = [] if command == "delete" else ["--token", 7]
+    assert run("board", command, tmp_path / "none.state", "tasks/1", *more).code == 11
+    assert list(tmp_path.iterdir()) == []

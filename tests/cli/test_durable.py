@@ -1,4 +1,4 @@
-"""`statelog runs`, `gates`, `queue` and `outbox`: what a person sees of runs, and does to them."""
+"""`statelog runs`, `gates`, `queue`, `outbox` and `schedules`: what a person sees of runs, and does to them."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ from statelog import durable
 async def chat(run):
     return await run.recv("chat")
 """
+GROUPS = ("runs", "gates", "queue", "outbox", "schedules")
 SECRET = "whsec_" + base64.b64encode(bytes(32)).decode()
 
 
@@ -132,9 +133,9 @@ def test_runs_are_chosen_by_status_and_cut_by_a_limit(run, trips):
 
 def test_a_store_without_runs_says_so(run, path):
     statelog.open(path).close()
-    said = [run(command, "ls", path).out for command in ("runs", "gates", "queue", "outbox")]
-    assert said == ["no runs\n", "no gates wait\n", "no queues: no run waits\n", "no messages\n"]
-    assert [run(command, "ls", path, "--json").out for command in ("runs", "gates", "queue", "outbox")] == [""] * 4
+    said = [run(command, "ls", path).out for command in GROUPS]
+    assert said == ["no runs\n", "no gates wait\n", "no queues: no run waits\n", "no messages\n", "no schedules\n"]
+    assert [run(command, "ls", path, "--json").out for command in GROUPS] == [""] * 5
 
 
 def test_a_run_is_drawn_with_attempts_gates_and_its_child_below(run, trips):
@@ -161,7 +162,22 @@ def test_a_run_that_has_failed_is_drawn_with_its_compensations(run, trips):
     assert "gate approve  -> approved by ann  {'n': 1}" in out
     assert "step charge  failed: ValueError" in out
     assert "step unbook  -> 'F1 is cancelled'" in out
-    assert out.splitlines()[-1].startswith("└── failed  ")
+    lines = [line.lstrip(" └─") for line in out[out.index("└── failed  ") :].splitlines()]
+    assert lines[0].startswith("failed  ")
+    assert lines[1] == "Traceback (most recent call last):"
+    assert any(line.startswith("File ") and line.endswith("in charge") for line in lines)
+    assert lines[-1] == r"ValueError: no \x1b[2J funds"
+
+
+def test_a_run_that_has_failed_is_retried(run, trips):
+    run("gates", "answer", trips, "evt-1/4", "--approve", "--by", "ann")
+    run("runs", "resume", trips, "evt-1", "--with", "flows")
+    answer = run("runs", "retry", trips, "evt-1")
+    assert "evt-1: queued" in answer.out
+    assert run("runs", "show", trips, "evt-1", "--json").document["traceback"] is None
+    answer = run("runs", "retry", trips, "evt-1")
+    assert "has not failed" in answer.err
+    assert answer.code == 2
 
 
 def test_stored_text_of_a_run_cannot_steer_the_terminal(run, trips):
@@ -349,7 +365,7 @@ def test_messages_are_listed_with_those_that_are_parked(run, trips):
         ("gate/opened", "waits"),
     ]
     lines = run("outbox", "ls", trips).out.splitlines()
-    assert [line.split()[-3] for line in lines[1:] if "parked" in line] == ["10"]
+    assert ["10" in line.split() for line in lines[1:] if "parked" in line] == [True]
     assert "there are 2" in run("outbox", "ls", trips, "--limit", 1).err
 
 
@@ -402,6 +418,104 @@ def test_a_secret_is_never_repeated(run, trips, monkeypatch):
         )
 
 
+# --- what begins, goes on, and goes ------------------------------------------------------------------
+
+
+def test_a_run_is_started_with_arguments_and_taken_up_by_a_worker(run, trips, flows):
+    how = ("--id", "evt-7", "--queue", "trips", "--priority", 5, "--dedup-key", "k", "--timeout", 3600)
+    made = run("runs", "start", trips, "flows:search", '"Oslo"', *how, "--json").document
+    assert (made["id"], made["workflow"], made["status"], made["args"]) == ("evt-7", "search", "queued", ["Oslo"])
+    assert (made["queue"], made["priority"]) == ("trips", 5)
+    again = run("runs", "start", trips, "flows:search", '"Oslo"', "--dedup-key", "k", "--queue", "trips")
+    assert again.out == "evt-7: queued\n"
+    edit(trips, lambda store: durable.work(store, [flows.search], until_idle=True))
+    assert run("runs", "start", trips, "flows:search", '"Oslo"', "--id", "evt-7").out.startswith("evt-7: completed")
+
+
+def test_a_run_is_started_with_arguments_by_name_and_an_id_of_its_own(run, trips):
+    made = run("runs", "start", trips, "flows:search", "--kwargs", '{"city": "Oslo"}', "--json").document
+    assert (made["kwargs"], len(made["id"])) == ({"city": "Oslo"}, 32)
+    assert run("runs", "start", trips, "flows:search", "--id", "evt-8", "--", "-5").out == "evt-8: queued\n"
+    assert run("runs", "show", trips, "evt-8", "--json").document["args"] == [-5]
+
+
+def test_a_run_gets_a_message_once_by_its_key(run, trips, flows):
+    for _time in range(2):
+        answer = run("runs", "send", trips, "c-1", '{"text": "hello"}', "--topic", "chat", "--key", "a")
+        assert answer.out == "c-1 has the message when it asks for topic chat\n"
+    edit(trips, lambda store: durable.work(store, [flows.chat], until_idle=True))
+    assert edit(trips, lambda store: durable.get(store, "c-1").value) == {"text": "hello"}
+    late = run("runs", "send", trips, "c-1", "1", "--json")
+    assert (late.code, json.loads(late.err)["kind"]) == (4, "RunEndedError")
+
+
+def test_a_run_that_has_ended_is_purged_and_an_open_one_is_not(run, trips):
+    open_ = run("runs", "purge", trips, "c-1", "--json")
+    assert (open_.code, "has not ended" in open_.err) == (2, True)
+    assert run("runs", "purge", trips, "evt-1-search").out == "evt-1-search is removed; its thread stays\n"
+    assert run("runs", "show", trips, "evt-1-search").code == 3
+
+
+def test_a_run_that_has_not_begun_is_cancelled_at_once(run, trips):
+    run("runs", "start", trips, "flows:search", '"Oslo"', "--id", "evt-7")
+    assert run("runs", "cancel", trips, "evt-7").out == "evt-7 is cancelled: it had not begun\n"
+    assert run("runs", "cancel", trips, "evt-7").code == 4
+
+
+def test_a_parked_message_waits_again(run, trips):
+    def park(store):
+        (entry, *_rest) = own_board(store).list("durable/outbox/evt-1/*")
+        board = own_board(store)
+        board.create(entry.key.replace("/outbox/", "/outbox-parked/"), {**entry.value, "error": "410"})
+        board.delete(entry.key)
+        return entry.key.rpartition("/")[2]
+
+    place = edit(trips, park)
+    lines = run("outbox", "ls", trips).out.splitlines()
+    assert lines[0].split() == ["run", "place", "topic", "time", "status", "attempts", "payload"]
+    assert any(place in line and "parked" in line for line in lines[1:])
+    assert run("outbox", "redeliver", trips, "evt-1", place).out == f"{place} of evt-1 waits again\n"
+    assert "parked" not in run("outbox", "ls", trips).out
+    again = run("outbox", "redeliver", trips, "evt-1", place, "--json")
+    assert (again.code, json.loads(again.err)["kind"]) == (3, "MessageNotFoundError")
+
+
+# --- schedules --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scheduled(path, flows):
+    """A store with two schedules."""
+    with statelog.open(path) as store:
+        durable.schedule(store, "nightly", flows.search, "Rome", cron="0 3 * * *", timezone="Europe/Berlin")
+        durable.schedule(store, "a-schedule-with-a-long-name", flows.chat, cron="*/5 * * * *", queue="chats")
+    return path
+
+
+def test_schedules_are_listed_by_name_with_when_they_are_due(run, scheduled):
+    lines = run("schedules", "ls", scheduled).out.splitlines()
+    assert lines[0].split() == ["schedule", "due", "workflow", "cron", "timezone", "queue"]
+    assert [line.split()[0][:5] for line in lines[1:]] == ["a-sch", "night"]
+    assert max(map(len, lines)) <= 80
+    found = run("schedules", "ls", scheduled, "--json").documents[1]
+    assert (found["name"], found["workflow"], found["args"]) == ("nightly", "search", ["Rome"])
+    assert (found["cron"], found["catch_up"], found["is_paused"]) == ("0 3 * * *", "latest", False)
+    assert found["due"].endswith(":00:00+00:00")
+
+
+def test_a_schedule_is_paused_resumed_and_ended(run, scheduled):
+    assert run("schedules", "pause", scheduled, "nightly").out == "schedule nightly is paused\n"
+    assert run("schedules", "pause", scheduled, "nightly").out == "schedule nightly is paused, as before\n"
+    assert run("schedules", "ls", scheduled).out.splitlines()[2].split()[1] == "paused"
+    resumed = run("schedules", "resume", scheduled, "nightly", "--json").document
+    assert (resumed["is_paused"], resumed["due"] is None) == (False, False)
+    assert run("schedules", "resume", scheduled, "nightly").out.endswith(", as before\n")
+    assert run("schedules", "rm", scheduled, "nightly").out == "schedule nightly has ended\n"
+    assert [each["name"] for each in run("schedules", "ls", scheduled, "--json").documents] == [
+        "a-schedule-with-a-long-name"
+    ]
+
+
 # --- bad input ------------------------------------------------------------------------------------
 
 
@@ -418,6 +532,22 @@ def test_a_secret_is_never_repeated(run, trips, monkeypatch):
         (["runs", "fork", "evt-1", "--at", "99", "--id", "b"], 2, "no step '99'"),
         (["runs", "fork", "evt-1", "--at", "0", "--id", "c-1"], 4, "there is a run 'c-1'"),
         (["runs", "fork", "evt-1", "--id", "b"], 2, "--at"),
+        (["runs", "start", "flows:none", "1"], 2, "has no 'none'"),
+        (["runs", "start", "flows", "1"], 2, "has 3 workflows: write flows:NAME for one of chat, search, trip"),
+        (["runs", "start", "flows:search", "Oslo"], 2, "an argument is no JSON"),
+        (["runs", "start", "flows:search", "1", "--kwargs", "[1]"], 2, "--kwargs is a JSON object"),
+        (["runs", "start", "flows:search", "--kwargs", '{"queue": 1}'], 2, "an option of the start"),
+        (["runs", "start", "flows:search", "1", "--debounce", "5"], 2, "dedup_key"),
+        (["runs", "start", "flows:search", "1", "--priority", "999"], 2, "priority"),
+        (["runs", "start", "flows:trip", '"Oslo"', "--id", "evt-1"], 4, "other arguments"),
+        (["runs", "send", "none", "1"], 3, "no run 'none'"),
+        (["runs", "send", "c-1", "hello"], 2, "the message is no JSON"),
+        (["runs", "send", "evt-1-search", "1"], 4, "has ended"),
+        (["runs", "purge", "none"], 3, "no run 'none'"),
+        (["schedules", "pause", "none"], 3, "no schedule 'none'"),
+        (["schedules", "resume", "none"], 3, "no schedule 'none'"),
+        (["schedules", "rm", "none"], 3, "no schedule 'none'"),
+        (["outbox", "redeliver", "evt-1", "none"], 3, "no parked message 'none'"),
         (["gates", "ls", "--run", "none"], 3, "no run 'none'"),
         (["gates", "answer", "evt-1/4"], 2, "--approve or --reject"),
         (["gates", "answer", "evt-1/9", "--approve"], 3, "no gate 'evt-1/9'"),
@@ -445,6 +575,12 @@ def test_what_cannot_be_is_said(run, trips, arguments, code, why):
         ["gates", "answer", "a/0", "--approve"],
         ["queue", "ls"],
         ["outbox", "ls"],
+        ["outbox", "redeliver", "a", "0"],
+        ["runs", "send", "a", "1"],
+        ["runs", "purge", "a"],
+        ["schedules", "ls"],
+        ["schedules", "pause", "a"],
+        ["schedules", "rm", "a"],
     ],
 )
 def test_a_store_that_is_not_there_is_not_made(run, tmp_path, arguments):

@@ -134,7 +134,7 @@ def test_following_sees_what_another_ships_and_ends_with_a_signal(start, url, tm
             store.thread("chat").commit({"n": lsn})
             assert json.loads(process.stdout.readline())["lsn"] == lsn
         process.send_signal(signal_)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (code, "", "")
     assert not list((tmp_path / "b").glob(".scratch-*"))
 
@@ -143,7 +143,7 @@ def test_following_ends_when_the_store_is_deleted(start, ask, url, tmp_path):
     process = start("fleet", "follow", url, "t", "--poll", 0.05, "--cache", tmp_path / "b")
     assert process.stdout.readline()
     assert ask("delete", "t", "--yes").code == 0
-    _out, err = process.communicate(timeout=20)
+    _out, err = process.communicate(timeout=300)
     assert process.returncode == 11
     assert err == "statelog: the store 't' was deleted from this fleet\n"
 

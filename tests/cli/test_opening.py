@@ -51,7 +51,7 @@ def fill(path, **options):
 
 
 def finish(process):
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=300)
     return process.returncode, out, err
 
 
@@ -61,7 +61,7 @@ def test_commands_work_where_the_address_space_is_small(path):
     commands = [[command, str(path), *arguments] for command, *arguments in STORE_COMMANDS if command != "recover"]
     commands += [["recover", str(path), "--max-size", "64M"]]
     several = [sys.executable, "-c", _RUN_SEVERAL, json.dumps(commands)]
-    done = subprocess.run(several, preexec_fn=few_addresses, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(several, preexec_fn=few_addresses, capture_output=True, text=True, check=False, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -144,7 +144,7 @@ def test_a_value_of_an_unknown_codec_hides_only_itself(start, path):
         store.thread("t").commit(state)
 
     def show(*options):
-        out, err = (process := start("show", path, "t", *options)).communicate(timeout=30)
+        out, err = (process := start("show", path, "t", *options)).communicate(timeout=300)
         assert process.returncode == 0, err
         told = " ".join(err.split())
         assert "values of codec 'cli.money' are shown as they are stored: it is not registered here" in told
@@ -162,7 +162,7 @@ def test_a_value_of_an_unknown_codec_hides_only_itself(start, path):
     told = json.loads(show("--json"))["value"]
     assert told.pop("dict")["all"]["$set"][0]["$codec"] == "cli.money"
     assert told == {"price": money, "count": 3, "list": [money, 1], "none": 0}
-    out, err = (process := start("show", path, "t", "--path", "count")).communicate(timeout=30)
+    out, err = (process := start("show", path, "t", "--path", "count")).communicate(timeout=300)
     assert (process.returncode, out, err) == (0, "3\n", "")
 
 

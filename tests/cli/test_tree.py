@@ -69,7 +69,7 @@ def test_all_threads_are_drawn_without_one(run, grown):
 
 def test_a_tree_without_utf_8_is_drawn_in_ascii(start, grown):
     process = start("tree", grown, "t", env={"PYTHONIOENCODING": "ascii"})
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (0, "")
     assert out.isascii()
     assert "|  `- aside\n" in out

@@ -32,7 +32,7 @@ def run_case(tmp_path):
         session.close()
         with ShimLog.create(tmp_path / "log") as log, Worker(log.environment(watched)) as worker:
             case = Case(workload, read_files(base), fault, rounds)
-            return worker.call("faultinjection_case:run_case", case, timeout_s=60)
+            return worker.call("faultinjection_case:run_case", case, timeout_s=600)
 
     return run
 
@@ -90,7 +90,7 @@ def test_an_opening_whose_control_page_cannot_be_written_is_refused(run_case, nt
 
 
 def test_retention_that_a_power_cut_finds_half_done_after_a_failure_counts_as_begun(run_case):
-    result = run_case(WORKLOADS["retention and deletion"], Fault(Call.OPEN, error=errno.ENOSPC, nth=4), rounds=1)
+    result = run_case(WORKLOADS["retention and deletion"], Fault(Call.OPEN, error=errno.ENOSPC, nth=8), rounds=1)
     assert result.problem == ""
     assert result.strikes == 1
     assert result.images > 0

@@ -28,7 +28,7 @@ def test_what_was_acknowledged_or_shipped_is_on_the_disk(trace):
 
 @pytest.mark.parametrize("ending", ["-journal", ""])
 def test_disk_that_forgets_flushes_is_noticed(trace, ending):
-    found = examine(without_flushes(trace, ending), 3 * IMAGES)
+    found = examine(without_flushes(trace, ending), 3 * IMAGES, until_bad=True)
     assert found.lost + found.wrong != []
 
 

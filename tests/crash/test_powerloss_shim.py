@@ -58,7 +58,7 @@ def run(log, watched):
             env={**log.environment(watched), "PYTHONPATH": path},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )
         assert done.returncode <= 0, done.stderr

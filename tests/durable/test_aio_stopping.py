@@ -34,7 +34,7 @@ def lambda_of(step):
 
 async def until(is_true):
     """Wait for something that happens soon."""
-    for _ in range(2000):
+    for _ in range(30_000):
         if is_true():
             return
         await asyncio.sleep(0.002)
@@ -76,7 +76,7 @@ def test_cancelling_the_task_stops_a_workflow_in_a_thread_at_its_next_operation(
 
     @threaded.workflow
     def slow(run):
-        run.step(lambda: CALLS.append(1) or is_let_go.wait(5), name="slow")
+        run.step(lambda: CALLS.append(1) or is_let_go.wait(60), name="slow")
         run.step(CALLS.append, 2)
 
     async def body(store):
@@ -99,7 +99,7 @@ def test_a_commit_on_its_way_ends_before_its_run_is_given_back(path, monkeypatch
 
     def slow(*args, **how):
         has_begun.set()
-        assert is_let_go.wait(5)
+        assert is_let_go.wait(60)
         return commit(*args, **how)
 
     async def trip(run):
@@ -189,7 +189,7 @@ def test_a_run_that_stops_is_taken_up_again_later(path, monkeypatch, is_async):
     async def body(store):
         workflow = three if is_async else plain
         await durable.start(store, workflow, 1, id="evt-1")
-        assert await asyncio.wait_for(durable.work(store, [workflow], until_idle=True), 10) == 1
+        assert await asyncio.wait_for(durable.work(store, [workflow], until_idle=True), 60) == 1
         assert (await durable.get(store, "evt-1")).due is not None
 
     monkeypatch.setattr(Execution, "commit", full)

@@ -221,7 +221,7 @@ def test_fifty_awaited_results_hear_that_the_store_is_closed(run):
 
 def test_a_call_of_a_run_that_is_driven_elsewhere_waits_for_it(run):
     async def main(store):
-        first = asyncio.create_task(durable.run(store, doubled, 5, id="r"))
+        first = asyncio.create_task(durable.run(store, doubled, 5, id="r", wait_s=DEADLINE_S))
         others = [asyncio.create_task(durable.run(store, doubled, 5, id="r", wait_s=DEADLINE_S)) for _ in range(20)]
         assert {info.value for info in await asyncio.gather(first, *others)} == {10}
 

@@ -90,4 +90,4 @@ def test_an_event_of_another_kind_does_not_hold_the_loop_up(path):
                 [chunk async for chunk in aio_durable.stream(store, "evt-1", after=None)]
 
     statelog.open(path).close()
-    asyncio.run(asyncio.wait_for(main(), 10))
+    asyncio.run(asyncio.wait_for(main(), 60))

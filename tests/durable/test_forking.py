@@ -56,6 +56,20 @@ def test_a_fork_to_before_what_is_kept_is_refused(store):
         durable.fork(store, "evt-1", at=0, id="fork")
 
 
+@pytest.mark.parametrize("begins_anew", [False, True])
+def test_a_run_whose_thread_was_deleted_shows_no_steps(store, begins_anew):
+    execute(store, several)
+    durable.answer(store, durable.gates(store)[0].id, approved=True)
+    execute(store, several)
+    durable.fork(store, "evt-1", at=3, id="fork")
+    store.delete_thread("evt-1")
+    if begins_anew:
+        store.thread("evt-1", reborn=True).commit({"x": 1})
+    for run in ("evt-1", "fork"):
+        assert durable.get(store, run).id == run
+        assert durable.steps(store, run) == []
+
+
 def test_a_fork_of_a_run_begun_anew_goes_back_to_no_earlier_beginning(store):
     def anew(run, number):
         for each in range(9 - number):

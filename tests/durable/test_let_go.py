@@ -18,18 +18,19 @@ def undo(result, value):
 
 
 def test_what_a_branch_did_that_was_let_go_is_undone_also_where_its_replay_is_late(store):
-    booked = threading.Event()
+    booked, is_decided = threading.Event(), threading.Event()
 
     def lose(run):
         time.sleep(0.02)
         run.step(note, "lost", compensate=undo)
         booked.set()
-        time.sleep(0.1)
+        is_decided.wait(60)
 
     def body(run):
         loser = run.branch(lose)
-        booked.wait(5)
+        booked.wait(60)
         run.wait_any(loser, run.start(note, "won"))
+        is_decided.set()
         if "crashed" not in CALLS:
             note("crashed")
             raise Crash
@@ -79,14 +80,14 @@ def test_a_branch_that_was_let_go_does_nothing_new_while_its_run_is_undone(store
 
     def lose(run):
         try:
-            run.step(go.wait, 5)
+            run.step(go.wait, 60)
             run.step(note, "late", compensate=undo)
         finally:
             is_over.set()
 
     def undo_late(_result, value):
         go.set()
-        assert is_over.wait(5)
+        assert is_over.wait(60)
         note(("undo", value))
 
     def body(run):
@@ -105,7 +106,7 @@ def test_a_branch_that_was_let_go_does_nothing_new_when_its_run_is_at_rest(store
     def lose(run):
         try:
             run.now()
-            go.wait(5)
+            go.wait(60)
             run.step(note, "late")
         finally:
             is_over.set()
@@ -117,7 +118,7 @@ def test_a_branch_that_was_let_go_does_nothing_new_when_its_run_is_at_rest(store
 
     assert execute(store, body).status == ("suspended" if waits else "completed")
     go.set()
-    assert is_over.wait(5)
+    assert is_over.wait(60)
     assert CALLS == ["won"]
 
 
@@ -125,7 +126,7 @@ def test_what_a_branch_comes_to_that_was_let_go_is_not_taken_for_a_call_of_the_r
     go, is_over = threading.Event(), threading.Event()
 
     def slow():
-        assert go.wait(5)
+        assert go.wait(60)
         return "slow"
 
     def lose(run):
@@ -136,7 +137,7 @@ def test_what_a_branch_comes_to_that_was_let_go_is_not_taken_for_a_call_of_the_r
 
     def let_end():
         go.set()
-        assert is_over.wait(5)
+        assert is_over.wait(60)
 
     def body(run, number):
         if number == 0:

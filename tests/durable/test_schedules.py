@@ -10,7 +10,7 @@ import pytest
 
 from statelog import durable
 from statelog.durable.schedules import begin_due
-from statelog.errors import UsageError, ValueTypeError
+from statelog.errors import NotFoundError, UsageError, ValueTypeError
 from statelog.store.board import own_board
 from statelog.testing.durable import skipping_clock
 
@@ -241,3 +241,96 @@ def test_what_a_worker_has_is_due_when_its_lease_ends(store):
     durable.start(store, note, id="evt-1")
     own_board(store).claim("durable/tasks/**", lease_s=60)
     assert timedelta(seconds=50) < durable.next_due(store) - NOW
+
+
+# --- a clock that was ahead, and a pause ----------------------------------------------------------
+
+
+def ahead(store, name, **passed):
+    """Have a schedule be as a worker leaves it whose clock is ahead by so long."""
+    with skipping_clock(store, stands_at_us=round((datetime.now(UTC) + timedelta(**passed)).timestamp() * 1e6)):
+        own_board(store).set(f"durable/schedules/{name}", own_board(store).get(f"durable/schedules/{name}").value)
+        begin_due(store, own_board(store).claim("durable/schedules/*"))
+    assert own_board(store).get(f"durable/schedules/{name}").value["last"] > time.time() * 1e6
+
+
+@pytest.mark.parametrize("is_declared_again", [True, False])
+def test_a_schedule_follows_a_clock_that_was_set_back(store, is_declared_again):
+    """D26."""
+    durable.schedule(store, "often", note, cron="* * * * *")
+    ahead(store, "often", days=400)
+    before = begun(store)
+    assert durable.schedules(store)[0].due - datetime.now(UTC) <= timedelta(minutes=1)
+    assert durable.next_due(store) <= datetime.now(UTC)
+    if is_declared_again:
+        made = durable.schedule(store, "often", note, cron="* * * * *")
+        assert made.due - datetime.now(UTC) <= timedelta(minutes=1)
+    durable.work(store, [note], until_idle=True)
+    entry = own_board(store).get("durable/schedules/often")
+    assert entry.ready - datetime.now(UTC) <= timedelta(minutes=1)
+    assert entry.value["last"] <= time.time() * 1e6
+    sleep_through(store, "often", minutes=5)
+    own_board(store).set(entry.key, own_board(store).get(entry.key).value)
+    durable.work(store, [note], until_idle=True)
+    assert len(begun(store)) > len(before)
+
+
+def test_a_run_that_began_before_the_clock_was_set_back_does_not_begin_again(store):
+    durable.schedule(store, "often", note, cron="* * * * *", catch_up="all")
+    sleep_through(store, "often", minutes=3)
+    own_board(store).set("durable/schedules/often", own_board(store).get("durable/schedules/often").value)
+    durable.work(store, [note], until_idle=True)
+    first = begun(store)
+    ahead(store, "often", minutes=2)
+    between = begun(store)
+    durable.work(store, [note], until_idle=True)
+    assert set(first) <= set(between) <= set(begun(store))
+    assert len(begun(store)) - len(between) <= 1  # a minute may have passed
+
+
+def test_a_schedule_that_cannot_follow_the_clock_leaves_the_others(store):
+    durable.schedule(store, "broken", note, cron=DAILY)
+    durable.schedule(store, "often", note, cron=DAILY)
+    far = round((NOW + timedelta(days=400)).timestamp() * 1e6)
+    for name in ("broken", "often"):
+        entry = own_board(store).get(f"durable/schedules/{name}")
+        cron = "61 * * * *" if name == "broken" else DAILY
+        own_board(store).set(entry.key, {**entry.value, "cron": cron, "last": far}, delay_s=400 * 86_400)
+    durable.work(store, [note], until_idle=True)
+    assert own_board(store).get("durable/schedules/often").value["last"] <= time.time() * 1e6
+
+
+def test_a_paused_schedule_begins_nothing_and_goes_on_from_the_time_it_is_resumed(store):
+    durable.schedule(store, "nightly", note, cron=DAILY, catch_up="all")
+    assert durable.pause_schedule(store, "nightly")
+    assert not durable.pause_schedule(store, "nightly")
+    durable.schedule(store, "nightly", note, "another", cron=DAILY, catch_up="all")
+    (paused,) = durable.schedules(store)
+    assert (paused.is_paused, paused.due, paused.args) == (True, None, ("another",))
+    assert durable.next_due(store) is None
+    sleep_through(store, "nightly", days=3)
+    assert durable.work(store, [note], until_idle=True) == 0
+    assert durable.resume_schedule(store, "nightly")
+    assert not durable.resume_schedule(store, "nightly")
+    assert durable.work(store, [note], until_idle=True) == 0
+    (resumed,) = durable.schedules(store)
+    assert not resumed.is_paused
+    assert resumed.due > NOW
+    assert begun(store) == []
+
+
+def test_a_schedule_that_is_paused_while_a_worker_looks_begins_nothing(store):
+    durable.schedule(store, "nightly", note, cron=DAILY)
+    sleep_through(store, "nightly", days=1)
+    claim = own_board(store).claim("durable/schedules/*")
+    durable.pause_schedule(store, "nightly")
+    begin_due(store, claim)
+    assert begun(store) == []
+    claim.release()
+    assert durable.work(store, [note], until_idle=True) == 0
+
+
+def test_what_is_no_schedule_is_not_paused(store):
+    for change in (durable.pause_schedule, durable.resume_schedule):
+        with pytest.raises(NotFoundError, match="no schedule 'none'"):
+            change(store, "none")

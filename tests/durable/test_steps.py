@@ -305,7 +305,7 @@ def test_wait_any_records_the_winner(store):
 
     def body(run):
         gate = threading.Event()
-        slow = run.start(lambda: gate.wait(5), name="slow")
+        slow = run.start(lambda: gate.wait(60), name="slow")
         fast = run.start(lambda: "fast", name="fast")
         winner = run.wait_any(slow, fast)
         gate.set()

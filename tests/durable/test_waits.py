@@ -8,6 +8,7 @@ import time
 
 import pytest
 from executed import Crash, execute
+from waiting import until
 
 import statelog
 from statelog import durable
@@ -134,11 +135,9 @@ def test_an_answer_wakes_a_worker(store):
     worker.start()
     try:
         handle = durable.start(store, flow, id="evt-1")
-        deadline = time.monotonic() + 10
-        while not durable.gates(store, pending=True) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: durable.gates(store, pending=True))
         durable.answer(store, durable.gates(store, pending=True)[0].id, approved=True)
-        assert handle.result(timeout_s=10) is True
+        assert handle.result(timeout_s=60) is True
     finally:
         stop.set()
         worker.join()

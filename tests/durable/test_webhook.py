@@ -223,7 +223,7 @@ def test_a_huge_answer_is_not_read(receiver, status):
 
     receiver.answer = pour
     send(receiver.url) if status == 200 else refused(receiver.url)
-    assert is_done.wait(5), "the connection was closed on it"
+    assert is_done.wait(60), "the connection was closed on it"
     assert len(sent) < 100
 
 
@@ -243,11 +243,15 @@ def test_who_never_answers_is_not_waited_for(receiver):
 
 
 @pytest.mark.parametrize(
-    ("beginning", "status"), [(b"HTTP/1.0 200 ", None), (b"HTTP/1.0 500 Oh\r\ncontent-length: 100000\r\n\r\n", 500)]
+    ("beginning", "status", "timeout_s"),
+    [
+        (b"HTTP/1.0 200 ", None, 0.2),
+        (b"HTTP/1.0 500 Oh\r\ncontent-length: 100000\r\n\r\n", 500, 1.5),  # by then this has come
+    ],
 )
-def test_the_time_is_that_of_the_whole_exchange(receiver, beginning, status):
+def test_the_time_is_that_of_the_whole_exchange(receiver, beginning, status, timeout_s):
     receiver.answer = lambda handler: drip(receiver, handler, beginning)
-    assert refused(receiver.url, timeout_s=0.2).status == status
+    assert refused(receiver.url, timeout_s=timeout_s).status == status
 
 
 def test_no_thread_stays_behind(receiver):
@@ -255,7 +259,7 @@ def test_no_thread_stays_behind(receiver):
     refused(receiver.url, timeout_s=0.2)
     for thread in threading.enumerate():
         if thread.name == "statelog-webhook":
-            thread.join(5)
+            thread.join(60)
             assert not thread.is_alive()
 
 

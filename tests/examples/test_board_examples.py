@@ -17,7 +17,7 @@ def run(path):
 
     def run_one(name):
         command = [sys.executable, "-W", "error", "-m", f"statelog.examples.{name}", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=os.environ)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=os.environ)
         assert (done.returncode, done.stderr) == (0, ""), done.stdout
         return done.stdout.splitlines()
 
@@ -46,5 +46,5 @@ def test_two_processes_that_read_5_and_add_1_make_7(run, path):
 
 def test_an_example_without_a_file_makes_one_of_its_own(tmp_path):
     command = [sys.executable, "-m", "statelog.examples.board_counter"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, cwd=tmp_path)
     assert (done.returncode, list(tmp_path.iterdir())) == (0, [])

@@ -18,7 +18,7 @@ def done(tmp_path_factory):
     """Run the program, once; return its store and the table that it has printed."""
     path = tmp_path_factory.mktemp("trip") / "trip.state"
     command = [sys.executable, "-W", "error", "-m", "statelog.examples.durable_trip", str(path)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=os.environ)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=os.environ)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
     table = ended.stdout.split("\n\n")[1].splitlines()[1:]
     return path, {line[:18].strip(): line[18:].split() for line in table}

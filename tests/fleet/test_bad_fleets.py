@@ -219,7 +219,7 @@ def test_a_store_that_is_not_there_or_was_deleted(machine, tmp_path):
 
 def test_an_address_of_postgres_that_is_none(tmp_path):
     pytest.importorskip("psycopg")
-    with pytest.raises(UsageError, match="no address"):
+    with pytest.raises(UsageError, match="not an address"):
         connect("postgresql://[", tmp_path)
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from waiting import until
 
 from statelog.errors import CorruptionError, RemoteError
 from statelog.fleet import bases, owning
@@ -38,10 +39,7 @@ def say_until_based(store, memory, start):
     before = head_of(memory).base
     for n in range(start, start + MANY):
         store.thread("chat").commit({"n": n}, durable="remote")
-    until_s = time.monotonic() + 10
-    while head_of(memory).base == before:
-        assert time.monotonic() < until_s
-        time.sleep(0.005)
+    until(lambda: head_of(memory).base != before)
     return start + MANY
 
 

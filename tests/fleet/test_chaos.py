@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import time
 from itertools import count
 
+import proxies
 import pytest
 from chaos import Hosts, Ledger, persist, said
 from proxies import OF_HTTP, OF_MESSAGES, Fault, HttpProxy, MessageProxy, at_number, at_random
+from waiting import until
 
 from statelog.errors import CorruptionError, FencedError, RemoteError
 from statelog.fleet.archive import Outcome
@@ -217,7 +218,8 @@ def test_a_log_that_breaks_a_promise_is_found(final, fault):
     assert bool(fault) == bool(ledger.faults(final))
 
 
-def test_a_proxy_does_what_its_plan_says(bucket):
+def test_a_proxy_does_what_its_plan_says(bucket, monkeypatch):
+    monkeypatch.setattr(proxies, "_LATE_S", 1)
     proxy, open_storage = bucket
     archive = open_storage()
     proxy.restart(at_number(1, Fault.DONE_500))
@@ -229,6 +231,6 @@ def test_a_proxy_does_what_its_plan_says(bucket):
     assert archive.create("s/late", b"1") is Outcome.UNKNOWN
     proxy.restart()
     assert archive.read("s/lost") is archive.read("s/late") is None
-    time.sleep(0.4)
+    until(lambda: archive.read("s/late"))
     assert archive.read("s/late").data == b"1"
     archive.close()

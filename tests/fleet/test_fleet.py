@@ -110,7 +110,7 @@ def test_who_waits_takes_over_when_the_owner_gives_no_sign(machine):
 
 def test_an_owner_that_is_alive_is_left_alone(machine):
     with machine("a").open("t", ttl_s=0.3), pytest.raises(StoreLockedError):
-        machine("b").open("t", ttl_s=0.3, timeout_s=1.5)
+        machine("b").open("t", ttl_s=1, timeout_s=3)
 
 
 OWNER = """
@@ -199,7 +199,7 @@ def test_acknowledge_remote_holds_for_every_commit(machine):
 
 
 def test_a_parked_store_costs_nothing_and_is_taken_up_again(machine, memory):
-    with machine("a").open("t", park_after_s=0.2, ttl_s=0.3) as store:
+    with machine("a").open("t", park_after_s=1, ttl_s=0.3) as store:
         say(store, 1, durable="remote")  # it may have been parked before
         while not store.remote.status().parked:
             time.sleep(0.05)

@@ -153,7 +153,7 @@ def test_a_storage_that_takes_nothing_is_not_called_sound():
 def test_an_unknown_scheme_is_refused_by_naming_the_known_ones(url):
     with pytest.raises(UsageError, match=r"s3://, gs://, az://, postgresql:// and file://") as caught:
         open_archive(url)
-    assert (caught.value.argument, caught.value.value) == ("url", url)
+    assert (caught.value.argument, caught.value.value) == ("url", str(url))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from statelog.errors import FencedError, RemoteError, RemoteLagError, StoreLockedError
 from statelog.fleet import collecting, names, protocol, segments
@@ -50,9 +51,7 @@ def lose_the_next_answer(memory):
 @pytest.mark.parametrize("change", ["beat", "base", "park", "take up", "free", "forget"])
 def test_an_owner_that_does_not_hear_of_its_own_change_is_not_fenced_by_it(machine, memory, change):
     fleet = machine("a")
-    store = fleet.open(
-        "t", ttl_s=0.3 if change == "beat" else 10, park_after_s=0.1 if change in ("park", "take up") else None
-    )
+    store = fleet.open("t", ttl_s=0.3 if change == "beat" else 10, park_after_s={"park": 1, "take up": 0.1}.get(change))
     say(store, 1, durable="remote")
     if change == "take up":
         while not store.remote.status().parked:
@@ -94,8 +93,10 @@ def test_a_base_is_made_once_for_64_segments(machine, memory):
     with machine("a").open("t", ttl_s=1000) as store:
         for n in range(100):
             say(store, n, durable="remote")
+        made = lambda: {name.split("/")[2] for name in [*memory.objects] if "/base/" in name}  # noqa: E731
+        until(made)
         time.sleep(0.5)
-        assert len({name.split("/")[2] for name in memory.objects if "/base/" in name}) == 1
+        assert len(made()) == 1
         assert len(memory.requests) < 250
 
 
@@ -175,12 +176,12 @@ def end_at_once(store):
 def test_who_owned_a_store_with_this_file_is_not_waited_for(machine):
     a = machine("a")
     for n in range(3):
-        store = a.open("t", ttl_s=1000, timeout_s=2)
+        store = a.open("t", ttl_s=1000, timeout_s=60)
         say(store, n, durable="remote")
         end_at_once(store)
     with pytest.raises(StoreLockedError):
         machine("b").open("t", ttl_s=1000, timeout_s=0.3)
-    with a.open("t", ttl_s=1000, timeout_s=2) as store:
+    with a.open("t", ttl_s=1000, timeout_s=60) as store:
         assert heard(store) == 2
 
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 import statelog
 from statelog.fleet import share
@@ -107,10 +108,7 @@ def test_a_host_killed_at_a_request_loses_nothing_it_has_acknowledged(postgres_u
 @pytest.mark.parametrize("number", AT[1:])
 def test_a_host_that_sleeps_at_a_request_holds_up_the_others_for_a_time(postgres_url, name, tmp_path, number):
     sleeper = Host(postgres_url, name, tmp_path / "a", "a", "SIGSTOP", number)
-    deadline = time.monotonic() + 30
-    while not sleeper.is_stopped():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(sleeper.is_stopped)
     other = Host(postgres_url, name, tmp_path / "b", "b", many=3)
     others = other.end()
     assert len(others) == 3

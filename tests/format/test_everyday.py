@@ -1,13 +1,18 @@
 """Everyday values: what is written of each is read again as the same value of the same class, or refused by name."""
 
 import collections
+import contextlib
 import datetime as dt
+import io
 import ipaddress
 import pathlib
 import re
 import subprocess
 import sys
+import tracemalloc
 import zoneinfo
+from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 
 import cbor2
@@ -15,7 +20,8 @@ import numpy as np
 import pydantic
 import pytest
 
-from statelog.errors import UsageError, ValueTypeError
+import statelog
+from statelog.errors import CorruptionError, UsageError, ValueTypeError
 from statelog.format import cbor, everyday
 from statelog.kernels import cbor_check
 
@@ -185,3 +191,117 @@ def test_no_optional_package_is_imported_for_values_that_come_from_none():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# --- payloads of somebody who wishes no good -----------------------------------------------
+
+DEEP = "(" * 5000 + ")" * 5000
+HOSTILE = {
+    "date": [1, "Mars", "", b"2020-02-03", ["2020-02-03"], "2020-13-45"],
+    "time": [1, "25:00", b"", None],
+    "timedelta": [10**30, 1.5, float("inf"), float("nan"), "x", [1], b"x" * 9, True, None],
+    "zone": [1, "../../etc/passwd", "/etc/passwd", "a\0b", ["UTC"], None, "\udfff".encode("utf-8", "replace").decode()],
+    "complex": ["1", ["1", "2"], [1.0], [1.0, 2.0, 3.0], [[], []], None],
+    "bytearray": [300_000_000, 2**40, -1, "x", [1, 2], None, [10**9]],
+    "fraction": [[1, 0], ["1e999999999", 1], [Decimal("1E+999999999"), 1], [1.5, 2], [1], [], 5, [True, 1]],
+    "pattern": [["(", 0], ["a", "b"], ["a", 2**70], [1, 0], ["a"], ["a{2,1}", 0], [DEEP, 0], ["a", -1], None],
+    "deque": [[300_000_000, None], [[1], -1], [[1], "x"], ["abc", None], [[1], 2**70], [], None],
+    "path": [1, b"a", ["a", "b"], None],
+    "pure-path": [["PosixPath", "a"], ["PurePosixPath", 1], ["open", "a"], ["PurePosixPath"], "PurePosixPath", None],
+    "address": [["IPv4Address", 1], ["IPv4Address", "1.2.3"], ["IPv4Network", "1.2.3.4/8"], ["x", "y"], [[], []], None],
+    "url": [["AnyUrl", "no url"], ["AnyUrl", 1], ["BaseModel", "x"], ["HttpUrl", "s3://x"], None],
+    "core-url": [["Url", "x"], ["Url", 1], ["from_json", "[]"], None],
+    "pairs": [[1], [[], 1], "ab", 5, None, [{1: 2}, 3]],
+    "array": [
+        ["<U500000000", [0], b""],
+        ["|V10", [1], b"0123456789"],
+        ["|O", [1], b"01234567"],
+        ["|O", [0], b""],
+        ["(1000000000,)i4", [0], b""],
+        ["i4,f8", [0], b""],
+        ["<f8", [2], b"01234567"],
+        ["<f8", [-1, 10**30], b"01234567"],
+        ["<f8", ["x"], b"01234567"],
+        ["<f8", [1], "01234567"],
+        ["<f8", [1], [0] * 8],
+        ["<f8", [0] * 100, b""],
+        ["<f8", 1, b"01234567"],
+        ["<m8[xyz]", [1], b"01234567"],
+        [["f8"], [1], b"01234567"],
+        ["<f8", [1]],
+        None,
+    ],
+    "scalar": [["<f8", b""], ["<f8", b"012"], ["|V3", b"012"], [1, b"x"], ["<f8", "x"], b"", None],
+}
+PAYLOADS = [(name, payload) for name, payloads in HOSTILE.items() for payload in payloads]
+
+
+def coded(name, payload):
+    """Return the item of a codec with any payload."""
+    return b"\xd8\x1b\x82" + cbor.encode(f"statelog/{name}") + cbor.encode(payload)
+
+
+def test_each_codec_is_tried_with_payloads_that_are_not_its_own():
+    assert {f"statelog/{name}" for name in HOSTILE} == set(everyday._BY_NAME)
+
+
+@pytest.mark.parametrize(("name", "payload"), PAYLOADS, ids=lambda each: f"{each!r:.40}")
+def test_a_payload_of_no_value_is_an_error_by_name_and_takes_no_memory(name, payload):
+    for item in (coded(name, payload), b"\x81" + coded(name, payload)):
+        cbor_check(item)
+        cbor.decode(coded("date", "2020-02-03"))
+        tracemalloc.start()
+        try:
+            for is_loose in (False, True):
+                with pytest.raises((CorruptionError, UsageError)) as caught:
+                    cbor.decode(item, loosely=is_loose)
+                assert f"'statelog/{name}'" in str(caught.value) or type(caught.value) is UsageError
+                assert caught.value.codec == f"statelog/{name}"
+            assert tracemalloc.get_traced_memory()[1] < 8_000_000
+        finally:
+            tracemalloc.stop()
+
+
+def test_a_zone_that_this_host_does_not_know_is_not_called_damage():
+    for name in ("Mars/Base", "America"):  # the second is a folder of zones
+        with pytest.raises(UsageError, match="tzdata") as caught:
+            cbor.decode(coded("zone", name))
+        assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "payload"),
+    [(Fraction(1, 2), [1, 0]), (bytearray(b"x"), 300_000_000), (zoneinfo.ZoneInfo("Etc/UTC"), "Mars/Base")],
+    ids=["fraction", "bytearray", "zone"],
+)
+def test_an_export_with_a_hostile_payload_is_read_with_named_errors(value, payload, tmp_path, monkeypatch):
+    name = f"{type(value).__module__}.{type(value).__name__}"
+    stream = io.BytesIO()
+    with statelog.open(tmp_path / "a.state") as store, monkeypatch.context() as patch:
+        patch.setitem(everyday._CODECS, name, replace(everyday._CODECS[name], encode=lambda _value: payload))
+        everyday._codec_of.cache_clear()
+        store.thread("t").commit({"v": value, "n": 1})
+        with contextlib.suppress(CorruptionError, UsageError):  # the entry that is returned cannot be read
+            store.board().set("k", value)
+        store.export(stream)
+    everyday._codec_of.cache_clear()
+    stream.seek(0)
+    with statelog.open(tmp_path / "b.state") as store:
+        store.import_(stream)
+        assert store.verify().ok
+        for read in (
+            lambda: store.thread("t").state["v"],
+            store.thread("t").state.to_python,
+            lambda: store.board().get("k"),
+            lambda: store.board().list(),
+        ):
+            with pytest.raises((CorruptionError, UsageError)):
+                read()
+        assert "Error>" in repr(store.thread("t").state)
+        assert store.thread("t").state["n"] == 1
+        store.thread("t").commit({"v": value})  # what is wrong can be replaced
+        assert store.thread("t").state["v"] == value
+    cli = str(pathlib.Path(sys.executable).with_name("statelog"))
+    done = subprocess.run([cli, "board", "ls", str(tmp_path / "b.state")], capture_output=True, text=True, check=False)
+    assert done.returncode in (2, 7)
+    assert "internal" not in done.stderr

@@ -52,7 +52,7 @@ class Other:
         return answer
 
     def end(self):
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=300)
         assert self.process.returncode == 0
 
 

@@ -9,9 +9,10 @@ from damage import PAGE_SIZE_BYTES, kinds, wipe
 
 import statelog
 from statelog.format import cbor
-from statelog.format.record import encode_record
+from statelog.format.record import ENVELOPE_SIZE_BYTES, encode_record
 from statelog.portable.finding import Finder
 from statelog.portable.pages import PageFile
+from statelog.store.session import session_of
 
 # --- which of several ---------------------------------------------------------------
 
@@ -42,6 +43,28 @@ def test_of_what_lies_about_the_newest_is_taken(retained, rescue):
     data, log = retained
     _report, store = rescue(wipe(data, [0, 1]))
     assert list(store.log()) == log
+
+
+def test_a_short_record_is_found_also_where_the_file_ends_behind_it(tmp_path):
+    """What retention leaves of a record is shorter than the envelope of a whole one."""
+    path = tmp_path / "short.state"
+    with statelog.open(path) as store:
+        for turn in range(600):
+            store.thread("t").commit({"turn": turn})
+        store.retain(keep_last=1)
+        store.compact()
+        with session_of(store).read() as view:
+            records = {lsn: bytes(view.transaction.get_log(lsn)) for lsn in range(1, store.last_lsn + 1)}
+    data = path.read_bytes()
+    short = {lsn: data.index(record) for lsn, record in records.items() if len(record) < ENVELOPE_SIZE_BYTES}
+    last_on_page = {lsn: at for lsn, at in short.items() if -at % PAGE_SIZE_BYTES < ENVELOPE_SIZE_BYTES}
+    assert last_on_page
+    for lsn, at in last_on_page.items():
+        path.write_bytes(data[: at - at % PAGE_SIZE_BYTES + PAGE_SIZE_BYTES])
+        with path.open("rb") as file:
+            finder = Finder(PageFile(file.fileno()))
+            finder.find()
+        assert lsn in finder.choose()[0]
 
 
 def test_a_commit_that_never_was_does_not_come_back(tmp_path, rescue):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 MAX_SIZE_BYTES = 1 << 26
-_LOOK_TIMEOUT_S = 10
+_LOOK_TIMEOUT_S = 60
 _MEMORY_BYTES_MAX = 8 << 30
 _COMMITS_AFTER = 12
 """Enough for every free page there is to be taken once."""

@@ -17,7 +17,7 @@ def on_loop(path, body):
 
     async def main():
         async with aio.open(path) as store:
-            result = await asyncio.wait_for(body(store), 20)
+            result = await asyncio.wait_for(body(store), 120)
             assert (await store.verify()).problems == []
             return result
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _RUN = "faultinjection_case:run_case"
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 600.0
 _LOG_BYTES = 1 << 26
 _BAD_MAX = 500
 

@@ -23,7 +23,7 @@ from statelog.storage import faults
 _SERVE = "import sys; sys.path[:] = sys.argv[2:]; import forked; forked._serve(sys.argv[1])"
 BEFORE, AFTER = "before", "after"
 _NEVER = 1 << 30
-_MEETING_S_MAX = 30.0
+_MEETING_S_MAX = 120.0
 _TIMES_MAX = 4
 """More passes of a point than this are not all tried: an even choice of them is, the last one included."""
 

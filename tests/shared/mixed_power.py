@@ -95,8 +95,11 @@ def without_flushes(trace, ending):
     return replace(trace, events=tuple(kept))
 
 
-def examine(trace, images_max, seed=0):
-    """Look at distinct images of a trace: at the store's file, and at what its storage restores."""
+def examine(trace, images_max, seed=0, *, until_bad=False):
+    """Look at distinct images of a trace: at the store's file, and at what its storage restores.
+
+    With `until_bad` it ends with the first image that has lost something or shows something wrong.
+    """
     marks = [event.data.decode().split() for event in trace.events if isinstance(event, Mark)]
     at = {int(line[1]): line[2] for line in marks if line and line[0] == "at"}
     chosen = random.Random(seed)
@@ -104,6 +107,8 @@ def examine(trace, images_max, seed=0):
     some = chosen.sample(every, min(images_max, len(every)))
     lost, wrong = [], []
     for number, (image, said) in enumerate(some):
+        if until_bad and (lost or wrong):
+            return Found(number, lost, wrong)
         with tempfile.TemporaryDirectory(dir=_fast()) as folder:
             image.write(Path(folder))
             for path, what in ((_local, "at"), (_restored, "shipped")):

@@ -22,7 +22,7 @@ def on_terminal(*arguments, **environment):
     while chunk := _read(reader):
         told += chunk
     os.close(reader)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(300) == 0
     return told.decode().replace("\r\n", "\n")
 
 

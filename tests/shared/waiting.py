@@ -1,11 +1,34 @@
-"""Waiting for what becomes so in another thread or process."""
+"""Waiting for another thread or process, and measuring how late a busy machine wakes threads."""
 
+import threading
 import time
+from contextlib import contextmanager
 
 
-def until(is_so, within_s=10):
-    """Return once it is so. Raises AssertionError: the time is up."""
+def until(is_so, within_s=60):
+    """Return once `is_so` returns true. Raise AssertionError if that takes longer than a busy machine needs."""
     deadline = time.monotonic() + within_s
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+@contextmanager
+def beating(pause_s):
+    """Yield a list to which a thread appends the time after every pause: the baseline of a bound of time.
+
+    A tested thread that sleeps for `pause_s` wakes as late as this one, whatever else the machine does.
+    """
+    beats, ended = [time.monotonic()], threading.Event()
+
+    def beat():
+        while not ended.wait(pause_s):
+            beats.append(time.monotonic())
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield beats
+    finally:
+        ended.set()
+        thread.join()

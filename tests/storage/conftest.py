@@ -114,7 +114,7 @@ def run_child(start_child):
 
     def run(script, *arguments, fault=None):
         child = start_child(script, *arguments, fault=fault)
-        output, errors = child.communicate(timeout=30)
+        output, errors = child.communicate(timeout=300)
         assert child.returncode <= 0, errors
         return child.returncode, output.splitlines()
 

@@ -135,7 +135,7 @@ environment.close()
     assert environment.committer.submit(append) == 3
     assert environment.steady.control.flushed == 3
     child.send_signal(signal.SIGCONT)
-    assert child.communicate(timeout=30) == ("2\n", "")
+    assert child.communicate(timeout=300) == ("2\n", "")
     assert check_whole(environment) == 3
 
 
@@ -168,7 +168,7 @@ environment.close()
     assert time.monotonic() - started_s < 1
     assert environment.committer.submit(append) > 1
     child.send_signal(signal.SIGCONT)
-    child.communicate("\n", timeout=30)
+    child.communicate("\n", timeout=300)
     environment.make_steady()
     assert not environment.steady.is_unsteady
     assert check_whole(environment) == 5
@@ -237,7 +237,7 @@ def test_nobody_frees_dead_readers_while_another_process_writes(environment, app
     assert child.stdout.readline() == "writes\n"
     with pytest.raises(StoreLockedError):
         environment.check_readers()
-    child.communicate("\n", timeout=30)
+    child.communicate("\n", timeout=300)
     assert environment.check_readers() == 0
 
 
@@ -295,7 +295,7 @@ def test_a_failed_flush_is_not_forgotten_while_somebody_reads(open_environment, 
         with pytest.raises(StorageError):
             beside.committer.submit(append)
         beside.close()
-    reader.communicate("\n", timeout=30)
+    reader.communicate("\n", timeout=300)
     alone = open_environment()
     assert alone.committer.submit(append) == 2
     assert check_whole(alone) == 2
@@ -347,4 +347,4 @@ say(*journal[:2])
 environment.close()
 """
     assert run_child(goes_on, 1) == (0, ["2", "flush write"])
-    reader.communicate("\n", timeout=30)
+    reader.communicate("\n", timeout=300)

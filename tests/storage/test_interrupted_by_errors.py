@@ -55,7 +55,7 @@ thread = statelog.open(sys.argv[1]).thread("t")
 thread.commit({"n": 0, "a": [1]})
 signal.signal(signal.SIGALRM, raise_it)
 hits, ends_at_s = 0, time.monotonic() + 1
-while time.monotonic() < ends_at_s:
+while time.monotonic() < ends_at_s or hits <= 100:
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, rng.uniform(5e-6, 3e-4))
@@ -66,12 +66,11 @@ while time.monotonic() < ends_at_s:
             signal.setitimer(signal.ITIMER_REAL, 0)
     except error:
         hits += 1
-assert hits > 100, hits
 """
 
 
 def test_a_timeout_at_any_moment_is_a_timeout(tmp_path, error):
     """In a process of its own: a signal comes in finalizers of the test runner, too."""
     command = [sys.executable, "-c", AT_ANY_MOMENT, str(tmp_path / "s.state"), error.__name__]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr

@@ -10,7 +10,7 @@ import pytest
 from statelog.errors import UsageError
 from statelog.storage.commit import commit as module
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 def test_a_signal_handler_that_commits_while_its_thread_waits_for_a_leader(committer, append):

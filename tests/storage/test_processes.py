@@ -16,7 +16,7 @@ for _ in range(int(sys.argv[2])):
 
 
 def lsns(child):
-    output, errors = child.communicate(timeout=60)
+    output, errors = child.communicate(timeout=300)
     assert child.returncode == 0, errors
     return [int(line) for line in output.split()]
 

@@ -36,7 +36,7 @@ def test_whoever_goes_on_in_an_epoch_flushes_its_slot_before_it_writes_over_the_
     monkeypatch.setattr(keeper, "IDLE_S", 60)  # at rest it would not go on in any
     environment.committer.submit(append)
     child = start_child(COMMIT_AND_STAY, "commit", 1, "advance", fault="steady.before_slot_flush:1:kill")
-    child.communicate(timeout=30)
+    child.communicate(timeout=300)
     assert child.returncode == -9
     steady = environment.steady
     half, epoch = HALVES_AT[steady.control.steady & 1], steady.control.epoch
@@ -97,7 +97,7 @@ def test_who_closes_while_others_stay_flushes_what_it_committed(start_child, ope
 def test_the_last_to_close_leaves_one_file_though_it_never_wrote(start_child, open_environment, check_whole, path):
     environment = open_environment()
     child = start_child(COMMIT_AND_STAY, "commit", 3)
-    assert child.communicate("\n", timeout=30)[0].split() == ["1", "2", "3"]
+    assert child.communicate("\n", timeout=300)[0].split() == ["1", "2", "3"]
     assert journal_path(path).exists()
     environment.close()
     assert not journal_path(path).exists()
@@ -122,7 +122,7 @@ def test_after_a_failed_flush_nobody_writes_until_all_have_closed(
         say(type(error).__name__)
     environment.close()
     """
-    output, errors = start_child(script).communicate(timeout=30)
+    output, errors = start_child(script).communicate(timeout=300)
     assert (output.split(), errors) == (["StorageError"], "")
     environment.close()
     assert journal_path(path).exists()
@@ -221,7 +221,7 @@ def test_a_killed_process_does_not_disturb_one_that_goes_on(start_child, environ
     for _ in range(3):
         environment.committer.submit(append)
     child = start_child(COMMIT_AND_STAY, "commit", 3, fault=f"{point}:2:kill")
-    output, _errors = child.communicate("\n", timeout=30)
+    output, _errors = child.communicate("\n", timeout=300)
     said = output.split()
     before = check_whole(environment)
     assert before - 3 in (len(said), len(said) + 1)

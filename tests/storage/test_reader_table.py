@@ -1,8 +1,12 @@
-"""A read keeps its slot in LMDB's reader table, whatever was forked meanwhile."""
+"""A read keeps its slot in LMDB's reader table, whatever was forked meanwhile, and commits always find one."""
+
+import contextlib
 
 import pytest
 
-from statelog.errors import StorageError
+import statelog
+from statelog.errors import LimitError, StorageError
+from statelog.limits import READER_SLOTS, READERS_MAX, SHORT_READS_MIN
 from statelog.storage import faults
 
 
@@ -104,3 +108,53 @@ def test_a_read_that_has_ended_holds_no_slot_and_reads_nothing(environment, appe
     for late in (lambda: transaction.id, transaction.last_lsn, lambda: transaction.get_index(b"n00000001")):
         with pytest.raises(StorageError, match="has ended"):
             late()
+
+
+def test_with_all_snapshots_open_the_process_commits_and_reads(path):
+    with statelog.open(path) as store, contextlib.ExitStack() as snapshots:
+        thread = store.thread("t")
+        thread.commit({"n": 0})
+        for _ in range(READERS_MAX):
+            snapshots.enter_context(store.snapshot())
+        with pytest.raises(LimitError) as caught:
+            snapshots.enter_context(store.snapshot())
+        assert (caught.value.limit, caught.value.actual) == (READERS_MAX, READERS_MAX + 1)
+        for number in range(1, 50):
+            thread.commit({"n": number})
+            assert thread.state["n"] == number
+        store._engine.environment.make_steady()
+        store.board().set("k", 1)
+        snapshots.pop_all().close()
+        with store.snapshot() as snapshot:
+            assert snapshot.thread("t").state["n"] == 49
+        assert store.verify().ok
+
+
+def test_with_all_snapshots_open_elsewhere_a_process_commits_and_reads(path, start_child):
+    """Of several processes, each as many as it may have."""
+    with statelog.open(path) as store:
+        store.thread("t").commit({"n": 0})
+        script = """
+        import statelog
+        store = statelog.open(sys.argv[1])
+        held = []
+        try:
+            while len(held) < 2000:
+                snapshot = store.snapshot()
+                snapshot.__enter__()
+                held.append(snapshot)
+        except LimitError as error:
+            say(len(held), error.limit)
+        sys.stdin.readline()
+        """
+        children = [start_child(script) for _ in range(2)]
+        counts = [int(child.stdout.readline().split()[0]) for child in children]
+        assert READERS_MAX <= sum(counts) <= READER_SLOTS - SHORT_READS_MIN
+        with pytest.raises(LimitError), store.snapshot():
+            pass
+        store.thread("t").commit({"n": 1})
+        assert store.thread("t").state["n"] == 1
+        children[0].kill()
+        children[0].wait()
+        with store.snapshot() as snapshot:
+            assert snapshot.thread("t").state["n"] == 1

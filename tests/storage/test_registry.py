@@ -1,8 +1,8 @@
 import os
 import threading
-import time
 
 import pytest
+from waiting import until
 
 from statelog.errors import StorageError, UsageError
 
@@ -67,10 +67,7 @@ def test_of_several_openings_the_shortest_interval_counts(open_environment, appe
     assert first.steady.is_dirty
     assert open_environment(durability="interval", interval_ms=5) is first
     assert open_environment(durability="interval", interval_ms=1000).interval_s == 0.005
-    deadline = time.monotonic() + 10
-    while first.steady.is_dirty and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert not first.steady.is_dirty
+    until(lambda: not first.steady.is_dirty)
 
 
 def test_different_files_are_different_environments(open_environment, environment, tmp_path):

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from waiting import until
 
 import statelog
 from statelog.errors import JournalMissingError
@@ -79,9 +80,7 @@ def thread(store):
 
 def rest(environment):
     keeper.IDLE_S = 0.05
-    deadline = time.monotonic() + 20
-    while (environment.steady.pins or environment.keeper.is_at_work) and time.monotonic() < deadline:
-        time.sleep(0.005)
+    until(lambda: not (environment.steady.pins or environment.keeper.is_at_work))
     keeper.IDLE_S = 60
     assert not environment.steady.pins
     assert not environment.steady.is_unsteady
@@ -158,16 +157,19 @@ def test_a_journal_that_was_removed_at_rest_is_missed_at_once(path):
 
 
 def test_who_commits_again_and_again_does_not_rest(environment, thread, monkeypatch):
+    """A machine that is busy may keep this thread from its next commit for so long that the store is idle."""
     monkeypatch.setattr(keeper, "IDLE_S", 0.2)
-    rests = []
+    rests, idle = [], 0
     monkeypatch.setattr(type(environment.steady), "rest", lambda _self: rests.append(time.monotonic()))
-    ends_at_s = time.monotonic() + 1
-    while time.monotonic() < ends_at_s:
+    begun_s = committed_s = time.monotonic()
+    while committed_s < begun_s + 1:
         thread.commit({"x": 1})
         time.sleep(0.005)
-    assert rests == []
-    time.sleep(0.5)
-    assert rests
+        before_s, committed_s = committed_s, time.monotonic()
+        idle += (committed_s - before_s) // 0.19
+    assert len(rests) <= idle
+    rests.clear()
+    until(lambda: rests)
 
 
 def test_a_process_killed_after_a_rest_loses_nothing(path):
@@ -194,17 +196,14 @@ def test_closing_a_store_at_rest_ends_its_thread(path):
         store.thread("t").commit({"x": 1})
         rest(store._engine.environment)
         assert len(keepers()) == 1
-    deadline = time.monotonic() + 20
-    while keepers() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert not keepers()
+    until(lambda: not keepers())
 
 
 @pytest.mark.parametrize("point", ["steady.before_sync", "steady.after_sync", "steady.after_slot", "steady.after_pin"])
 def test_who_is_killed_as_an_epoch_ends_in_a_pause_loses_nothing(path, point):
     command = [sys.executable, "-c", PAUSING, str(path)]
     fault = {**os.environ, "STATELOG_FAULT": f"{point}:3:kill"}
-    child = subprocess.run(command, env=fault, capture_output=True, text=True, timeout=100, check=False)
+    child = subprocess.run(command, env=fault, capture_output=True, text=True, timeout=600, check=False)
     assert child.returncode == -signal.SIGKILL
     last = int(child.stdout.split()[-1])
     with statelog.open(path) as store:

@@ -1,10 +1,13 @@
 """Who waits in slots of the wake-up file: whom a commit wakes, and what is done where it does not reach."""
 
+import itertools
 import random
+import statistics
 import threading
 import time
 
 import pytest
+from waiting import beating, until
 
 from statelog.storage import waiter, wake_file
 from statelog.storage.wake import ANY, EVERY_SEGMENT, segment_bit
@@ -76,8 +79,9 @@ def test_segments_have_bits_between_those_with_a_meaning():
     assert segment_bit("runs") == segment_bit("runs")
 
 
-def test_a_waiter_is_woken_by_masks_that_overlap_and_by_no_others(environment, start_child):
+def test_a_waiter_is_woken_by_masks_that_overlap_and_by_no_others(environment, start_child, monkeypatch):
     """Over 300 commits of another process."""
+    monkeypatch.setattr(waiter, "_DOUBT_S", 60)  # else a busy machine lets a commit seem not to reach
     child = start_child(COMMIT_EACH)
     assert ask(child, 2) == "done\n"
     counts = {4: 0, 2: 0}
@@ -95,23 +99,20 @@ def test_a_waiter_is_woken_by_masks_that_overlap_and_by_no_others(environment, s
         thread.start()
     entered.wait()
     time.sleep(0.1)  # the child has found the file
-    for _ in range(300):
+    for number in range(300):
         assert ask(child, 2) == "done\n"
-        time.sleep(0.001)
+        until(lambda number=number: counts[2] > number)
     stop.set()
     for thread in threads:
         thread.join(30)
-    assert counts[4] <= 3, "a machine that is busy may take a commit for one that does not reach"
-    assert 100 < counts[2] <= 310, "a busy machine may wake it for nothing, now and then"
-    assert not environment.wake.unreached
+    assert counts[4] <= 3, "a busy machine may wake it for nothing, now and then"
+    assert 300 <= counts[2] <= 310
 
 
 def test_a_commit_between_entering_and_waiting_counts(environment, append):
     with environment.wake.enter(2) as waits:
         environment.committer.submit(waking(append, 2))
-        before = time.monotonic()
-        assert waits.wait(30)
-        assert time.monotonic() - before < 1
+        assert waits.wait(0)
         assert not waits.wait(0)
         environment.committer.submit(waking(append, 4))
         assert not waits.wait(0.1)
@@ -127,7 +128,7 @@ def test_a_call_wakes_the_first_of_three_processes(environment, append, start_ch
     children, made = line_up(start_child, 3), []
     for number, child in enumerate(children):
         environment.committer.submit(calling(append, made=made))
-        assert child.communicate(timeout=30)[0] == "True\n"
+        assert child.communicate(timeout=300)[0] == "True\n"
         time.sleep(0.1)
         assert [each.poll() for each in children[number + 1 :]] == [None] * (2 - number), "those are not woken"
     assert made == [True] * 3
@@ -147,7 +148,7 @@ def test_one_who_was_killed_is_passed_over_after_a_second(environment, append, s
     first.wait()
     time.sleep(1.2)
     environment.committer.submit(calling(append))
-    assert second.communicate(timeout=30)[0] == "True\n"
+    assert second.communicate(timeout=300)[0] == "True\n"
 
 
 def test_a_call_to_one_who_was_killed_goes_to_the_next(environment, append, start_child):
@@ -156,7 +157,7 @@ def test_a_call_to_one_who_was_killed_goes_to_the_next(environment, append, star
     first.wait()
     before = time.monotonic()
     environment.committer.submit(calling(append))
-    assert second.communicate(timeout=30)[0] == "True\n"
+    assert second.communicate(timeout=300)[0] == "True\n"
     assert time.monotonic() - before < 10
 
 
@@ -207,18 +208,16 @@ def test_calls_of_a_work_that_fails_are_not_made(environment):
 
 
 def test_with_an_interval_calls_come_at_once_and_notifications_when_it_is_flushed(open_environment, append):
-    environment = open_environment(durability="interval", interval_ms=400)
+    environment = open_environment(durability="interval", interval_ms=1000)
     environment.committer.submit(append)  # what begins a session is flushed
     made = []
     with environment.wake.enter(2) as waits:
-        before = time.monotonic()
         environment.committer.submit(waking(calling(append, made=made), 2))
         assert made == [False]
         lsn = environment.wake.last_lsn()
         assert environment.flushed_lsn() < lsn, "a slow machine"
         assert waits.wait(30)
         assert environment.flushed_lsn() >= lsn
-        assert 0.1 < time.monotonic() - before < 5
     assert not environment.wake.unreached
 
 
@@ -238,8 +237,8 @@ def test_a_lost_file_is_made_anew_and_the_place_kept(environment):
     with wake.enter(0, TURN) as first, wake.enter(0, TURN) as second:
         tickets = first.ticket, second.ticket
         wake_path(environment.path).unlink()
-        assert first.wait(5), "what came to the lost one nobody can tell"
-        assert second.wait(5)
+        assert first.wait(300), "what came to the lost one nobody can tell"
+        assert second.wait(300)
         assert (first.ticket, second.ticket) == tickets
         assert wake.call_next(lambda subject: subject == TURN)
         assert first.wait(0)
@@ -250,7 +249,7 @@ def test_commits_that_do_not_reach_are_seen_in_the_log(environment, start_child)
     """As of a sandbox that maps files for itself."""
     child = start_child("from statelog.storage import wake_file; wake_file.kernels = None" + COMMIT_EACH)
     assert ask(child, 2) == "done\n"
-    took_s = []
+    took_s, baseline_s = [], []
     with environment.wake.enter(2) as waits:
         assert not waits.wait(0.4)
         for _ in range(5):
@@ -258,24 +257,29 @@ def test_commits_that_do_not_reach_are_seen_in_the_log(environment, start_child)
             before = time.monotonic()
             assert waits.wait(30)
             took_s.append(time.monotonic() - before)
+            before = time.monotonic()
             assert not waits.wait(0.1)
-    assert sorted(took_s)[2] < 0.2
-    time.sleep(0.3)
-    assert environment.wake.unreached
+            baseline_s.append(time.monotonic() - before)
+    assert statistics.median(took_s) < 2 * statistics.median(baseline_s)
+    until(lambda: environment.wake.unreached)
 
 
 def test_commits_that_reach_are_never_taken_for_others(environment, start_child):
-    """However many come at once: each notes its records a moment after it is seen."""
+    """However many come at once: each notes its records a moment after it is seen.
+
+    Only a process that was kept from going on for that moment, the one that commits or this one, may be mistaken.
+    """
     child = start_child(
         """
         environment = Environment.open(sys.argv[1], max_size_bytes=2**26, durability="interval")
         environment.committer.submit(append)
         say("ready")
         sys.stdin.readline()
-        until = time.monotonic() + 1.5
-        while time.monotonic() < until:
+        until, late = time.monotonic() + 1.5, 0
+        while (begun := time.monotonic()) < until:
             environment.committer.submit(append)
-        say("done")
+            late += time.monotonic() - begun > 0.04
+        say(late)
         """
     )
     assert child.stdout.readline() == "ready\n"
@@ -283,13 +287,13 @@ def test_commits_that_reach_are_never_taken_for_others(environment, start_child)
         time.sleep(0.1)
         child.stdin.write("go\n")
         child.stdin.flush()
-        until = time.monotonic() + 1.5
         count = 0
-        while time.monotonic() < until:
-            count += waits.wait(0.5)
-    assert child.stdout.readline() == "done\n"
-    assert count <= 5, "of thousands; a busy machine may take one for another's"
-    assert not environment.wake.unreached
+        with beating(0.005) as beats_s:
+            while beats_s[-1] < beats_s[0] + 1.5:
+                count += waits.wait(0.5)
+    late = int(child.stdout.readline()) + sum(after - before > 0.04 for before, after in itertools.pairwise(beats_s))
+    assert count <= 5 + late
+    assert late or not environment.wake.unreached
 
 
 def test_more_waiters_than_slots_look_at_the_log(environment, append):
@@ -333,10 +337,10 @@ def test_after_garbage_waiters_are_woken_again(environment, append):
         with wake_path(environment.path).open("r+b") as stream:
             stream.seek(64)
             stream.write(b"\xff" * 131_072)
-        assert waits.wait(5), "the slot was lost"
+        assert waits.wait(30), "the slot was lost"
         waits.wait(0.2)
         environment.committer.submit(waking(append, 2))
-        assert waits.wait(5)
+        assert waits.wait(30)
 
 
 def test_positions_are_those_of_all_processes(environment, start_child):
@@ -354,7 +358,7 @@ def test_positions_are_those_of_all_processes(environment, start_child):
         assert child.stdout.readline() == "7\n"
         waits.position = 9
         assert environment.wake.positions(within_s=60) == 7
-        child.communicate("exit\n", timeout=30)
+        child.communicate("exit\n", timeout=300)
         time.sleep(1.2)
         waits.wait(0)
         assert environment.wake.positions(within_s=1) == 9

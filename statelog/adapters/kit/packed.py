@@ -1,6 +1,7 @@
 """Values that a framework's serialiser has packed, as they stand in a store, and how to show them.
 
 To show one imports nothing that its bytes name: of an object there is the name of its constructor, and its fields.
+An object that is named as a secret, as pydantic's `SecretStr` is, has `HIDDEN_VALUE` in the place of its fields.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from statelog import register_codec
+from statelog.redaction import HIDDEN_VALUE, names_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,6 +35,10 @@ class Packed:
 
     data: bytes
 
+    def __repr__(self) -> str:
+        """Return its size alone: among its bytes may be those of a secret."""
+        return f"<msgpack, {len(self.data):,} bytes>"
+
     def shown(self) -> Any:
         """Return what it says, of plain types and `Constructed`; itself if it is no msgpack."""
         if self.data == SNAPSHOT:
@@ -51,13 +57,17 @@ class Serialised:
     type: str
     data: bytes
 
+    def __repr__(self) -> str:
+        """Return type and size alone, as `Packed` does."""
+        return f"<{self.type}, {len(self.data):,} bytes>"
+
     def shown(self) -> Any:
         """Return it as far as it can be told without its serialiser."""
         if self.type == "null":
             return None
         if self.type in ("bytes", "bytearray"):
             return self.data
-        return Constructed(self.type, {"bytes": self.data})
+        return Constructed(self.type, {"size_bytes": len(self.data)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +226,9 @@ def _extension(code: int, data: bytes, depth: int) -> Any:
                 "numpy.ndarray", {"dtype": value[0], "shape": value[1], "order": value[2], "data": value[3]}
             )
         if isinstance(value, list) and len(value) > 2 and all(isinstance(name, str) for name in value[:2]):
+            name = f"{value[0]}.{value[1]}"
             fields = tuple(value[2]) if code == 1 and isinstance(value[2], list) else value[2]
-            return Constructed(f"{value[0]}.{value[1]}", fields if isinstance(fields, dict | tuple) else (fields,))
+            if names_secret(name):
+                fields = HIDDEN_VALUE
+            return Constructed(name, fields if isinstance(fields, dict | tuple) else (fields,))
     return Constructed(f"extension {code}", (data,))

@@ -28,13 +28,24 @@ from statelog.aio.durable.control import (
     get_event,
     purge,
     resume,
+    retry,
     send,
     steps,
     stream,
 )
 from statelog.aio.durable.control import list_runs as runs
 from statelog.aio.durable.entering import EnteredRun, entered
-from statelog.aio.durable.queues import deliver, next_due, outbox, queues, redeliver, schedule, unschedule
+from statelog.aio.durable.queues import (
+    deliver,
+    next_due,
+    outbox,
+    pause_schedule,
+    queues,
+    redeliver,
+    resume_schedule,
+    schedule,
+    unschedule,
+)
 from statelog.aio.durable.queues import list_schedules as schedules
 from statelog.aio.durable.starting import Handle, resume_all, run, start
 from statelog.aio.durable.workers import work
@@ -96,11 +107,14 @@ __all__ = [
     "get_event",
     "next_due",
     "outbox",
+    "pause_schedule",
     "purge",
     "queues",
     "redeliver",
     "resume",
     "resume_all",
+    "resume_schedule",
+    "retry",
     "run",
     "runs",
     "schedule",

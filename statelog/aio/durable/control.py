@@ -10,7 +10,7 @@ from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.durable.starting import Handle, changed, has_ended, on_pool
 from statelog.aio.running import in_thread
 from statelog.aio.waiting import FOREVER_S
-from statelog.durable import control, forking, streams
+from statelog.durable import control, forking, retries, streams
 from statelog.durable.driving import rehearse, rehearse_here
 from statelog.durable.infos import get as found_run
 from statelog.durable.infos import runs as found_runs
@@ -74,6 +74,12 @@ async def cancel(store: Store, run: str) -> bool:
 async def resume(store: Store, run: str) -> RunInfo:
     """See `statelog.durable.resume`."""
     found: RunInfo = await on_pool(store, control.resume, run)
+    return found
+
+
+async def retry(store: Store, run: str) -> RunInfo:
+    """See `statelog.durable.retry`."""
+    found: RunInfo = await on_pool(store, retries.retry, run)
     return found
 
 

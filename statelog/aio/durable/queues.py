@@ -12,6 +12,8 @@ from statelog.durable.outbox import redeliver as put_back
 from statelog.durable.queues import queues as list_queues
 from statelog.durable.runs import DEFAULT_QUEUE
 from statelog.durable.schedules import next_due as find_next_due
+from statelog.durable.schedules import pause_schedule as pause
+from statelog.durable.schedules import resume_schedule as resume
 from statelog.durable.schedules import schedule as make_schedule
 from statelog.durable.schedules import schedules as found_schedules
 from statelog.durable.schedules import unschedule as drop_schedule
@@ -57,6 +59,18 @@ async def unschedule(store: Store, name: str) -> bool:
     """See `statelog.durable.unschedule`."""
     was_there: bool = await on_pool(store, drop_schedule, name)
     return was_there
+
+
+async def pause_schedule(store: Store, name: str) -> bool:
+    """See `statelog.durable.pause_schedule`."""
+    is_changed: bool = await on_pool(store, pause, name)
+    return is_changed
+
+
+async def resume_schedule(store: Store, name: str) -> bool:
+    """See `statelog.durable.resume_schedule`."""
+    is_changed: bool = await on_pool(store, resume, name)
+    return is_changed
 
 
 async def list_schedules(store: Store) -> list[Schedule]:

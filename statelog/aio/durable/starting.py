@@ -7,21 +7,21 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from statelog.aio.board import Board
 from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.running import ended, in_thread
 from statelog.aio.waiting import FOREVER_S, holds, until, win
 from statelog.durable import control, starting
+from statelog.durable.deadlines import end_overdue
 from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
 from statelog.durable.infos import get, info_of
-from statelog.durable.naming import run_key, task_patterns
-from statelog.durable.owners import claim_one, free_all, me
+from statelog.durable.naming import run_key
+from statelog.durable.owners import claim_one, me
 from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, hurry, task_key_of, wake_if_it_can_go_on
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.workflows import by_name, check_number
-from statelog.errors import LeaseLostError, NondeterminismError, StatelogError
+from statelog.errors import LeaseLostError, StatelogError
 from statelog.store.board import attempt_claim
 from statelog.store.session import session_of
 from statelog.store.waiter_thread import Condition
@@ -144,6 +144,8 @@ async def drive_here(
         info: RunInfo = await on_pool(store, info_of, entry)
         if info.status == "suspended" and await on_pool(store, wake_if_it_can_go_on, run):
             continue
+        if info.status == "queued" and await on_pool(store, end_overdue, run):
+            continue
         left_s = until_s - loop.time()
         is_elsewhere = info.status == "running"
         if info.has_ended or (left_s <= 0 and not (is_elsewhere and is_patient)):
@@ -196,10 +198,17 @@ async def _released(store: Store, claim: Claim) -> None:
 
 
 async def drive_claimed(
-    store: Store, workflow: Workflow, run: str, claim: Claim, lease_s: float, *, backs_off: bool = False
+    store: Store,
+    workflow: Workflow,
+    run: str,
+    claim: Claim,
+    lease_s: float,
+    *,
+    backs_off: bool = False,
+    is_block: bool = False,
 ) -> None:
     """Drive a claimed run, and give it back when this is cancelled."""
-    host = EventLoopHost(store._runner)  # noqa: SLF001 - of this room
+    host = EventLoopHost(store._runner, is_block=is_block)  # noqa: SLF001 - of this room
     try:
         await drive(store.sync, workflow, run, claim, host, lease_s=lease_s, backs_off=backs_off)
     except asyncio.CancelledError:
@@ -233,16 +242,28 @@ async def start(
 async def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[Any] = ()) -> list[RunInfo]:
     """Drive every run that can go on now, one after the other. See `statelog.durable.resume_all`."""
     known, subscribers = by_name(workflows), check_subscribers(outbox)
-    patterns = task_patterns(known)
-    board = Board(store._runner, board_of(store.sync, me()))  # noqa: SLF001 - of this room
-    found: dict[str, None] = {}
-    await on_pool(store, free_all)
-    while patterns and (claim := await board.claim(patterns, lease_s=LEASE_S)) is not None:
-        run = claim.value["run"]
-        found[run] = None
-        workflow = known[(await on_pool(store, find, run)).value["workflow"]]
-        with suppress(NondeterminismError, LeaseLostError):
-            await drive_claimed(store, workflow, run, claim.fence, LEASE_S)
-    for run in found:
+    round_ = await on_pool(store, starting.Round, known)
+    try:
+        while (claim := await _next_of(store, round_)) is not None:
+            run = claim.value["run"]
+            with round_.reported(claim):
+                workflow = known[(await on_pool(store, find, run)).value["workflow"]]
+                await drive_claimed(store, workflow, run, claim, LEASE_S)
+    finally:
+        await ended(asyncio.wrap_future(store._runner.submit(round_.close)))  # noqa: SLF001 - of this room
+    for run in round_.runs:
         await deliver(store, subscribers, run)
-    return [await on_pool(store, get, each) for each in found]
+    infos: list[RunInfo] = await on_pool(store, lambda _store: round_.infos())
+    return infos
+
+
+async def _next_of(store: Store, round_: starting.Round) -> Claim | None:
+    """Claim the next run. Who is cancelled meanwhile gives back what was claimed."""
+    claiming = asyncio.wrap_future(store._runner.submit(round_.next))  # noqa: SLF001 - of this room
+    try:
+        await ended(claiming)
+    except asyncio.CancelledError:
+        if (claim := claiming.result()) is not None:
+            await _released(store, claim)
+        raise
+    return claiming.result()

@@ -1,4 +1,4 @@
-"""Rewrite records in bounded transactions: without their events, and without nodes that nothing reaches."""
+"""Rewrite records without their events and without unreachable nodes, in transactions of bounded size."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from statelog.storage.commit.transaction import WriteTransaction
 
 NOBODY = 0
-"""The owner of records that no thread has."""
+"""Owner of records that belong to no thread."""
 
 RECORDS_PER_TRANSACTION_MAX = 64
-"""Rewriting so many small records holds the writer lock for one or two milliseconds."""
+"""Rewriting this many small records holds the writer lock for one or two milliseconds."""
 
 _TOUCHED_SIZE_BYTES = 128 * 1024
-"""Of the map, to rewrite a record: its pages, those of its neighbours and of the index, and those around them."""
+"""Bytes of the map that rewriting a record touches: pages of the record, of its neighbours and of the index."""
 
 _GAP_SIZE_BYTES_MAX = 16 * 1024
-"""Of records that stay as they are, to be put back together with their neighbours."""
+"""Bytes of unchanged records between two rewritten ones that are put back together with these."""
 
 
 class Rewritable(NamedTuple):
-    """A record, the thread that has it, and the thread it is to be given to if that is another."""
+    """A record to rewrite: its LSN, its owner, and its new owner if it gets another one."""
 
     lsn: int
     thread: int
@@ -55,18 +55,18 @@ class Rewritable(NamedTuple):
 
 @dataclass(slots=True)
 class RetentionReport:
-    """What retention did."""
+    """What a retention or a deletion has done."""
 
     threads: int = 0
     expired_versions: int = 0
-    """Versions that were let go, those of a deleted thread included."""
+    """Removed versions, including those of a deleted thread."""
     vacuumed_nodes: int = 0
     freed_bytes: int = 0
     pending_records: int = 0
-    """Records of deleted threads that could not be erased: `retain`, or deleting again, goes on with them."""
+    """Records of deleted threads that could not be erased. `retain`, or deleting the thread again, erases them."""
 
     def add(self, other: RetentionReport) -> None:
-        """Add up."""
+        """Add another report to this one."""
         self.threads += other.threads
         self.expired_versions += other.expired_versions
         self.vacuumed_nodes += other.vacuumed_nodes
@@ -75,22 +75,22 @@ class RetentionReport:
 
 
 class Alive(Protocol):
-    """What tells which nodes are to be kept."""
+    """Decides which nodes are kept."""
 
     def is_alive(self, lsn: int, number: int, /) -> bool:
-        """Whether a node is to be kept."""
+        """Return True if a node is to be kept."""
 
 
 class EveryNode:
     """Keeps all nodes."""
 
     def is_alive(self, _lsn: int, _number: int) -> bool:
-        """Whether a node is to be kept."""
+        """Return True."""
         return True
 
 
 class _Direct:
-    """An index writer straight into a transaction."""
+    """Writes index changes directly into a transaction."""
 
     def __init__(self, transaction: WriteTransaction) -> None:
         self.view = View(transaction)
@@ -100,12 +100,12 @@ class _Direct:
 
 
 def fits_transaction(transaction: Transaction, lsns: Iterable[int], size_bytes_max: int) -> Iterator[int]:
-    """Yield as many of the LSNs, from the first on, as one transaction may rewrite: at least one, if there is one.
+    """Yield the first LSNs, as many as one transaction may rewrite, at least one.
 
     Args:
-        transaction: in which the records are read.
-        lsns: of the records, in the order in which they are to be rewritten.
-        size_bytes_max: of the records as they are; see `Headroom.rewrite_size_bytes_max`.
+        transaction: reads the records.
+        lsns: LSNs of the records in the order of rewriting.
+        size_bytes_max: limit on the sum of the present sizes; see `Headroom.rewrite_size_bytes_max`.
 
     """
     size_bytes = 0
@@ -121,7 +121,7 @@ def write_in_portions(
     records: Sequence[Rewritable],
     write: Callable[[WriteTransaction, Sequence[Rewritable]], RetentionReport],
 ) -> Iterator[tuple[int, RetentionReport]]:
-    """Rewrite records, in this order, as many a transaction as there is room for; yield how many, and the report."""
+    """Rewrite records in their order, as many in a transaction as there is room for. Yield their number and report."""
     at = 0
     mapped = MappedPages(engine.environment)
     while at < len(records):
@@ -138,7 +138,7 @@ def write_in_portions(
 
 
 def redact_released(engine: Engine, owner: int) -> RetentionReport:
-    """Redact the records that an owner has released, in the order of the log: what they hold is looked at later."""
+    """Redact the released records of an owner in the order of the log. Their nodes stay until a sweep."""
     with engine.read() as view:
         states = redacted_records(view, owner)
     records = [Rewritable(lsn, owner) for lsn, state in states.items() if state == TO_BE_ERASED]
@@ -236,7 +236,7 @@ def _is_to_be_named(transaction: WriteTransaction, index: _Direct, lsn: int, thr
 
 
 def _between(transaction: WriteTransaction, lsns: list[int]) -> dict[int, bytes]:
-    """Return small records between those rewritten: put back in order with them, all share pages."""
+    """Return small records between the rewritten ones. Put back in order together, they share pages."""
     found: dict[int, bytes] = {}
     for low, high in pairwise(lsns):
         gap: dict[int, bytes] = {}
@@ -253,7 +253,7 @@ def _between(transaction: WriteTransaction, lsns: list[int]) -> dict[int, bytes]
 
 
 def _forget_shared(index: _Direct, lsn: int, nodes: list[tuple[int, bytes]]) -> None:
-    """Take nodes out of the index of widely shared ones."""
+    """Remove nodes from the index of widely shared nodes."""
     for place, digest in _shared(index, lsn, nodes):
         index.delete_index(keys.encode_digest_key(digest))
         if place.is_borrowed:
@@ -261,7 +261,7 @@ def _forget_shared(index: _Direct, lsn: int, nodes: list[tuple[int, bytes]]) -> 
 
 
 def _give_shared(index: _Direct, lsn: int, thread: int, nodes: list[tuple[int, bytes]]) -> None:
-    """Note of widely shared nodes that they are another thread's now."""
+    """Change the owner of widely shared nodes in the index."""
     for place, digest in _shared(index, lsn, nodes):
         index.put_index(keys.encode_digest_key(digest), keys.encode_place(place._replace(thread=thread)))
         if place.is_borrowed:
@@ -270,7 +270,7 @@ def _give_shared(index: _Direct, lsn: int, thread: int, nodes: list[tuple[int, b
 
 
 def _shared(index: _Direct, lsn: int, nodes: list[tuple[int, bytes]]) -> Iterator[tuple[keys.Place, bytes]]:
-    """Yield place and digest of those nodes of a record that are found there by digest."""
+    """Yield place and digest of the nodes of a record whose digests lead to this record in the index."""
     for number, digest in nodes:
         payload = index.get_index(keys.encode_digest_key(digest))
         if payload is not None:

@@ -1,4 +1,4 @@
-"""What is said of an entry of the board: it is set, claimed, or there no more; and of a lease."""
+"""Events of the board: an entry is set, claimed, or deleted; a lease is taken, renewed, or released."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 BOARD_ID = "statelog:board"
-"""Id of the thread that has the board's records."""
+"""Id of the thread that owns the board's records."""
 
 LEASES_ID = "statelog:leases"
-"""Id of the one that has those of leases: they are let go as they are used up, and nobody watches them."""
+"""Id of the thread that owns the records of leases. They have no history and no watchers."""
 
 OWN_IDS = (BOARD_ID, LEASES_ID)
-"""Threads that users have no other way to."""
+"""Ids of threads that users reach by `store.board()` alone. Policies for threads do not hold for them."""
 
 RANK = 128
-"""Of priority 0; one of priority p is of rank 128 - p."""
+"""Rank of priority 0. Priority p has rank 128 - p."""
 
 
 class Act(IntEnum):
-    """What was done to an entry."""
+    """What happened to an entry."""
 
     SET = 0
     DELETE = 1
     EXPIRE = 2
     ROLLBACK = 3
-    """It is what it was at an earlier moment, or is not there, as then."""
+    """The entry is as it was at an earlier moment, or does not exist, as then."""
     CLAIM = 4
     RENEW = 5
     RELEASE = 6
-    """A claim was given back; without an agent: its time was up."""
+    """A claim was given back. Without an agent: its time was up."""
     COMPLETE = 7
-    """The entry goes; its root is the result."""
+    """The entry is deleted. The root is the result."""
     FAIL = 8
-    """A claim was given back, for an error."""
+    """A claim was given back after an error."""
     DEAD = 9
-    """It was claimed too often, and goes; it is set anew where such entries are put."""
+    """The entry was claimed too often and is deleted. It is set again under the key for such entries."""
 
 
 GOES = (Act.DELETE, Act.EXPIRE, Act.COMPLETE, Act.DEAD)
@@ -72,19 +72,20 @@ class Claimed(NamedTuple):
     """A claim of an entry, or a lease."""
 
     token: int
-    """LSN of its first record; 0 in that record."""
+    """LSN of the claim's first record; 0 in that record."""
     tag: bytes
-    """Of the clock that the deadline is of: boot and time namespace."""
+    """Identifies the clock of the deadline: boot and time namespace."""
     deadline_us: int
     until_us: int
-    """The deadline by the wall clock, for processes of another boot or time namespace."""
+    """Deadline by the wall clock, for processes with another boot or time namespace."""
     lease_us: int
 
 
 class EntryEvent(NamedTuple):
-    """An entry is set, claimed, or goes. A key that begins with a slash is the name of a lease.
+    """An entry is set, claimed, or deleted. A key that begins with a slash is the name of a lease.
 
-    `order` is [rank, when it may first be claimed, how often it was], None for [128, 0, 0]; `claim` as `Claimed`.
+    `order` is [rank, time from which the entry may be claimed, number of claims], None for [128, 0, 0]; `claim` has the
+    fields of `Claimed`.
     """
 
     thread: int
@@ -92,9 +93,9 @@ class EntryEvent(NamedTuple):
     key: str
     agent: str | None
     before: int
-    """The record before of the same key, 0 for none: also of an entry that went since."""
+    """LSN of the last record of the same key, also if the entry was deleted; 0 if the committer knew none (B1)."""
     created_us: int
-    """When it came to be."""
+    """Time of the entry's creation."""
     expires_us: int
     """0 for never."""
     root_digest: bytes | None
@@ -103,12 +104,12 @@ class EntryEvent(NamedTuple):
     order: list[int] | None
     claim: list[Any] | None
     error: str | None
-    """Why, of acts that have a reason."""
+    """Reason of the act, if it has one."""
     borrowed: list[bytes]
 
     @property
     def is_there(self) -> bool:
-        """Whether there is an entry behind it."""
+        """Whether the entry exists after the event."""
         return self.root_digest is not None and self.act not in GOES
 
 
@@ -116,7 +117,7 @@ NO_ROW = EntryRow(0)
 
 
 def last_row(view: View, board: int, key: str) -> tuple[EntryRow, bool]:
-    """Return the row of a key, and whether the entry is there; a row of zeros if there never was one."""
+    """Return the row of a key, and whether the entry exists. The row is all zeros if nothing is known of the key."""
     payload = view.transaction.get_index(board_keys.encode_entry_key(board, key))
     if payload is not None:
         return board_keys.decode_row(payload), True
@@ -125,7 +126,7 @@ def last_row(view: View, board: int, key: str) -> tuple[EntryRow, bool]:
 
 
 def is_lease(key: str) -> bool:
-    """Whether a key is the name of a lease."""
+    """Return True if a key is the name of a lease."""
     return key.startswith("/")
 
 
@@ -142,7 +143,7 @@ def _apply(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
         _take_out(index, board, key, before, is_there=is_there, following=row if is_queued else None)
         if is_there is not stays:
             index.delete_index((board_keys.encode_entry_key if is_there else board_keys.encode_gone_key)(board, key))
-    if is_lease(key):  # of each lease the last record counts, and none once it is released
+    if is_lease(key):  # The last record of a lease counts. A released lease has no record that counts.
         ends = event.act == Act.RELEASE
         if before.lsn:
             index.delete_index(keys.encode_thread_event_key(board, before.lsn))
@@ -234,7 +235,7 @@ def _is_redacted(view: View, lsn: int) -> bool:
 
 
 def is_board(view: View, thread: int) -> bool:
-    """Whether a thread has records of the board, or of leases; one that was deleted may have had them."""
+    """Return True if a thread owns records of the board or of leases. A deleted thread may have owned some."""
     row = view.find_thread(thread) if thread else None
     return thread != 0 and (row is None or row.id in OWN_IDS)
 
@@ -255,7 +256,7 @@ def is_leases(view: View, thread: int) -> bool:
 
 
 def records_of(view: View, board: int, after: int = 0) -> Iterator[int]:
-    """Yield the LSNs above one of a board's records."""
+    """Yield the LSNs of a board's records above an LSN."""
     if is_board(view, board):
         start = keys.encode_thread_event_key(board, after + 1)
         for key, _payload in view.transaction.scan_index(keys.encode_thread_prefix(b"e", board), start=start):

@@ -1,4 +1,4 @@
-"""What the store has to know of a kind of event: a row of the table of kinds."""
+"""A row of the table of kinds: what the store knows of a kind of event."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ NodeRef = tuple[int, bytes, int, int]
 """Type, digest, LSN, number."""
 
 Recent = dict[int, CheckpointEvent]
-"""Checkpoints read before, by LSN, to which those read now are added."""
+"""Checkpoints that were read lately, by LSN. A check adds those that it reads."""
 
 
 def thread_of(event: Any, _lsn: int) -> int:
-    """Return the owner of an event whose first field it is."""
+    """Return the owner of an event: its first field."""
     return int(event.thread)
 
 
@@ -50,62 +50,65 @@ def _no_records(_view: View, _owner: int, _after: int = 0) -> Iterable[int]:
 class Kind(Generic[E]):
     """A kind of event.
 
-    The *owner* of a record is a thread's LSN, or 0 for nobody, and the first field of its body. What an owner has goes
-    with it: its keys leave the index, its records are erased. A record keeps what its root leads to until it is
-    redacted, which happens some time after it was *released* (`index.release_records`); so each record with a root
-    that was not redacted is either among `records` or released. Nothing here asks a clock, or what other processes
-    do: the index follows from the log alone (L4), and what an event enters, from its own record.
+    The *owner* of a record is the LSN of a thread, or 0 for nobody. It is the first field of the body. When an owner is
+    deleted, its keys leave the index and its records are erased. A record keeps the nodes that its root leads to until
+    the record is redacted. That happens some time after it was *released* (`index.release_records`). So each record
+    with a root that was not redacted is either among `records` or released. No function of a kind asks a clock, or what
+    other processes do: the index follows from the log alone (L4), and what an event enters follows from its own record.
     """
 
     type: int
-    """Of its records; FORMAT.md section 5."""
+    """Type of the kind's records; FORMAT.md section 5."""
     name: str
-    """In `store.log`."""
+    """Name of the kind in `store.log`."""
     event: builtins.type[E]
-    """A named tuple of the fields of the body, in this order."""
+    """A named tuple of the fields of the body, in their order."""
     bodies: tuple[tuple[Field, ...], ...]
-    """What may stand in a body: one of these, of different lengths, the shortest first. An event of that one has None
-    where others have more."""
+    """Bodies that a record may have, of different lengths, the shortest first. An event of a shorter body has None for
+    the fields that the body lacks."""
     apply: Callable[[IndexWriter, E, int], None]
-    """Bring the index up to date; takes the LSN. What it looks for there and does not find may have been redacted."""
+    """Update the index for an event with an LSN. Retention may have redacted earlier records, so the function must not
+    rely on finding what they have entered (R3)."""
     describe: Callable[[View, E], dict[str, Any]]
-    """Return what `store.log` tells."""
+    """Return what `store.log` shows of an event."""
     decode: Callable[[Record], E] | None = None
-    """Where the event is not simply made of the decoded fields (those in `fields.RAW` stay encoded)."""
+    """Decode an event that does not consist of the decoded fields alone (fields in `fields.RAW` stay encoded)."""
     owner: Callable[[E, int], int] = thread_of
-    """Takes the LSN."""
+    """Return the owner of an event with an LSN."""
     check: Callable[[View, E, int, Recent], None] = _is_possible
-    """Refuse (see `refuse`) what cannot be behind what is in the view. The event is a stranger's, but well-formed, and
-    its owner is there."""
+    """Call `refuse` if an event cannot follow the records in the view. An import calls it: the event is well-formed and
+    its owner exists, but nobody vouches for more. Accept any event about an earlier record that is redacted (R3)."""
     records: Callable[[View, int, int], Iterable[int]] = _no_records
-    """Return LSNs of an owner's records that the index refers to; but for those under key `e`, and at least those above
-    an LSN."""
+    """Return the LSNs of an owner's records that the index refers to, at least those above an LSN. LSNs under key `e`
+    may be left out."""
     remove: Callable[[IndexWriter, E, int], None] | None = None
     """Take out of the index what a record has entered, as far as no later record has replaced it; takes the LSN. None
     if retention never removes such records by themselves, but only together with their owner."""
     is_owner: Callable[[View, int], bool] = _any_owner
-    """Whether an owner may have records of it."""
+    """Return False if an owner has no records of this kind."""
     prefixes: tuple[bytes, ...] = ()
-    """Beginnings of its keys that go on with the owner's LSN: a byte each, no other kind's."""
+    """First bytes of the kind's keys that go on with the owner's LSN. No other kind uses them."""
     other_prefixes: tuple[bytes, ...] = ()
-    """Beginnings of its other keys."""
+    """Prefixes of the kind's other keys."""
     root_field: int | None = None
-    """Where a root of a value stands in the body (`fields.ROOT`): digest, LSN, node."""
+    """Index of the first of three fields that name the root of a value: digest, LSN, node (`fields.ROOT`)."""
     borrowed_field: int | None = None
-    """Where the digests of widely shared nodes of other owners stand that it is the first to refer to."""
+    """Index of the field with digests of widely shared nodes of other owners. The event is the first of its owner to
+    refer to these nodes."""
     is_version: bool = False
-    """Whether it is a version of a thread: it is later than those before it (L2), and its root is that of a dict."""
+    """True if the event is a version of a thread: it is later than the versions before it (L2), and its root is that of
+    a dict."""
     outlives: bool = False
-    """Whether it stays, and says the same, when its owner is gone; it does not go into an export of threads either."""
+    """True if the event keeps its meaning after the deletion of its owner. It is left out of an export of threads."""
 
     has_raw: bool = field(init=False)
-    """Whether some field stays encoded in an event."""
+    """True if some field stays encoded in an event."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "has_raw", any(each in RAW for body in self.bodies for each in body))
 
     def read(self, record: Record) -> E:
-        """Return the event of a record. Raises TypeError, ValueError, CorruptionError: the body does not fit."""
+        """Return the event of a record. Raise TypeError, ValueError or CorruptionError if the body does not fit."""
         if self.decode is not None:
             return self.decode(record)
         if self.has_raw:
@@ -120,7 +123,7 @@ class Kind(Generic[E]):
         return self.event(*values)
 
     def encode(self, event: E, lsn: int) -> bytes:
-        """Return the body for an event of a record; not of versions."""
+        """Return the body of a record for an event. The kinds of versions have an encoder of their own."""
         values = list(event)
         while len(values) > len(self.bodies[0]) and values[-1] is None:
             values.pop()
@@ -133,7 +136,7 @@ class Kind(Generic[E]):
         return cbor.head(LIST, len(parts)) + b"".join(parts)
 
     def roots(self, event: E) -> Iterator[NodeRef]:
-        """Yield what an event refers to of nodes: their owner's retention keeps it."""
+        """Yield the nodes that an event refers to. The retention of their owner keeps them."""
         if self.root_field is not None:
             digest, lsn, number = event[self.root_field : self.root_field + 3]
             if digest is not None:
@@ -141,6 +144,6 @@ class Kind(Generic[E]):
 
 
 def refuse(lsn: int, what: str, **facts: int) -> NoReturn:
-    """Refuse a record."""
+    """Raise CorruptionError for a record that cannot be. Facts: lsn, and those that are given."""
     message = f"record {lsn}: {what}"
     raise CorruptionError(message, lsn=lsn, **facts)

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import lmdb
 
-from statelog.errors import ClosedError, ReadOnlyError, StatelogError, StorageError, StoreLockedError, UsageError
+from statelog.errors import (
+    ClosedError,
+    LimitError,
+    ReadOnlyError,
+    StatelogError,
+    StorageError,
+    StoreLockedError,
+    UsageError,
+)
+from statelog.limits import READER_SLOTS, READERS_MAX, SHORT_READS_MIN
 from statelog.storage.commit.keeper import Keeper
 from statelog.storage.file.abandoned import end_abandoned
 from statelog.storage.file.creation import finish_leftovers, make_name_durable
@@ -32,6 +41,7 @@ from statelog.storage.wake import Wake
 from statelog.storage.wake_file import remove_wake_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from statelog.storage.file.abandoned import Ending
@@ -67,6 +77,8 @@ class JournaledFile(OpenFile):
         self.replayed = 0
         """Records put back from the journal when this was opened."""
         self.references = 0
+        self._snapshots: list[None] = []
+        """One element for each snapshot that is open: a list is changed in one step, whichever thread does it."""
         self.is_shared = False
         """It is a copy of a log that many hosts write: what it has no loss of power takes back."""
         self._is_at_rest = False
@@ -103,6 +115,39 @@ class JournaledFile(OpenFile):
                     flushed = read_reach(descriptor, session).lsn
         return min(last, flushed)
 
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Count a snapshot as open while the `with` block runs, which begins its transaction.
+
+        So many slots are kept free that commits and short reads go on while snapshots have all of theirs.
+
+        Raises:
+            LimitError: as many snapshots are open as may be, here or in all processes. Facts: path, limit, actual.
+        """
+        self._snapshots.append(None)
+        try:
+            if len(self._snapshots) > READERS_MAX or not self._has_free_slots():
+                message = f"{self.path}: more than {READERS_MAX} snapshots at one time"
+                raise LimitError(message, path=str(self.path), limit=READERS_MAX, actual=READERS_MAX + 1)
+            yield
+        finally:
+            self._snapshots.pop()
+
+    def _has_free_slots(self) -> bool:
+        taken_max = READER_SLOTS - SHORT_READS_MIN
+        if self._count_slots(taken_max) < taken_max:
+            return True
+        with contextlib.suppress(StoreLockedError):
+            self.check_readers()
+        return self._count_slots(taken_max) < taken_max
+
+    def _count_slots(self, enough: int) -> int:
+        """Return how many reader slots are taken; a smaller number than `enough` may be too high."""
+        with self.read() as transaction:
+            raw = transaction.handles.raw
+            most_ever: int = raw.info()["num_readers"]
+            return most_ever if most_ever < enough else len(raw.readers().splitlines()) - 1  # below a heading
+
     def check_readers(self) -> int:
         """Free the reader slots of dead processes, whose snapshots pin pages; return how many.
 
@@ -112,8 +157,7 @@ class JournaledFile(OpenFile):
         with self.write_lock, self.locks.writing(min(self.lock_timeout_s, _CHECK_TIMEOUT_S)):
             if not self.steady.may_check_readers():
                 return 0
-            cleared: int = self.handles.raw.reader_check()
-            return cleared
+            return self.handles.check_readers()
 
     def reopen(self) -> None:
         """Close and open LMDB's environment anew: the only cure for a poisoned one.
@@ -126,7 +170,7 @@ class JournaledFile(OpenFile):
             self.shut_gate()
             self._let_go_of_pins()
             if self.handles is not None:
-                self.handles.raw.close()
+                self.handles.close()
             self.handles = None  # type: ignore[assignment]  # gated until it is set again
             self.open_handles()
 
@@ -178,7 +222,7 @@ class JournaledFile(OpenFile):
             try:
                 if write:
                     self.steady.prepare()
-                return self.handles.begin(None, None, write, True)
+                return self.handles.begin(None, None, True, True) if write else self.handles.begin_read(buffers=True)
             except lmdb.Error as again:
                 error = again
         self.active_transactions.discard(transaction)
@@ -194,7 +238,7 @@ class JournaledFile(OpenFile):
         self.handles, self.header = open_handles(self, self.headroom.commit_size_bytes_max)
         store_id: bytes = self.header["store_id"]
         if self.store_id not in {b"", store_id}:
-            self.handles.raw.close()
+            self.handles.close()
             self.handles = None  # type: ignore[assignment]  # gated
             message = f"{self.path} is another store than the one that was opened"
             raise StorageError(message, path=str(self.path))
@@ -290,8 +334,6 @@ class JournaledFile(OpenFile):
             self.steady.close_control(is_last=is_alone)
 
     def _close_files(self) -> None:
-        if self.handles is not None:
-            self.handles.raw.close()
         self.wake.close()
         descriptor = self.locks.descriptor
         if descriptor >= 0:
@@ -299,6 +341,9 @@ class JournaledFile(OpenFile):
             self.forget_mapped()
             if not (self.read_only or is_gone) and self.locks.try_exclusive():
                 remove_wake_file(self.path)
+        if self.handles is not None:
+            self.handles.close()
+        if descriptor >= 0:  # right after LMDB: whoever opens the store expects its users to have LMDB open
             self.locks.descriptor = -1
             os.close(descriptor)
 
@@ -338,8 +383,10 @@ class JournaledFile(OpenFile):
         self.steady.leave_after_fork()
         if self._is_at_rest:
             if self.handles is not None:
-                self.handles.raw.close()
+                self.handles.close()
             return True
+        if self.handles is not None and self.handles.lock_file is not None:
+            self.handles.lock_file.close()
         import ctypes
 
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))

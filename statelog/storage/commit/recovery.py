@@ -116,7 +116,7 @@ def recover(environment: JournaledFile, replay: Replay) -> None:
         environment.steady.believe_again()
     except BaseException as error:
         if environment.handles is not None:
-            environment.handles.raw.close()
+            environment.handles.close()
         if isinstance(error, OSError):
             raise translate_os(error, path=path) from error
         if isinstance(error, lmdb.Error):
@@ -312,7 +312,7 @@ def _open_restored(environment: JournaledFile, slot: Slot) -> None:
 def _replay(environment: JournaledFile, groups: Sequence[Group], replay: Replay) -> None:
     """Commit what the journal holds again, make it steady, and remove the journal."""
     steady = environment.steady
-    pin = environment.handles.begin(None, None, False, False)
+    pin = environment.handles.begin_read()
     steady.is_off = True
     try:
         done = 0

@@ -26,10 +26,14 @@ class Ending(Protocol):
 
 def end_abandoned(active: set[Ending]) -> None:
     """End the transactions of a set that nothing else refers to."""
-    error = sys.exc_info()[1]
-    while error is not None:  # while it is handled, what it went through is kept
-        _clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
+    pending: list[BaseException | None] = [sys.exc_info()[1]]
+    seen: set[int] = set()
+    while pending:  # while an error is handled, what it went through is kept
+        error = pending.pop()
+        if error is not None and id(error) not in seen:  # causes may lead round in a circle
+            seen.add(id(error))
+            _clear_frames(error.__traceback__)
+            pending += [error.__cause__, error.__context__]
     least, _control = _references({_Control()})[0]
     for references, transaction in _references(active):
         if references <= least:

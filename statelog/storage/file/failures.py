@@ -18,7 +18,7 @@ from statelog.errors import (
     StoreLockedError,
     StoreNotFoundError,
 )
-from statelog.limits import READERS_MAX
+from statelog.limits import READER_SLOTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,8 +61,8 @@ def translate_lmdb(error: lmdb.Error, *, path: Path, max_size_bytes: int) -> Sta
     if isinstance(error, lmdb.VersionMismatchError):
         return FormatError(f"{path} is of another LMDB format: {error}", path=str(path))
     if isinstance(error, lmdb.ReadersFullError):
-        message = f"{path}: more than {READERS_MAX} transactions read at once"
-        return LimitError(message, path=str(path), limit=READERS_MAX, actual=READERS_MAX + 1)
+        message = f"{path}: more than {READER_SLOTS} transactions read at once"
+        return LimitError(message, path=str(path), limit=READER_SLOTS, actual=READER_SLOTS + 1)
     if isinstance(error, lmdb.BadValsizeError):
         return LimitError(f"{path}: a key or value LMDB cannot take: {error}", path=str(path))
     if isinstance(error, lmdb.MemoryError):

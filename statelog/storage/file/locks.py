@@ -1,12 +1,14 @@
 """Locks between processes that can time out.
 
-LMDB does not tell who has the file open. So bytes far beyond the end of the data file are locked: one is shared by all
-who have the store open, one by those who may write, one belongs to who is just opening it, and one to who completes an
-advance. They are locks of the open file description: they end with the process, and closing another descriptor of the
-file does not drop them, as it does with plain POSIX locks. The writer lock is another (`writer_lock.py`).
+LMDB does not tell which processes have the file open. So these locks are taken on bytes far beyond the end of the data
+file: one is shared by all processes that have the store open, one by those that may write, one belongs to the process
+that is just opening the store, and one to the process that completes an advance. They are locks of the open file
+description (OFD locks): they end with the process, and closing another descriptor of the file does not drop them, as it
+does with plain POSIX locks. The writer lock is another (`writer_lock.py`), and `lock_file.py` guards LMDB's own locks.
 
-Where the system has no such locks (`supported` turns False), LMDB's own remain, and one of the whole file
-that tells who has it open.
+Where the system has no OFD locks (`supported` turns False), one process at a time has a store open for writing, or
+several have it open for reading. A lock of the whole file (`flock`) sees to that; closing another descriptor does not
+drop it either. Other processes get StoreLockedError.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.errors import StoreLockedError
 from statelog.storage.file.failures import is_of_system
-from statelog.storage.file.place import Place, former_error
+from statelog.storage.file.place import Place, former_error, lock_file_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from statelog.storage.file.writer_lock import WriterLock
@@ -33,7 +35,10 @@ _PRESENCE_AT = 2**62
 _ADVANCING_AT = 2**62 + 5
 _OPENING_AT = 2**62 + 3
 _WRITABLE_AT = 2**62 + 4
+_UNTABLED_AT = 2**62 + 6
 _FLOCK = struct.Struct("hhqqi")
+"""As Linux has it. Elsewhere the system refuses it, and so is found to have no OFD locks."""
+
 _SET_LOCK: int = getattr(fcntl, "F_OFD_SETLK", -1)
 _GET_LOCK: int = getattr(fcntl, "F_OFD_GETLK", -1)
 _BUSY_ERRNOS = frozenset({errno.EAGAIN, errno.EACCES})
@@ -45,23 +50,27 @@ _PAUSE_S_MIN = 0.00005
 _PAUSE_S_MAX = 0.00025
 
 
-def _range_lock(kind: int, at: int) -> bytes:
-    return _FLOCK.pack(kind, os.SEEK_SET, at, 1, 0)
+def range_lock(kind: int, at: int, size: int = 1) -> bytes:
+    """Return what `fcntl` takes for a lock of `size` bytes; 0 is as far as a file can reach."""
+    return _FLOCK.pack(kind, os.SEEK_SET, at, size, 0)
 
 
-_PRESENCE_SHARED = _range_lock(fcntl.F_RDLCK, _PRESENCE_AT)
-_PRESENCE_EXCLUSIVE = _range_lock(fcntl.F_WRLCK, _PRESENCE_AT)
-_PRESENCE_FREE = _range_lock(fcntl.F_UNLCK, _PRESENCE_AT)
-_OPENING_SHARED = _range_lock(fcntl.F_RDLCK, _OPENING_AT)
-_OPENING_EXCLUSIVE = _range_lock(fcntl.F_WRLCK, _OPENING_AT)
-_OPENING_FREE = _range_lock(fcntl.F_UNLCK, _OPENING_AT)
-_WRITABLE_SHARED = _range_lock(fcntl.F_RDLCK, _WRITABLE_AT)
-_WRITABLE_EXCLUSIVE = _range_lock(fcntl.F_WRLCK, _WRITABLE_AT)
-_WRITABLE_FREE = _range_lock(fcntl.F_UNLCK, _WRITABLE_AT)
-_ADVANCING_TAKEN = _range_lock(fcntl.F_WRLCK, _ADVANCING_AT)
-_ADVANCING_FREE = _range_lock(fcntl.F_UNLCK, _ADVANCING_AT)
-_LMDB_ANY = _range_lock(fcntl.F_WRLCK, 0)
-"""In LMDB's lock file: whoever has it open holds its first byte."""
+_PRESENCE_SHARED = range_lock(fcntl.F_RDLCK, _PRESENCE_AT)
+_PRESENCE_EXCLUSIVE = range_lock(fcntl.F_WRLCK, _PRESENCE_AT)
+_PRESENCE_FREE = range_lock(fcntl.F_UNLCK, _PRESENCE_AT)
+_OPENING_SHARED = range_lock(fcntl.F_RDLCK, _OPENING_AT)
+_OPENING_EXCLUSIVE = range_lock(fcntl.F_WRLCK, _OPENING_AT)
+_OPENING_FREE = range_lock(fcntl.F_UNLCK, _OPENING_AT)
+_WRITABLE_SHARED = range_lock(fcntl.F_RDLCK, _WRITABLE_AT)
+_WRITABLE_EXCLUSIVE = range_lock(fcntl.F_WRLCK, _WRITABLE_AT)
+_WRITABLE_FREE = range_lock(fcntl.F_UNLCK, _WRITABLE_AT)
+_ADVANCING_TAKEN = range_lock(fcntl.F_WRLCK, _ADVANCING_AT)
+_ADVANCING_FREE = range_lock(fcntl.F_UNLCK, _ADVANCING_AT)
+_LMDB_ANY = range_lock(fcntl.F_WRLCK, 0)
+"""In LMDB's lock file: every process that has it open holds its first byte."""
+
+_UNTABLED_SHARED = range_lock(fcntl.F_RDLCK, _UNTABLED_AT)
+_UNTABLED_EXCLUSIVE = range_lock(fcntl.F_WRLCK, _UNTABLED_AT)
 
 _FORMER_TIMEOUT_S = 1.0
 """How long whoever opens a store waits for a process that is ending: its locks go one after another."""
@@ -78,11 +87,12 @@ class FileLocks:
         file: tells whether the path still leads to it.
     """
 
-    __slots__ = ("_path", "descriptor", "file", "supported", "writer")
+    __slots__ = ("_file_kind", "_path", "descriptor", "file", "supported", "writer")
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
         self.supported = _SET_LOCK >= 0
+        self._file_kind = fcntl.LOCK_SH
         self._path = path
         self.file = Place(descriptor, path)
         self.writer: WriterLock | None = None
@@ -96,7 +106,7 @@ class FileLocks:
         """
         self._acquire(_PRESENCE_SHARED, timeout_s)
         if not self.supported:
-            self._flock(fcntl.LOCK_SH)
+            self._until(self._try_file, timeout_s)
 
     def acquire_writable(self, timeout_s: float) -> None:
         """Say that this process may write to the store: nobody else then ends the session of its journal.
@@ -110,10 +120,14 @@ class FileLocks:
     def opening(self, timeout_s: float, *, read_only: bool) -> Iterator[None]:
         """Say that this process has the store open, and keep others from opening it while the `with` block runs.
 
+        Without OFD locks, keep others from opening it for as long as this process has it open for writing.
+
         Raises:
             StoreLockedError: another opens it, or holds it for itself alone. Facts: path, timeout_s.
         """
         self._acquire(_OPENING_SHARED if read_only else _OPENING_EXCLUSIVE, timeout_s)
+        if not (self.supported or read_only):
+            self._file_kind = fcntl.LOCK_EX
         try:
             self.acquire_presence(timeout_s)
             if not read_only:
@@ -124,7 +138,7 @@ class FileLocks:
             raise
         finally:
             if self.supported:
-                fcntl.fcntl(self.descriptor, _SET_LOCK, _OPENING_FREE)
+                set_lock(self.descriptor, _OPENING_FREE)
 
     @contextlib.contextmanager
     def moving(self, timeout_s: float) -> Iterator[None]:
@@ -154,30 +168,45 @@ class FileLocks:
             is_left = True
         finally:
             if self.supported:  # no longer to be reckoned with, before the next one asks whether it is alone
-                fcntl.fcntl(self.descriptor, _SET_LOCK, _WRITABLE_FREE if is_left else _WRITABLE_SHARED)
-                fcntl.fcntl(self.descriptor, _SET_LOCK, _OPENING_FREE)
+                set_lock(self.descriptor, _WRITABLE_FREE if is_left else _WRITABLE_SHARED)
+                set_lock(self.descriptor, _OPENING_FREE)
 
     def is_open_for_writing(self) -> bool:
         """Tell whether another process has the store open for writing."""
-        return _is_held(self.descriptor, _WRITABLE_EXCLUSIVE)
+        return is_held(self.descriptor, _WRITABLE_EXCLUSIVE)
 
     def is_open_elsewhere(self) -> bool:
-        """Tell whether another process has the store open; where there are no such locks, one may."""
-        return not self.supported or _is_held(self.descriptor, _PRESENCE_EXCLUSIVE)
+        """Return True if another process has the store open, or may have it open where that cannot be asked."""
+        return not self.supported or is_held(self.descriptor, _PRESENCE_EXCLUSIVE)
 
     def check_lock_file(self, descriptor: int) -> None:
-        """Refuse a lock file of processes that have another data file open: it tells of that file's last commit.
+        """Refuse a lock file that is not the one of the processes which have this data file open.
 
-        LMDB would believe it, and read this file at an older commit, or at none. The caller has no environment open.
+        If it belongs to processes that have another data file open, LMDB would believe what it says of that file's last
+        commit, and read this file at an older commit, or at none. If nobody uses it while other processes have the data
+        file open, these use a lock file that was removed, or have lost their locks of this one. LMDB would take itself
+        for alone, and not see their commits and snapshots. The caller has no environment open.
 
         Raises:
-            StoreReplacedError: another process has the file open that was here before. Facts: path.
+            StoreReplacedError: another process has the file open that was here before, or another lock file.
+                Facts: path.
         """
         deadline = time.monotonic() + _FORMER_TIMEOUT_S
-        while self.supported and _is_held(descriptor, _LMDB_ANY) and not self.is_open_elsewhere():
+        while self.supported:
+            is_used, is_open = is_held(descriptor, _LMDB_ANY), self.is_open_elsewhere()
+            if is_used == is_open or (is_open and self._may_be_open_without()):
+                return
             if time.monotonic() >= deadline:
-                raise former_error(self._path)
+                raise former_error(self._path) if is_used else lock_file_error(self._path)
             time.sleep(_PAUSE_S_MAX)
+
+    def _may_be_open_without(self) -> bool:
+        """Return True if another process that has the file open need not have LMDB's lock file open (yet)."""
+        return is_held(self.descriptor, _OPENING_EXCLUSIVE) or is_held(self.descriptor, _UNTABLED_EXCLUSIVE)
+
+    def note_untabled(self) -> None:
+        """Say that this process reads without LMDB's lock file, as on a file system that it may not write to."""
+        self._try(_UNTABLED_SHARED)
 
     def try_exclusive(self) -> bool:
         """Turn presence into exclusive presence; False if any other process has the store open."""
@@ -238,21 +267,38 @@ class FileLocks:
             self._try(_ADVANCING_FREE)
 
     def _acquire(self, lock: bytes, timeout_s: float) -> None:
+        self._until(lambda: self._try(lock), timeout_s)
+
+    def _until(self, is_taken: Callable[[], bool], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         pause_s = _PAUSE_S_MIN
-        while not self._try(lock):
+        while not is_taken():
             if time.monotonic() >= deadline:
-                message = f"{self._path} is locked by another process, and stayed so for {timeout_s:g} s"
-                raise StoreLockedError(message, path=str(self._path), timeout_s=timeout_s)
+                raise locked_error(self._path, timeout_s)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
+    def _try_file(self) -> bool:
+        """Take the lock of the whole file by which others know of this process, where there are no OFD locks.
+
+        Returns:
+            False if another process is in the way; True also where the file system has no such locks either.
+        """
+        try:
+            fcntl.flock(self.descriptor, self._file_kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            _raise_foreign(error)
+        return True
+
     def _flock(self, kind: int) -> bool:
-        """Take a lock of the whole file, where there are none of bytes: only presence is told by it."""
+        """Change the kind of that lock; False, and the lock is what it was, if others have one."""
         try:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
         except OSError as error:
             _raise_foreign(error)
+            self._try_file()  # asking for another kind has dropped it
             return False
         return True
 
@@ -261,7 +307,7 @@ class FileLocks:
         if not self.supported:
             return True
         try:
-            fcntl.fcntl(self.descriptor, _SET_LOCK, lock)
+            set_lock(self.descriptor, lock)
         except OSError as error:
             if error.errno in _BUSY_ERRNOS:
                 return False
@@ -271,8 +317,13 @@ class FileLocks:
         return True
 
 
-def _is_held(descriptor: int, lock: bytes) -> bool:
-    """Tell whether another process holds what keeps this one from a lock."""
+def set_lock(descriptor: int, lock: bytes) -> None:
+    """Take or release an OFD lock. Raises OSError, as BlockingIOError: others hold it."""
+    fcntl.fcntl(descriptor, _SET_LOCK, lock)
+
+
+def is_held(descriptor: int, lock: bytes) -> bool:
+    """Return True if something keeps this descriptor from a lock: another process, or a POSIX lock of this one."""
     try:
         lock = fcntl.fcntl(descriptor, _GET_LOCK, lock)
     except OSError as error:
@@ -280,6 +331,12 @@ def _is_held(descriptor: int, lock: bytes) -> bool:
         return False
     kind: int = _FLOCK.unpack(lock)[0]
     return kind != fcntl.F_UNLCK
+
+
+def locked_error(path: Path, timeout_s: float) -> StoreLockedError:
+    """Return the error of a lock that another process did not release within the time allowed."""
+    message = f"{path} is locked by another process, and stayed so for {timeout_s:g} s"
+    return StoreLockedError(message, path=str(path), timeout_s=timeout_s)
 
 
 def is_same_file(path: Path, descriptor: int) -> bool:

@@ -12,7 +12,7 @@ import stat
 import sys
 from typing import TYPE_CHECKING, TypeVar
 
-from statelog.errors import CorruptionError, FormatError, JournalMissingError, StorageError
+from statelog.errors import AccessError, CorruptionError, FormatError, JournalMissingError, StorageError
 from statelog.storage.file.descriptors import open_file, open_side_file
 from statelog.storage.file.failures import translate_os
 
@@ -147,27 +147,41 @@ def check_before_creation(path: Path) -> None:
         raise in_the_way_error(path, journal, "belongs to a store that is not there, or to none")
 
 
-def prepare_lock_file(path: Path, locks: FileLocks) -> None:
-    """Make the lock file that LMDB would make, but with the store's owner and mode, if there is none.
+def open_lock_file(path: Path, locks: FileLocks, *, read_only: bool) -> int | None:
+    """Open the lock file for LMDB to open it, too. If there is none, make it with the store's owner and mode.
 
     Anything may be what a loss of power left of a lock file, whose contents nobody flushes.
 
+    Returns:
+        A descriptor; None where LMDB reads without the file, on a read-only file system.
+
     Raises:
-        FormatError: a store, or no file, bears its name: LMDB would write over it. Facts: path, journal.
-        StoreReplacedError: it belongs to another file, which was here before and is in use. Facts: path.
+        FormatError: a store, a symbolic link, or something that is not a regular file bears its name: LMDB would write
+            over it, or over what the link leads to. Facts: path, journal.
+        StoreReplacedError: it belongs to another file, which was here before and is in use; or it is not the one that
+            others use. Facts: path.
+        AccessError, StoreFullError, StorageError: the system refuses. Facts: path, of the lock file.
     """
     lock_file = lock_path(path)
     try:
-        descriptor = open_side_file(lock_file, os.O_RDONLY | os.O_NONBLOCK, os.fstat(locks.descriptor))
-    except OSError:  # LMDB meets it, too, and says what it needs
-        return
+        descriptor = open_own(path, lock_file, store=os.fstat(locks.descriptor))
+    except AccessError as error:
+        if read_only and isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EROFS:
+            return None
+        raise
     try:
         locks.check_lock_file(descriptor)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise in_the_way_error(path, lock_file, "is not a regular file")
         refuse_store(path, lock_file, descriptor)
-    finally:
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
+
+
+def refuse_link(path: Path, own: Path) -> None:
+    """Raise FormatError if a symbolic link bears the name of a file of the store at `path`. Facts: path, journal."""
+    if own.is_symlink():
+        raise in_the_way_error(path, own, "is not a regular file")
 
 
 def remove_journal(path: Path) -> None:

@@ -12,6 +12,7 @@ import lmdb
 
 from statelog.errors import FencedError, ForkedError
 from statelog.storage.file.failures import translate_lmdb
+from statelog.storage.file.lock_file import UNLOCKED
 from statelog.storage.file.locks import FileLocks
 from statelog.storage.file.moved import FENCED, MOVED, NOT_MOVED, map_word
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from statelog.errors import StatelogError
     from statelog.storage.file.abandoned import Ending
+    from statelog.storage.file.lock_file import LockFile
     from statelog.storage.options import Options
 
 
@@ -36,8 +38,42 @@ class Handles:
     page_size_bytes: int
     descriptor: int
     """Of the data file."""
+    lock_file: LockFile | None = None
+    """None where LMDB has none open, since it may not be written to."""
+    reader_lock: memoryview = UNLOCKED
+    """Its one word is 0 unless a process is taking a slot of the reader table: then `await_reader_lock` first."""
     map_address: int = 0
     """Where LMDB's map lies; 0 until somebody looks, since it moves."""
+
+    def await_reader_lock(self) -> None:
+        """Wait until LMDB can take a slot of its reader table. Raises StoreLockedError. Facts: path, timeout_s."""
+        if self.lock_file is not None:
+            self.lock_file.await_reader_lock()
+
+    def begin_read(self, *, buffers: bool = False) -> lmdb.Transaction:
+        """Return a read transaction of LMDB's.
+
+        Raises:
+            StoreLockedError: another process was stopped as it took a slot of the reader table. Facts: path, timeout_s.
+            lmdb.Error: none can be had.
+        """
+        if self.reader_lock[0]:
+            self.await_reader_lock()
+        return self.begin(None, None, False, buffers)
+
+    def check_readers(self) -> int:
+        """Free the reader slots of dead processes; return how many. None are freed while the table is written to."""
+        if self.reader_lock[0]:
+            return 0
+        cleared: int = self.raw.reader_check()
+        return cleared
+
+    def close(self) -> None:
+        """Close LMDB, and then its lock file; in a forked child, the child's copy of both."""
+        self.reader_lock = UNLOCKED
+        self.raw.close()
+        if self.lock_file is not None:
+            self.lock_file.close()
 
 
 class _Nothing:

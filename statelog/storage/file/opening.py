@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import lmdb
 
-from statelog.errors import CorruptionError, FormatError
+from statelog.errors import CorruptionError, FormatError, StorageError
 from statelog.format.header import HEADER_KEY, decode_header
-from statelog.limits import READERS_MAX
+from statelog.limits import READER_SLOTS
 from statelog.storage.file.checks import check_file
 from statelog.storage.file.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
 from statelog.storage.file.descriptors import SHARED_MODE, keep_standard_streams
 from statelog.storage.file.failures import translate_lmdb
+from statelog.storage.file.lock_file import UNLOCKED, LockFile
 from statelog.storage.file.locks import is_same_file
-from statelog.storage.file.neighbours import prepare_lock_file
+from statelog.storage.file.neighbours import open_lock_file
 from statelog.storage.file.opened import Handles, OpenFile
 from statelog.storage.file.place import replaced_error
 from statelog.storage.file.upgrading import is_older, upgrade
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog.storage.file.locks import FileLocks
+
+_ATTEMPTS = 10
+"""How often LMDB is opened, where other threads close its lock file just then."""
 
 _SPARE_READS = 0
 """Ended read transactions LMDB's binding keeps for reuse. One would save 80 ns, and be freed in the
@@ -49,14 +53,14 @@ def open_handles(file: OpenFile, max_size_bytes: int) -> tuple[Handles, dict[str
         _check_place(locks, path)  # LMDB goes by the name: it may have opened another
         if is_older(handles, read_only=read_only):
             # In a transaction that LMDB itself flushes: there is no journal of another format.
-            handles.raw.close()
+            handles.close()
             handles = _open_lmdb(file, max_size_bytes, sync=True)
             upgrade(handles, locks, path, read_only=read_only, lock_timeout_s=file.lock_timeout_s)
-            handles.raw.close()
+            handles.close()
             handles = _open_lmdb(file, max_size_bytes, sync=False)
         return handles, _read_header(handles, path)
     except BaseException as error:
-        handles.raw.close()
+        handles.close()
         if isinstance(error, lmdb.Error):
             raise translate_lmdb(error, path=path, max_size_bytes=max_size_bytes) from error
         raise
@@ -68,46 +72,78 @@ def _check_place(locks: FileLocks, path: Path) -> None:
 
 
 def _open_lmdb(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles:
-    locks, path, read_only = file.locks, file.path, file.read_only
-    page_size_bytes = check_file(locks.descriptor, path).page_size_bytes
-    prepare_lock_file(path, locks)
-    keep_standard_streams()
-    raw: lmdb.Environment | None = None
+    for _attempt in range(_ATTEMPTS):
+        handles = _open_locked(file, max_size_bytes, sync=sync)
+        if handles is not None:
+            break
+    else:
+        message = f"{file.path}-lock is opened and closed all the time by others in this process: LMDB loses its locks"
+        raise StorageError(message, path=str(file.path))
     try:
+        # To write, LMDB wants a write transaction even to open what is there.
+        with contextlib.nullcontext() if file.read_only else file.locks.writing(file.lock_timeout_s):
+            return _open_tables(handles, file.path)
+    except BaseException as error:
+        handles.close()
+        if isinstance(error, lmdb.Error):
+            raise translate_lmdb(error, path=file.path, max_size_bytes=max_size_bytes) from error
+        raise
+
+
+def _open_locked(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles | None:
+    """Open LMDB, and hold its locks. None if this process has closed its lock file meanwhile."""
+    locks, path = file.locks, file.path
+    page_size_bytes = check_file(locks.descriptor, path).page_size_bytes
+    descriptor = open_lock_file(path, locks, read_only=file.read_only)
+    lock_file: LockFile | None = None
+    raw: lmdb.Environment | None = None
+    handles: Handles | None = None
+    keep_standard_streams()
+    try:
+        if descriptor is None:
+            locks.note_untabled()
+        else:
+            lock_file = LockFile(descriptor, path, file.lock_timeout_s, has_locks=locks.supported)
+            lock_file.await_opening()
         raw = lmdb.open(
             os.fsencode(path),
             map_size=max_size_bytes // page_size_bytes * page_size_bytes,
             subdir=False,
-            readonly=read_only,
+            readonly=file.read_only,
             create=False,
             mode=os.fstat(locks.descriptor).st_mode & SHARED_MODE,  # of a lock file that was just removed
             sync=sync,  # by itself it flushes nothing: see `steady`
-            max_readers=READERS_MAX,
+            max_readers=READER_SLOTS,
             max_dbs=TABLES_MAX,
             max_spare_txns=_SPARE_READS,
         )
-        # To write, LMDB wants a write transaction even to open what is there.
-        with contextlib.nullcontext() if read_only else locks.writing(file.lock_timeout_s):
-            return _open_tables(raw, path, locks.descriptor)
-    except BaseException as error:
-        if raw is not None:
-            raw.close()
-        if isinstance(error, lmdb.Error):
-            raise translate_lmdb(error, path=path, max_size_bytes=max_size_bytes) from error
-        raise
+        if lock_file is None or lock_file.hold():
+            reader_lock = UNLOCKED if lock_file is None else lock_file.reader_lock
+            page_size = raw.stat()["psize"]
+            handles = Handles(raw, raw.begin, None, None, None, page_size, locks.descriptor, lock_file, reader_lock)
+    except lmdb.Error as error:
+        raise translate_lmdb(error, path=path, max_size_bytes=max_size_bytes) from error
+    finally:
+        if handles is None:
+            if raw is not None:
+                raw.close()
+            if lock_file is not None:
+                lock_file.close()  # after LMDB, which would lose its locks
+    return handles
 
 
-def _open_tables(raw: lmdb.Environment, path: Path, descriptor: int) -> Handles:
+def _open_tables(handles: Handles, path: Path) -> Handles:
+    names = (META_TABLE, LOG_TABLE, INDEX_TABLE)
     try:
-        meta, log, index = (raw.open_db(name, create=False) for name in (META_TABLE, LOG_TABLE, INDEX_TABLE))
+        handles.meta, handles.log, handles.index = (handles.raw.open_db(name, create=False) for name in names)
     except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
         message = f"{path} is an LMDB file, but not a statelog store"
         raise FormatError(message, path=str(path)) from error
-    return Handles(raw, raw.begin, meta, log, index, raw.stat()["psize"], descriptor)
+    return handles
 
 
 def _read_header(handles: Handles, path: Path) -> dict[str, Any]:
-    with handles.begin() as transaction:
+    with handles.begin_read() as transaction:
         value = transaction.get(HEADER_KEY, db=handles.meta)
     if value is None:
         message = f"{path} is damaged: it has no header"

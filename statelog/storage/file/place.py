@@ -87,3 +87,12 @@ def former_error(path: Path) -> StoreReplacedError:
         " again. To put a backup back, close the store everywhere first"
     )
     return StoreReplacedError(message, path=str(path))
+
+
+def lock_file_error(path: Path) -> StoreReplacedError:
+    """Return the error of a store in use whose lock file is not the one that its users have."""
+    message = (
+        f"{path}-lock is not in use, though another process has {path} open: it was removed or replaced meanwhile, or"
+        " that process, of an older release, has lost its locks. Close the store in every process, then open it again"
+    )
+    return StoreReplacedError(message, path=str(path))

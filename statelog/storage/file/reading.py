@@ -79,6 +79,7 @@ class ReadTransaction:
             ClosedError: the store is closed.
             StoreReplacedError: its file was removed or replaced, some 20 ms ago at least. Facts: path.
             LimitError: more transactions read at once than the store has slots for.
+            StoreLockedError: another process was stopped as it took a slot. Facts: path, timeout_s.
         """
         environment = self._environment
         if getpid() != environment.process_id:
@@ -99,6 +100,8 @@ class ReadTransaction:
                 environment.locks.file.check()
                 environment.pass_gate(self)
             handles = environment.handles
+            if handles.reader_lock[0]:
+                handles.await_reader_lock()
             self._raw = handles.begin(None, None, False, True)
         except lmdb.Error as error:
             active.discard(self)

@@ -56,7 +56,7 @@ def is_older(handles: Handles, *, read_only: bool) -> bool:
 
 
 def _stored_version(handles: Handles) -> int:
-    with handles.begin() as transaction:
+    with handles.begin_read() as transaction:
         value = transaction.get(HEADER_KEY, db=handles.meta)
     return FORMAT_VERSION if value is None else stored_version(bytes(value))
 

@@ -5,7 +5,8 @@ served in order. A process that dies as the owner leaves the lock to the next on
 
 Where the system has no robust mutexes (macOS), a byte of the same file is locked with `fcntl` instead. Waiting is
 polling there, and not in order. Such a lock belongs to the process, so one `WriterLock` per file and process is all
-there may be; and closing any other descriptor of the file drops it.
+there may be. Closing any other descriptor of the file drops it. That harms nobody, since such a system has no OFD locks
+either, and lets one process at a time have the store open (`locks.py`).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from statelog.storage.journal.control import UNKNOWN, Control
 from statelog.storage.journal.flushing import OpenJournal
 from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT, Slot, decode_slot, encode_slot, write_slot
 from statelog.storage.journal.marker import Reach, clear_marker, read_marker, set_marker
-from statelog.storage.journal.pin import begin_read, last_lsn
+from statelog.storage.journal.pin import last_lsn
 from statelog.storage.journal.session import fill_first_half, find_or_begin
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class Steady(OpenJournal):
         environment, control = self._environment, self._shared()
         handles = environment.handles
         epoch = control.epoch + 1
-        pin = begin_read(handles)
+        pin = handles.begin_read()
         try:
             lsn = last_lsn(pin, handles.log)
             meta = read_live_meta_bytes(environment.locks.descriptor)
@@ -266,7 +266,7 @@ class Steady(OpenJournal):
             if (
                 slot.epoch in self.pins
             ):  # before `done` says it: until then nobody begins another advance, and dies in it
-                environment.handles.raw.reader_check()
+                environment.handles.check_readers()
             control.done = slot.epoch
             if slot.lsn > control.flushed:
                 control.note_flushed(slot.lsn)
@@ -308,7 +308,7 @@ class Steady(OpenJournal):
     def _pin_again(self) -> bool:
         """Pin the steady snapshot, which nobody does; False if others have committed since (J2)."""
         control = self._shared()
-        pin = begin_read(self._environment.handles)
+        pin = self._environment.handles.begin_read()
         if pin.id() != control.steady_number or control.epoch != control.steady or control.lsn == UNKNOWN:
             pin.abort()
             return False

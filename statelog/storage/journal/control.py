@@ -9,6 +9,7 @@ which waits until those are gone who read it. DESIGN.md section 6.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import sys
@@ -19,7 +20,7 @@ from statelog.kernels import wake_notify, wake_read, wake_wait
 from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.disk import write_all
 from statelog.storage.file.failures import translate_os
-from statelog.storage.file.neighbours import open_own, refuse_store, rename_aside
+from statelog.storage.file.neighbours import in_the_way_error, open_own, refuse_store, rename_aside
 from statelog.storage.file.writer_lock import PAGE_MAGIC, WriterLock
 from statelog.storage.journal.journal import HALVES_AT
 
@@ -65,6 +66,7 @@ def flushed_to(path: Path) -> int:
     """Return up to which record a store that others may write to is on the disk; UNKNOWN if nobody does.
 
     Raises:
+        FormatError: a symbolic link bears the page's name. Facts: path, journal.
         StorageError: the system refuses. Facts: path.
     """
     try:
@@ -72,6 +74,8 @@ def flushed_to(path: Path) -> int:
     except FileNotFoundError:
         return UNKNOWN
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise in_the_way_error(path, control_path(path), "is not a regular file") from None
         raise translate_os(error, path=control_path(path)) from error
     try:
         words = os.pread(descriptor, _SLOT_AT - _WORDS_AT, _WORDS_AT)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lmdb
-
-if TYPE_CHECKING:
-    from statelog.storage.file.opened import Handles
 
 
 class Pins:
@@ -60,11 +57,6 @@ class Pins:
             pin = self._transactions.pop(number, None)
             if pin is not None:
                 pin.abort()
-
-
-def begin_read(handles: Handles) -> lmdb.Transaction:
-    """Return a read transaction of the present, for `Pins.keep`. Raises lmdb.Error: none can be had."""
-    return handles.begin(None, None, False, False)
 
 
 def last_lsn(transaction: lmdb.Transaction, log: Any) -> int:

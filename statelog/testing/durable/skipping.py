@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from statelog.durable.clock import set_clock
 from statelog.durable.runs import ENDED, board_of, poke, task_key_of
 from statelog.durable.workflows import check_number
+from statelog.errors import ConflictError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +51,10 @@ class SkippingClock:
         self._skip(check_number("seconds", seconds, least=0))
         now_us = self.now_us()
         board = board_of(self._store)
+        for entry in board.list("durable/deadlines/*"):
+            if entry.value["due"] <= now_us and entry.claim is None:
+                with suppress(ConflictError):
+                    board.cas(entry.key, entry.value, expected_version=entry.version, priority=entry.priority)
         for entry in board.list("durable/runs/*"):
             if entry.value["status"] in (*ENDED, "parked"):
                 continue

@@ -17,7 +17,7 @@ if tuple(map(int, version("agent-framework-core").split(".")[:2])) < (1, 23):
 def told(path, *answer, **environment):
     program = [sys.executable, "-W", "ignore", "-m", "statelog.examples.agent_framework_review", str(path), *answer]
     child = subprocess.run(
-        program, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
+        program, env={**os.environ, **environment}, capture_output=True, text=True, timeout=600, check=False
     )
     return child.stdout.strip()
 

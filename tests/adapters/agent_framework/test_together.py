@@ -91,7 +91,7 @@ def test_a_killed_process_loses_no_checkpoint_that_was_saved(path, point, times)
     environment = {**os.environ, "STATELOG_FAULT": f"{point}:{times}:kill"}
     child = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", KILLED, str(path)],
-        env=environment, capture_output=True, text=True, timeout=60, check=False,
+        env=environment, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     told = len(child.stdout.split())
     with statelog.open(path) as store:

@@ -140,7 +140,7 @@ def test_what_a_killed_process_has_set_is_there(path):
         [sys.executable, "-W", "ignore", "-c", code, str(path)],
         env=environment,
         capture_output=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     told = child.stdout.split()

@@ -14,7 +14,7 @@ pytest.importorskip("autogen_agentchat")
 def told(path, task, **environment):
     program = [sys.executable, "-W", "ignore", "-m", "statelog.examples.autogen_kitchen", str(path), task]
     child = subprocess.run(
-        program, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
+        program, env={**os.environ, **environment}, capture_output=True, text=True, timeout=600, check=False
     )
     return child.stdout.strip()
 

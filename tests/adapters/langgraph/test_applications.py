@@ -89,7 +89,7 @@ def test_what_is_killed_in_mid_turn_ends_as_if_it_had_not_been(name, tmp_path, c
     expected = _in_memory(name)
     path = tmp_path / "s.state"
     command = [sys.executable, "applications.py", name, str(path), str(call)]
-    ended = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, check=False, timeout=120)
+    ended = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, check=False, timeout=600)
     assert ended.returncode == KILLED, ended.stderr.decode()
     with StatelogSaver.open(path) as saver:
         graph = _kept(name, saver)

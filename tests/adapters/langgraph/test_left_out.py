@@ -67,7 +67,7 @@ def run(*arguments, **environment):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
         env={**os.environ, "COLUMNS": "1000", **environment},
     )
 

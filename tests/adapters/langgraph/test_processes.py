@@ -48,7 +48,7 @@ def start(*arguments, fault=""):
 def test_a_killed_run_is_gone_on_with(tmp_path, point, occurrence, durability):
     path = tmp_path / "s"
     child = start("crash", path, tmp_path, durability, fault=f"{point}:{occurrence}:kill")
-    assert child.wait(120) == -signal.SIGKILL
+    assert child.wait(300) == -signal.SIGKILL
     acknowledged, ran = noted(tmp_path / "acknowledged"), Counter(noted(tmp_path / "ran"))
     assert sum(ran.values()) < 2 * STEPS
     log = run_steps(path, tmp_path, durability)
@@ -64,7 +64,7 @@ def test_a_killed_run_is_gone_on_with(tmp_path, point, occurrence, durability):
 def test_two_processes_talk_in_one_thread(tmp_path):
     turns = 8
     children = [start("talk", tmp_path / "s", name, turns) for name in ("anna", "bert")]
-    assert [child.wait(120) for child in children] == [0, 0]
+    assert [child.wait(300) for child in children] == [0, 0]
     with StatelogSaver.open(tmp_path / "s") as saver:
         messages = saver.get_tuple(config()).checkpoint["channel_values"]["messages"]
         said = [message.id for message in messages if message.type == "human"]
@@ -94,7 +94,7 @@ with StatelogSaver.open(sys.argv[1]) as saver:
     folder = str(Path(__file__).parent)
     command = [sys.executable, "-c", script, str(tmp_path / "s")]
     children = [subprocess.Popen([*command, name, folder]) for name in ("one", "two")]
-    assert [child.wait(120) for child in children] == [0, 0]
+    assert [child.wait(300) for child in children] == [0, 0]
     with StatelogSaver.open(tmp_path / "s") as saver:
         listed = list(saver.list(config("t")))
         assert [each.checkpoint["id"] for each in listed] == sorted(

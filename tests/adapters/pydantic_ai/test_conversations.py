@@ -235,7 +235,7 @@ def test_a_process_killed_in_a_commit_leaves_the_conversation_whole(tmp_path, po
     with statelog.open(path) as store:
         asyncio.run(talk(StatelogConversationStore(store)))
     killed = [sys.executable, "-c", KILLED, str(path), point, what]
-    assert subprocess.run(killed, check=False, timeout=60).returncode == -signal.SIGKILL
+    assert subprocess.run(killed, check=False, timeout=600).returncode == -signal.SIGKILL
     is_done = point == "commit.after_lmdb_commit"
     with statelog.open(path) as store:
         conversations = StatelogConversationStore(store)

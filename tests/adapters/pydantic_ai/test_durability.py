@@ -249,7 +249,7 @@ def test_killed_in_each_of_four_tools_no_model_call_is_repeated(tmp_path, how):
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=600,
         )
     assert made.returncode == 0, made.stderr
     assert made.stdout.strip() == EXPECTED

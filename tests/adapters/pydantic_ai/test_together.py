@@ -78,7 +78,7 @@ def test_two_processes_on_one_conversation_lose_nothing(tmp_path):
         for names in ("ab", "ba")
     ]
     for process in processes:
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         assert process.returncode == 0
     with statelog.open(tmp_path / "a.state") as held:
         kept = contents(StatelogConversationStore(held), "c")

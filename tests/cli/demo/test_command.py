@@ -19,7 +19,7 @@ def told():
     """One run of the demo, told to a person, in a directory of a short name, as a person's is."""
     with tempfile.TemporaryDirectory(prefix="demo-") as directory:
         command = [sys.executable, "-m", "statelog", "demo", "--directory", directory]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         yield Path(directory), done
 
 
@@ -58,7 +58,7 @@ def test_it_ends_with_three_lines_that_work_when_pasted_again_and_again(told):
     copy = shutil.copytree(directory, directory / "copy")
     pasted = "\n".join(lines).replace(str(directory), str(copy)) + "\n"
     python = [sys.executable, "-i", "-q", "-W", "error"]
-    answer = subprocess.run(python, input=pasted * 2, capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run(python, input=pasted * 2, capture_output=True, text=True, timeout=600, check=False)
     assert "Error" not in answer.stderr
     first, second = answer.stdout.splitlines()
     assert first == second

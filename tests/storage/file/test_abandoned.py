@@ -50,3 +50,27 @@ def test_a_read_in_use_is_left_alone(store, monkeypatch):
         with pytest.raises(UsageError, match="still open"):
             store.close()
         assert snapshot.thread("t").state == {"n": 1}
+
+
+def test_a_store_is_closed_while_an_error_is_handled_whose_causes_lead_round_in_a_circle(tmp_path):
+    one, other = ValueError("one"), KeyError("other")
+    one.__cause__, other.__cause__, other.__context__ = other, one, other
+    store = statelog.open(tmp_path / "c.state")
+    with pytest.raises(ValueError, match="one"), store:
+        raise one
+    assert store._engine.is_closed
+
+
+def test_a_read_that_an_error_behind_the_cause_keeps_is_ended_by_close(store, monkeypatch):
+    environment = store._engine.environment
+    monkeypatch.setattr(ReadTransaction, "__exit__", interrupted)
+    try:
+        try:
+            _ = store.thread("t").state
+        except KeyboardInterrupt:
+            monkeypatch.undo()
+            raise ValueError from KeyError()  # the context is the interrupt, and not the cause
+    except ValueError:
+        assert environment.active_transactions
+        store.close()
+    assert not environment.active_transactions

@@ -214,7 +214,7 @@ def test_another_process_goes_on_in_the_new_file(filled, start_child, check_whol
     child = start_child(FOLLOW, role)
     assert child.stdout.readline() == "40\n"
     compact(filled)
-    assert child.communicate("\n", timeout=30)[0] == f"{after}\n"
+    assert child.communicate("\n", timeout=300)[0] == f"{after}\n"
     assert check_whole(filled) == after
 
 
@@ -222,7 +222,7 @@ def test_a_process_that_opens_meanwhile_gets_the_new_file(filled, start_child, c
     children = []
     faults.arm("compaction.before_rename", action=lambda: children.append(start_child(COMMIT)))
     compact(filled)
-    assert children[0].communicate(timeout=30)[0] == "41\n"
+    assert children[0].communicate(timeout=300)[0] == "41\n"
     assert check_whole(filled) == 41
 
 

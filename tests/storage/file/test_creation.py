@@ -45,7 +45,7 @@ def test_processes_creating_at_once_end_up_with_one_store(start_child, leftovers
     for child in children:
         child.stdin.write("go\n")
         child.stdin.flush()
-    store_ids = {child.communicate(timeout=30)[0] for child in children}
+    store_ids = {child.communicate(timeout=300)[0] for child in children}
     assert len(store_ids) == 1
     assert len(store_ids.pop().strip()) == 32
     assert leftovers() == []

@@ -55,7 +55,7 @@ def owner_and_mode(path):
 
 
 def test_store_is_never_a_standard_stream(path):
-    done = subprocess.run([sys.executable, "-c", CLOSED_STREAMS, str(path)], timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", CLOSED_STREAMS, str(path)], timeout=600, check=False)
     assert done.returncode == 0
     with statelog.open(path) as store:
         assert store.thread("t").state["n"] == 49
@@ -71,7 +71,7 @@ def test_opened_file_is_above_closed_standard_streams(tmp_path):
         "print(descriptor > 2, os.readlink('/proc/self/fd/2') == os.devnull, os.get_inheritable(2))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "file")], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code, str(tmp_path / "file")], capture_output=True, text=True, timeout=600, check=True
     )
     assert done.stdout.split() == ["True", "True", "False"]
 

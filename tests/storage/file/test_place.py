@@ -71,7 +71,7 @@ def take_away(request):
 
 def open_elsewhere(path):
     done = subprocess.run(
-        [sys.executable, "-c", OPEN, str(path)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", OPEN, str(path)], capture_output=True, text=True, timeout=600, check=True
     )
     return done.stdout.strip()
 
@@ -142,7 +142,7 @@ def test_reader_in_another_process_is_refused(backed_up):
         child.stdin.write("again\n")
         child.stdin.close()
         assert child.stdout.read() == "StoreReplacedError\n"
-        child.wait(60)
+        child.wait(300)
 
 
 def test_wait_for_a_commit_to_a_file_that_was_taken_away_is_refused(open_environment, path, take_away, backed_up):
@@ -182,7 +182,7 @@ def test_backup_beside_the_former_file_is_opened_in_the_process_that_has_that(ba
 
 def test_backup_in_the_place_of_a_killed_store_is_opened(backed_up):
     code = "import os, statelog, sys; statelog.open(sys.argv[1]).thread('t').commit({'n': 20}); os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", code, str(backed_up)], timeout=60, check=False)
+    subprocess.run([sys.executable, "-c", code, str(backed_up)], timeout=600, check=False)
     assert journal_path(backed_up).exists()
     replace(backed_up)
     assert open_elsewhere(backed_up) == "9 True"

@@ -48,8 +48,8 @@ WAIT = (
     OPEN
     + """
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-say("waits")
 try:
+    say("waits")
     lock.acquire(30)
 except KeyboardInterrupt:
     say("interrupted", lock.is_held)
@@ -226,7 +226,7 @@ def wait_for_waiters(descriptor, count):
 
 def said(child):
     """Return the numbers that a child says until it ends well."""
-    output, errors = child.communicate(timeout=60)
+    output, errors = child.communicate(timeout=300)
     assert child.returncode == 0, errors
     return [int(line) for line in output.split()]
 
@@ -259,7 +259,7 @@ def test_who_goes_on_and_does_not_come_back_keeps_nobody_waiting(start_child, lo
     children = [start_child(WAIT), start_child(WAIT)]
     wait_for_waiters(descriptor, 2)
     lock.release(goes_on=True)
-    assert [child.communicate(timeout=30)[0] for child in children] == ["waits\nheld\n"] * 2
+    assert [child.communicate(timeout=300)[0] for child in children] == ["waits\nheld\n"] * 2
 
 
 def test_who_comes_after_an_owner_that_was_killed_is_told_until_it_has_repaired(kind, lock, start_child):
@@ -310,7 +310,7 @@ def test_a_waiter_that_was_stopped_gets_the_lock_when_it_goes_on(lock, start_chi
         lock.acquire(1)
     child.send_signal(signal.SIGCONT)
     lock.release()
-    assert child.communicate(timeout=30)[0] == "waits\nheld\n"
+    assert child.communicate(timeout=300)[0] == "waits\nheld\n"
 
 
 def test_a_stopped_owner_is_an_error_after_the_time_allowed(kind, lock, start_child, path):
@@ -341,7 +341,7 @@ def test_those_whose_time_was_up_leave_no_place_in_the_queue(lock, start_child, 
 @needs_mutex
 @pytest.mark.usefixtures("lock")
 def test_processes_killed_and_stopped_at_any_point_do_not_lose_the_lock(start_child):
-    output, errors = start_child(STORM).communicate(timeout=60)
+    output, errors = start_child(STORM).communicate(timeout=300)
     assert output == "True\n", errors
 
 
@@ -357,7 +357,7 @@ def test_an_interrupt_while_waiting_is_raised_and_the_lock_is_not_owned(kind, lo
     child.stdin.write("go\n")
     child.stdin.flush()
     lock.release()
-    assert child.communicate(timeout=30)[0] == "held\n"
+    assert child.communicate(timeout=300)[0] == "held\n"
 
 
 @needs_mutex
@@ -402,7 +402,7 @@ def test_a_forked_child_neither_owns_nor_releases_the_lock_of_its_parent(kind, l
 def test_an_owner_that_exits_without_a_release_leaves_the_lock_to_the_next_who_is_told(kind, lock, start_child):
     """Python unmaps the page before the process ends."""
     child = start_child(EXIT, kind)
-    output, errors = child.communicate(timeout=30)
+    output, errors = child.communicate(timeout=300)
     assert (output, child.returncode) == ("held\n", 0), errors
     assert lock.acquire(0)
 

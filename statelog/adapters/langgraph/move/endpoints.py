@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from langgraph.checkpoint.base import writes_sort_key
 
@@ -21,6 +21,7 @@ from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
 from statelog.adapters.langgraph.saver.reading import Written, find_place, is_hidden, read_writes, writes_state, written
 from statelog.adapters.langgraph.values import names
 from statelog.errors import FormatError, StorageError, StoreFullError, StoreLockedError, StoreNotFoundError, UsageError
+from statelog.redaction import redacted_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -195,9 +196,9 @@ def opened(name: str, *, writing: bool, open_store: Callable[..., Store] = state
         with _opened_postgres(name, writing=writing) as endpoint:
             yield endpoint
     elif "://" in name:
-        scheme = f"{name.partition('://')[0]}://..."  # no password in messages
-        message = f"{scheme}: threads are moved from and to sqlite:PATH, postgresql://... or the path of a store"
-        raise UsageError(message, argument="name", value=scheme)
+        shown = redacted_url(name)
+        message = f"{shown}: threads are moved from and to sqlite:PATH, postgresql://... or the path of a store"
+        raise UsageError(message, argument="name", value=shown)
     else:
         with _opened_store(Path(name), open_store, writing=writing) as endpoint:
             yield endpoint
@@ -302,8 +303,7 @@ def _opened_postgres(url: str, *, writing: bool) -> Iterator[Endpoint]:
         from langgraph.checkpoint.postgres import PostgresSaver
     except ImportError:  # psycopg without its library is one too
         raise _missing("langgraph-checkpoint-postgres 'psycopg[binary]'") from None
-    parts = urlsplit(url)
-    name = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"  # no password in messages
+    name = redacted_url(url)
     try:
         with PostgresSaver.from_conn_string(url) as saver:
             saver.serde = UntouchedSerializer()

@@ -30,7 +30,7 @@ def run(*arguments, prefix=()):
     if not prefix:
         return run_here(*arguments)
     command = [*prefix, sys.executable, "-m", "statelog", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def import_into(path, database, prefix=()):

@@ -413,19 +413,18 @@ def interrupt(*_):
 with StatelogSaver.open(sys.argv[1]) as saver:
     signal.signal(signal.SIGALRM, interrupt)
     end = time.monotonic() + 3
-    while time.monotonic() < end:
+    while time.monotonic() < end or made <= 50:
         signal.setitimer(signal.ITIMER_REAL, random.uniform(5e-6, 4e-4))
         at = put()
         saver.get_tuple({"configurable": {"thread_id": "t"}})
     signal.setitimer(signal.ITIMER_REAL, 0)
-    assert made > 50, (made, refused)
     asked = {"configurable": {"thread_id": "t"}}
     assert saver.get_tuple(asked) == StatelogSaver(saver.store).get_tuple(asked)
 """
 
 
 def test_what_interrupts_a_put_may_put_or_is_refused(tmp_path):
-    subprocess.run([sys.executable, "-c", INTERRUPTED, str(tmp_path / "s")], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", INTERRUPTED, str(tmp_path / "s")], check=True, timeout=300)
 
 
 class Interrupted(OrderedDict):

@@ -1,0 +1,89 @@
+"""Runs that end before they have begun: they were cancelled, or their time is up.
+
+Such a run waits for its thread's turn, or in a queue. Nothing of it is recorded, so there is nothing to undo, and it
+ends in one commit, without its workflow.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from statelog.durable.clock import clock
+from statelog.durable.ending import stage_end
+from statelog.durable.naming import run_key
+from statelog.durable.runs import ENDED, board_of, find, has_begun, retried, task_key_of, time_of_start
+from statelog.errors import LeaseLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from statelog.store.claims import Claim
+    from statelog.store.snapshot import Snapshot
+    from statelog.store.store import Store
+
+PATTERN: Final = "durable/deadlines/*"
+"""What fits the entries that are due when the time of a run is up."""
+
+_LOOK_AGAIN_S: Final = 5.0
+"""A run that a process has claimed when its time is up is looked at again after so long: it may be given back."""
+
+
+def stage_cancellation(tx: Any, store: Store, run: str) -> bool:
+    """Stage that a run ends as cancelled; return False if it has begun or has ended."""
+    with store.snapshot() as seen:
+        return _stage(tx, seen, run, "cancelled", lambda _value: "it was cancelled")
+
+
+def end_overdue(store: Store, run: str) -> bool:
+    """End a run that has not begun if its time is up; return False if it has begun, has ended, or has time."""
+    value = find(store, run).value
+    timeout_s = value["timeout_s"]
+    if timeout_s is None or time_of_start(value) + round(timeout_s * 1e6) > clock().now_us():
+        return False
+    is_ended: bool = retried(store, lambda tx: _stage_failure(tx, store, run))
+    return is_ended
+
+
+def end_claimed(store: Store, claim: Claim) -> None:
+    """End the run of a claimed deadline, unless it has begun: then its next operation notices."""
+
+    def work(tx: Any) -> bool:
+        if _stage_failure(tx, store, claim.value["run"]):
+            return True
+        entry = board_of(store).get(run_key(claim.value["run"]))
+        task = None if entry is None else board_of(store).get(task_key_of(entry.value))
+        if task is not None and task.claim is not None:
+            return False
+        board_of(tx).delete(claim.key, fence=claim)
+        return True
+
+    with suppress(LeaseLostError):  # another worker has looked, or the run has ended
+        if not retried(store, work):
+            claim.fail("its run is driven", retry_in_s=_LOOK_AGAIN_S)
+
+
+def _stage_failure(tx: Any, store: Store, run: str) -> bool:
+    """Stage that a run has failed because its time is up; return False if it has begun or has ended."""
+
+    def say(value: Mapping[str, Any]) -> str:
+        return f"TimeoutError: the run took longer than {value['timeout_s']:g} s"
+
+    with store.snapshot() as seen:
+        return _stage(tx, seen, run, "failed", say)
+
+
+def _stage(tx: Any, seen: Snapshot, run: str, status: str, say: Callable[[Mapping[str, Any]], str]) -> bool:
+    """Stage the end of a run that has not begun.
+
+    All is read from one moment, and written only if it has not changed since: a worker may claim the run, or its turn
+    may come, at any time.
+    """
+    entry = board_of(seen).get(run_key(run))
+    if entry is None or entry.value["status"] in ENDED:
+        return False
+    task = board_of(seen).get(task_key_of(entry.value))
+    if has_begun(seen, entry.value, task):
+        return False
+    stage_end(tx, seen, entry, task, {"status": status, "error": say(entry.value), "checkpoint": None})
+    return True

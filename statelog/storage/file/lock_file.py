@@ -1,0 +1,173 @@
+"""LMDB's lock file as this process has it open. Its locks outlast a stray `close`, and waits for its mutex end.
+
+Two POSIX locks in the file tell LMDB who uses it. Every process shares byte 0, and holds the byte whose offset is its
+process id. POSIX locks go with *any* close of the file by the process: a search through the folder is enough, or a copy
+of it. The next process that opens the store would then take itself for alone, and make mutexes and reader table anew
+under the others. A process that looks for dead readers would free the slots of a living one. So `hold` takes a shared
+lock of the open file description (OFD lock) on both bytes. It conflicts with POSIX locks, and only this descriptor ends
+it.
+
+LMDB locks a mutex in the file for each slot that it takes in its reader table. It waits for that mutex without end, and
+keeps Python's lock meanwhile. A process that is stopped while it has the mutex would stop all others with all their
+threads. So a read looks first whether the mutex is free (`reader_lock`), and waits here, up to the time allowed. One
+case is left: the owner is stopped within the microsecond between that look and LMDB's own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from statelog.kernels import mutex_owner_at
+from statelog.storage.file.failures import translate_os
+from statelog.storage.file.locks import is_held, locked_error, range_lock, set_lock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HEAD = struct.Struct("=II")
+_FORMAT = 1 << 16 | 1
+"""LMDB's number of the layout that is known here: magic, this number, the mutex of the reader table."""
+
+_OWNER_MASK = 0x3FFFFFFF
+"""What the owner's word has of the owner. Its other bits tell the kernel that threads wait, or that the owner died."""
+
+_WORD_SIZE_BYTES = 4
+_MAP_SIZE_BYTES = 4096
+_LOOKS_AT_ONCE = 200
+"""How often the mutex is looked at before the first pause: LMDB holds it for less than a microsecond."""
+
+_PAUSE_S = 0.0002
+
+UNLOCKED = memoryview(bytes(_WORD_SIZE_BYTES)).cast("I")
+"""The word of a mutex that nobody holds."""
+
+_FIRST_SHARED = range_lock(fcntl.F_RDLCK, 0)
+_FIRST_EXCLUSIVE = range_lock(fcntl.F_WRLCK, 0)
+_ALL_FREE = range_lock(fcntl.F_UNLCK, 0, 0)
+
+
+class LockFile:
+    """LMDB's lock file of one environment.
+
+    Closing it drops LMDB's own locks: close the environment before.
+
+    Args:
+        descriptor: of the file, open for reading and writing since before LMDB opened it.
+        path: of the data file.
+        timeout_s: how long to wait for other processes.
+        has_locks: whether the system has OFD locks.
+
+    Attributes:
+        reader_lock: its one word is 0 while nobody holds the mutex of the reader table.
+    """
+
+    __slots__ = ("_descriptor", "_has_locks", "_map", "_path", "_process_id", "_timeout_s", "reader_lock")
+
+    def __init__(self, descriptor: int, path: Path, timeout_s: float, *, has_locks: bool) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self._timeout_s = timeout_s
+        self._has_locks = has_locks
+        self._process_id = os.getpid()
+        self._map: mmap.mmap | None = None
+        self.reader_lock = UNLOCKED
+
+    def await_opening(self) -> None:
+        """Wait until LMDB can open the file without a wait of its own, which would not end.
+
+        Raises:
+            StoreLockedError: another process was stopped as it opened the file, or while it has the mutex.
+                Facts: path, timeout_s.
+        """
+        if not self._has_locks:
+            return
+        deadline_s = time.monotonic() + self._timeout_s
+        while is_held(self._descriptor, _FIRST_SHARED) or (
+            is_held(self._descriptor, _FIRST_EXCLUSIVE) and self._is_mutex_held()
+        ):
+            if time.monotonic() >= deadline_s:
+                raise locked_error(self._path, self._timeout_s)
+            time.sleep(_PAUSE_S)
+
+    def hold(self) -> bool:
+        """Hold the locks that LMDB has just taken, until `close`.
+
+        Returns:
+            False if this process has closed the file meanwhile, so that LMDB's locks are gone. Another process may have
+            made the reader table anew: LMDB has to be closed, and opened again.
+
+        Raises:
+            StorageError: the system refuses. Facts: path.
+        """
+        try:
+            if self._has_locks and not self._take_locks():
+                return False
+            if (at := self._find_owner()) >= 0:
+                self._map = mmap.mmap(self._descriptor, _MAP_SIZE_BYTES, prot=mmap.PROT_READ)
+                self.reader_lock = memoryview(self._map)[at : at + _WORD_SIZE_BYTES].cast("I")
+        except OSError as error:
+            raise translate_os(error, path=self._path) from error
+        return True
+
+    def _take_locks(self) -> bool:
+        process_id = self._process_id
+        try:
+            set_lock(self._descriptor, _FIRST_SHARED)
+        except BlockingIOError:
+            return False
+        # A stray close drops both of LMDB's locks. So if the second is there, the first was until ours was taken.
+        if not is_held(self._descriptor, range_lock(fcntl.F_WRLCK, process_id)):
+            return False
+        # LMDB's lock of this byte excludes ours. It becomes a shared one, which LMDB's own questions find as well.
+        shared = range_lock(fcntl.F_RDLCK, process_id)
+        fcntl.fcntl(self._descriptor, fcntl.F_SETLK, shared)
+        set_lock(self._descriptor, shared)
+        return True
+
+    def await_reader_lock(self) -> None:
+        """Wait until nobody holds the mutex of the reader table.
+
+        Raises:
+            StoreLockedError: a process that was stopped holds it. Facts: path, timeout_s.
+        """
+        deadline_s = time.monotonic() + self._timeout_s
+        looks = 0
+        while self.reader_lock[0] & _OWNER_MASK:
+            looks += 1
+            if looks < _LOOKS_AT_ONCE:
+                continue
+            if time.monotonic() >= deadline_s:
+                raise locked_error(self._path, self._timeout_s)
+            time.sleep(_PAUSE_S)
+
+    def _find_owner(self) -> int:
+        """Return where the file has the owner of the reader table's mutex; -1 if it has none, or another layout."""
+        at = mutex_owner_at()
+        head = os.pread(self._descriptor, _HEAD.size, 0).ljust(_HEAD.size, b"\0")
+        return -1 if at < 0 or _HEAD.unpack(head)[1] != _FORMAT else _HEAD.size + at
+
+    def _is_mutex_held(self) -> bool:
+        at = self._find_owner()
+        word = b"" if at < 0 else os.pread(self._descriptor, _WORD_SIZE_BYTES, at)
+        return bool(int.from_bytes(word, sys.byteorder) & _OWNER_MASK)
+
+    def close(self) -> None:
+        """Close the file, and release its locks. In a forked child, the locks stay: they are the parent's."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        word, self.reader_lock = self.reader_lock, UNLOCKED
+        if self._map is not None:
+            word.release()
+            self._map.close()
+        try:
+            if self._has_locks and self._process_id == os.getpid():
+                set_lock(descriptor, _ALL_FREE)  # a child that was forked without Python's hooks may still have it open
+        finally:
+            os.close(descriptor)

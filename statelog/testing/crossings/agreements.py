@@ -1,0 +1,293 @@
+"""What must agree with a store at any moment: its log and index with themselves, and each copy with the store."""
+
+from __future__ import annotations
+
+import io
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import statelog
+from statelog.errors import StatelogError
+from statelog.portable.salvage import salvage
+from statelog.store.session import session_of
+from statelog.testing.crossings.clock import Clock
+from statelog.testing.observation import differences, observe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from statelog import Store
+    from statelog.fleet import Fleet
+    from statelog.testing.crossings.clock import Moment
+
+    Spoil = Callable[[Store], object]
+
+_EARLIER_MAX = 6
+"""So many moments a run remembers to go back to."""
+
+
+class Disagreement(NamedTuple):
+    """What does not agree with the store.
+
+    Attributes:
+        road: by which it was come to: "imported", "restored", ...
+        lines: what differs, or the error.
+        error: the class of the error that was raised on the road; empty if the copy differs.
+
+    """
+
+    road: str
+    lines: tuple[str, ...]
+    error: str = ""
+
+    @property
+    def kind(self) -> str:
+        """What failures have in common that are alike."""
+        return f"{self.road}: {self.error or 'differs'}"
+
+    def __str__(self) -> str:
+        return "\n".join((f"{self.road}:", *(f"  {line}" for line in self.lines)))
+
+
+class Agreements:
+    """Copies a store by each road there is, and compares what the copies show. Use it as a context manager.
+
+    Attributes:
+        observed: what the store showed at the last check.
+
+    Args:
+        folder: for the copies.
+        fleet: that ships the store, None for a store that nothing ships.
+        name: of the store in the fleet.
+        deleted: ids of threads that may have been deleted; see `observe`.
+        spoil: what is done to each copy before it is looked at: a control, which must be told.
+        clock: that the processes go by: what was seen earlier is compared with what is there at that time.
+
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        fleet: Fleet | None = None,
+        name: str = "s",
+        *,
+        deleted: Iterable[str] = (),
+        spoil: Spoil | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._folder, self._fleet, self._name = folder, fleet, name
+        self._deleted, self._spoil = tuple(deleted), spoil
+        self._number = 0
+        self._increments: Store | None = None
+        self._follower: Any = None
+        self._followed: Store | None = None
+        self._clock = clock or Clock()
+        self.observed: dict[str, Any] = {}
+        self._earlier: dict[int, tuple[Moment, dict[str, Any]]] = {}
+
+    def close(self) -> None:
+        """Close the copies that grow with the store."""
+        if self._increments is not None:
+            self._increments.close()
+        if self._follower is not None:
+            self._follower.__exit__(None, None, None)
+        self._increments = self._follower = self._followed = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def check(self, store: Store, roads: Iterable[str] | None = None) -> list[Disagreement]:
+        """Return what does not agree with a store to which nobody writes meanwhile.
+
+        Args:
+            store: the store.
+            roads: the names of some agreements, as `ROADS` has them; all, if left out.
+
+        """
+        store.flush()
+        observed = self.observed = self._observe(store)
+        found = []
+        for road in ROADS if roads is None else roads:
+            try:
+                lines = _CHECKS[road](self, store, observed)
+            except StatelogError as error:
+                name = type(error).__name__
+                found.append(Disagreement(road, (f"{name}: {error}",), name))
+            else:
+                found += [Disagreement(road, tuple(lines))] if lines else []
+        if self._fleet is not None:
+            self._remember(store.last_lsn, observed)
+        return found
+
+    def _observe(self, store: Store) -> dict[str, Any]:
+        return observe(store, deleted=self._deleted)
+
+    def _remember(self, lsn: int, observed: dict[str, Any]) -> None:
+        self._earlier[lsn] = self._clock.moment, observed
+        while len(self._earlier) > _EARLIER_MAX:
+            del self._earlier[sorted(self._earlier)[len(self._earlier) // 2]]
+
+    def _compared(self, copy: Store, observed: dict[str, Any]) -> list[str]:
+        self._spoil_copy(copy)
+        return [*_problems(copy), *differences(observed, self._observe(copy), ("the store", "the copy"))]
+
+    def _spoil_copy(self, copy: Store) -> None:
+        if self._spoil is not None:
+            self._spoil(copy)
+
+    @contextmanager
+    def _new_file(self) -> Iterator[Path]:
+        """Give a path, of which nothing is left behind."""
+        self._number += 1
+        path = self._folder / f"copy-{self._number}.state"
+        try:
+            yield path
+        finally:
+            for each in self._folder.glob(f"*copy-{self._number}.state*"):
+                each.unlink()
+
+    # --- the store itself -------------------------------------------------------------------
+
+    def _verified(self, store: Store, _observed: dict[str, Any]) -> list[str]:
+        if self._spoil is not None:
+            _drop_row(store)
+        return _problems(store)
+
+    def _rebuilt(self, store: Store, _observed: dict[str, Any]) -> list[str]:
+        before = _rows(store)
+        store.rebuild_index()
+        after = _rows(store)
+        if self._spoil is not None:
+            _drop_row(store)
+            after = _rows(store)
+        lines = [f"row {key.hex()} is there once only" for key in sorted(before.keys() ^ after.keys())]
+        lines += [
+            f"row {key.hex()} differs" for key in sorted(before.keys() & after.keys()) if before[key] != after[key]
+        ]
+        return lines[:12]
+
+    # --- copies -------------------------------------------------------------------------------
+
+    def _imported(self, store: Store, observed: dict[str, Any]) -> list[str]:
+        with self._new_file() as path, _opened(path) as copy:
+            _take_in(store, copy)
+            return self._compared(copy, observed)
+
+    def _exported_as_threads(self, store: Store, observed: dict[str, Any]) -> list[str]:
+        """Compare what an export of threads keeps: all of each thread but LSNs and times."""
+        ids = [each["id"] for each in observed["threads"]]
+        if not ids:
+            return []
+        with self._new_file() as path, _opened(path) as copy:
+            _take_in(store, copy, threads=ids)
+            self._spoil_copy(copy)
+            here, there = (observe(each, lsns=False)["threads"] for each in (store, copy))
+            return [*_problems(copy), *differences(here, there, ("the store", "the copy"))]
+
+    def _increments_in_a_row(self, store: Store, observed: dict[str, Any]) -> list[str]:
+        if self._increments is None:
+            self._increments = statelog.open(self._folder / "increments.state", durability="interval")
+        _take_in(store, self._increments, since=self._increments.last_lsn)
+        return self._compared(self._increments, observed)
+
+    def _compacted(self, store: Store, observed: dict[str, Any]) -> list[str]:
+        with self._new_file() as path:
+            store.image(path)
+            with _opened(path) as copy:
+                copy.compact()
+                return self._compared(copy, observed)
+
+    def _salvaged(self, store: Store, observed: dict[str, Any]) -> list[str]:
+        with self._new_file() as damaged, self._new_file() as path:
+            store.image(damaged)
+            report = salvage(damaged, path)
+            lost = [f"lost: {each}" for each in (*report.lost, *report.versions_lost)[:3]]
+            with _opened(path) as copy:
+                return [*lost, *self._compared(copy, observed)]
+
+    # --- the fleet ------------------------------------------------------------------------------
+
+    def _restored(self, store: Store, observed: dict[str, Any]) -> list[str]:
+        if self._fleet is None:
+            return []
+        store.remote.wait()
+        with self._new_file() as path:
+            self._fleet.restore(self._name, path)
+            with _opened(path) as copy:
+                return self._compared(copy, observed)
+
+    def _followed_on(self, store: Store, observed: dict[str, Any]) -> list[str]:
+        if self._fleet is None or not store.last_lsn:
+            return []
+        store.remote.wait()
+        if self._followed is None:
+            self._follower = self._fleet.follow(self._name, poll_s=3600)
+            self._followed = self._follower.__enter__()
+        self._followed.remote.wait()
+        if self._spoil is None:
+            return self._compared(self._followed, observed)
+        with self._new_file() as path:  # a copy that follows is for reading
+            self._followed.image(path)
+            with _opened(path) as copy:
+                return self._compared(copy, observed)
+
+    def _restored_at(self, store: Store, _observed: dict[str, Any]) -> list[str]:
+        if self._fleet is None or not self._earlier:
+            return []
+        store.remote.wait()
+        lsns = sorted(self._earlier)
+        lsn = lsns[store.last_lsn % len(lsns)]
+        moment, observed = self._earlier[lsn]
+        with self._new_file() as path:
+            self._fleet.restore(self._name, path, at=lsn)
+            with self._clock.at(moment), _opened(path) as copy:
+                return [f"at {lsn}: {line}" for line in self._compared(copy, observed)]
+
+
+_CHECKS: dict[str, Callable[[Agreements, Store, dict[str, Any]], list[str]]] = {
+    "verified": Agreements._verified,  # noqa: SLF001 - of this file
+    "rebuilt": Agreements._rebuilt,  # noqa: SLF001
+    "imported": Agreements._imported,  # noqa: SLF001
+    "threads": Agreements._exported_as_threads,  # noqa: SLF001
+    "increments": Agreements._increments_in_a_row,  # noqa: SLF001
+    "compacted": Agreements._compacted,  # noqa: SLF001
+    "salvaged": Agreements._salvaged,  # noqa: SLF001
+    "restored": Agreements._restored,  # noqa: SLF001
+    "followed": Agreements._followed_on,  # noqa: SLF001
+    "restored at": Agreements._restored_at,  # noqa: SLF001
+}
+
+ROADS = tuple(_CHECKS)
+"""Names of the agreements. That of a store that was opened again is the driver's, which has it open."""
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Store]:
+    with statelog.open(path, durability="interval", interval_ms=60_000) as store:
+        yield store
+
+
+def _problems(store: Store) -> list[str]:
+    return [f"{each.invariant}, record {each.lsn}: {each.message}" for each in store.verify().problems[:3]]
+
+
+def _take_in(store: Store, copy: Store, **what: Any) -> None:
+    target = io.BytesIO()
+    store.export(target, **what)
+    copy.import_(io.BytesIO(target.getvalue()))
+
+
+def _rows(store: Store) -> dict[bytes, bytes]:
+    with session_of(store).read() as view:
+        return {bytes(key): bytes(payload) for key, payload in view.transaction.scan_index(b"")}
+
+
+def _drop_row(store: Store) -> None:
+    """Take a row out of the index: what no store may ever look like."""
+    engine = session_of(store).owner
+    last = max(_rows(store))
+    engine.care(lambda transaction: transaction.delete_index(last))

@@ -1,0 +1,215 @@
+"""One store of a run: those who act on it, and its copies."""
+
+from __future__ import annotations
+
+import random
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import statelog
+from statelog.fleet import connect
+from statelog.testing.crossings.acts import Actor
+from statelog.testing.crossings.agreements import Agreements, Disagreement
+from statelog.testing.crossings.processes import Answer, Call, do_here, end_of
+from statelog.testing.crossings.values import COPIES, THREADS
+from statelog.testing.observation import differences, observe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from statelog.fleet import Fleet
+    from statelog.testing.crossings.clock import Clock
+    from statelog.testing.crossings.plans import Plan, Step
+    from statelog.testing.crossings.processes import Process
+
+_JUMPS_S = (0.001, 0.001, 0.02, 0.02, 1.0, 1.0, 10.0, 100.0, 4000.0, 100_000.0)
+_IDS = (*THREADS, *COPIES, "lg-1", "lg-2", "lg-3", "from-afar")
+"""Threads that may have been deleted."""
+
+
+class Crossing:
+    """One store, those who act on it, and its copies."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        clock: Clock,
+        processes: Sequence[Process],
+        roads: Sequence[str],
+        heard: list[str],
+    ) -> None:
+        self._roads, self._heard = roads, heard
+        self._plan, self._folder, self._clock, self._processes = plan, folder, clock, processes
+        self._closing = ExitStack()
+        self.outcome = ""
+        self._machine = 0
+        self._ends: set[tuple[int, str]] = set()
+        """LSNs and chain digests of records that were acknowledged."""
+        self._fleets: dict[int, Fleet] = {}
+        """The fleet as each machine has it; empty for a store that nothing ships."""
+        (folder / "bucket").mkdir()
+        (folder / "copies").mkdir()
+        fleet = self._fleet_here() if plan.is_shipped else None
+        self._agreements = Agreements(folder / "copies", fleet, deleted=_IDS, clock=clock)
+        self._actor = self._open()
+
+    def _fleet_here(self) -> Fleet:
+        """Return the fleet as the machine has it on which the store is."""
+        if self._machine not in self._fleets:
+            cache = self._folder / f"machine-{self._machine}"
+            fleet = connect((self._folder / "bucket").as_uri(), cache=cache)
+            self._fleets[self._machine] = self._closing.enter_context(fleet)
+        return self._fleets[self._machine]
+
+    def _open(self) -> Actor:
+        options: dict[str, Any] = {"durability": self._plan.durability, "interval_ms": 1}
+        if not self._plan.is_shipped:
+            store = statelog.open(self._folder / "s.state", **options)
+        else:
+            store = self._fleet_here().open(
+                "s", ship_ms=3_600_000, keep_s=1e9, grace_s=1e9, park_after_s=None, **options
+            )
+        for process in self._processes:
+            process.go_to(store.path, self._folder, self._plan.durability)
+        own = self._folder / "process"
+        own.mkdir(exist_ok=True)
+        actor = Actor(store, self._clock, own, "process")
+        if self._plan.is_shipped:
+            actor.objects["owner"] = True
+        return actor
+
+    def close(self) -> None:
+        """Close everything."""
+        for process in self._processes:
+            process.leave()
+        self._agreements.close()
+        self._actor.close()
+        self._actor.store.close()
+        self._closing.close()
+
+    def abandon(self) -> None:
+        """Close what can be closed, after a failure."""
+        for close in (self._agreements.close, self._actor.store.close, self._closing.close):
+            try:
+                close()
+            except Exception:  # noqa: BLE001, S112 - the failure is told already
+                continue
+
+    def do(self, step: Step) -> tuple[str, str] | None:
+        """Do a step; return the kind of a failure and what it says, None if there is none."""
+        failure = self._do(step)
+        if self._heard:
+            return "thread", "\n".join(self._heard)
+        return failure or self._find_lost()
+
+    def _find_lost(self) -> tuple[str, str] | None:
+        """Return what is wrong if records that were acknowledged are not there, or are others."""
+        store = self._actor.store
+        for lsn, digest in self._ends:
+            found = "none" if lsn > store.last_lsn else next(store.log(lsn - 1)).digest
+            if found != digest:
+                return "lost", f"record {lsn} was acknowledged with chain digest {digest}; now it is {found}"
+        end = end_of(store)
+        self._ends = {end} if end else set()
+        return None
+
+    def _do(self, step: Step) -> tuple[str, str] | None:
+        self.outcome = "done"
+        known: dict[str, Callable[[], tuple[str, str] | None]] = {
+            "check": self._check,
+            "reopen": self._reopen,
+            "reopen alone": self._reopen_alone,
+            "move": self._move,
+            "die": partial(self._die, step),
+            "jump": partial(self._jump, step.seed),
+            "kill": partial(self._kill, step.who),
+        }
+        return known[step.what]() if step.what in known else self._act((*step.beside, step))
+
+    def _jump(self, seed: int) -> None:
+        self._clock.advance(random.Random(seed).choice(_JUMPS_S))  # noqa: S311 - no secret
+
+    def _kill(self, who: int) -> None:
+        self._processes[who - 1].kill()
+
+    def _reopen_alone(self) -> tuple[str, str] | None:
+        """Open the store again when no process has it open."""
+        for process in self._processes:
+            process.leave()
+        return self._reopen()
+
+    def _move(self) -> tuple[str, str] | None:
+        """Go on with the store of a fleet on another machine, as it were: in another folder, from what is outside."""
+        if not self._plan.is_shipped:
+            return None
+        for process in self._processes:
+            process.leave()
+        self._machine += 1
+        return self._reopen()
+
+    def _die(self, step: Step) -> tuple[str, str] | None:
+        """Have only the other processes act, and kill them all: the next one to open the store recovers it."""
+        if not self._processes:
+            return None
+        self._actor.close()
+        self._actor.store.close()
+        failures = [self._act((each,)) for each in step.beside if each.who <= len(self._processes)]
+        for process in self._processes:
+            process.kill()
+        self._actor = self._open()
+        return next(filter(None, failures), None)
+
+    def _act(self, steps: Sequence[Step]) -> tuple[str, str] | None:
+        """Have processes act side by side."""
+        self._clock.advance(0.0005)
+        moment = self._clock.moment
+        elsewhere = [each for each in steps if each.who]
+        for each in elsewhere:
+            self._processes[each.who - 1].send(Call(each.what, each.seed, moment, each.fault))
+        answers = [(each, do_here(self._actor, Call(each.what, each.seed, moment))) for each in steps if not each.who]
+        answers += [(each, self._processes[each.who - 1].answer()) for each in elsewhere]
+        return next((failure for each, answer in answers if (failure := self._failure_in(each, answer))), None)
+
+    def _failure_in(self, step: Step, answer: Answer) -> tuple[str, str] | None:
+        self.outcome = answer.outcome
+        if answer.moment is not None:
+            self._clock.set(answer.moment)
+        if answer.end is not None:
+            self._ends.add(answer.end)
+        if answer.trace:
+            return f"act|{step.what}|{_last_line(answer.trace)}", answer.trace
+        if answer.outcome == "killed" and step.fault is None:
+            return f"died|{step.what}", f"process {step.who} died in {step.what}"
+        return None
+
+    def _reopen(self, before: dict[str, Any] | None = None) -> tuple[str, str] | None:
+        with self._clock.standing():
+            before = before or observe(self._actor.store, deleted=_IDS)
+            self._actor.close()
+            self._actor.store.close()
+            self._actor = self._open()
+            lines = differences(before, observe(self._actor.store, deleted=_IDS), ("the store", "opened again"))
+        return ("reopened", "\n".join(lines)) if lines else None
+
+    def _check(self) -> tuple[str, str] | None:
+        with self._clock.standing():
+            found: list[Disagreement] = self._agreements.check(self._actor.store, self._roads)
+        if found:
+            return "|".join(each.kind for each in found), "\n".join(map(str, found))
+        return self._seen_elsewhere() or self._reopen(self._agreements.observed)
+
+    def _seen_elsewhere(self) -> tuple[str, str] | None:
+        """Return what the other processes see otherwise, in which the store stays open."""
+        for process in self._processes:
+            shown = process.observe(self._clock.moment, _IDS)
+            lines = [] if shown is None else differences(self._agreements.observed, shown, ("the store", process.name))
+            if lines:
+                return "seen elsewhere", "\n".join(lines)
+        return None
+
+
+def _last_line(trace: str) -> str:
+    return trace.strip().rpartition("\n")[2][:60].replace("|", "/")

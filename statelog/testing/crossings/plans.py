@@ -1,0 +1,140 @@
+"""Plans: what a run does, drawn from a seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.testing.crossings.families import families
+from statelog.testing.crossings.processes import KILL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_POINTS = (
+    "commit.before_lmdb_commit",
+    "commit.after_lmdb_commit",
+    "commit.before_put_log",
+    "commit.after_put_index",
+    "commit.after_delivery",
+    "journal.before_append",
+    "journal.after_append",
+    "compaction.between_transactions",
+    "compaction.before_rename",
+    "compaction.after_rename",
+)
+"""Where a process kills itself."""
+
+
+HAPPENINGS = ("check", "reopen", "reopen alone", "move", "die", "jump", "kill")
+"""What happens besides acts. "move": the store of a fleet goes on in another place. "die": this process closes the
+store, the others do what is beside the step, and are killed."""
+
+
+class Step(NamedTuple):
+    """One entry of a plan.
+
+    Attributes:
+        what: the name of an act; or one of `HAPPENINGS`.
+        who: the process that does it: 0 is the one that checks.
+        seed: of what the act draws.
+        fault: as for `Call`; ("kill", N) kills the process from outside, N microseconds after it has begun.
+        beside: acts that other processes do at the same time.
+
+    """
+
+    what: str
+    who: int = 0
+    seed: int = 0
+    fault: tuple[str, int] | None = None
+    beside: tuple[Step, ...] = ()
+
+    @classmethod
+    def of(cls, saved: Sequence[Any]) -> Step:
+        """Return the step that was saved as JSON."""
+        what, who, seed, fault, beside = saved
+        return cls(what, who, seed, None if fault is None else tuple(fault), tuple(map(cls.of, beside)))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a run does: the same plan is the same run, but for the order of what OS threads do."""
+
+    steps: tuple[Step, ...]
+    processes: int = 0
+    is_shipped: bool = False
+    durability: str = "interval"
+
+    def with_steps(self, steps: Sequence[Step]) -> Plan:
+        """Return the plan with other steps."""
+        return dataclasses.replace(self, steps=tuple(steps))
+
+
+def draw_plan(
+    seed: int, acts: int, *, check_every: int = 50, only: Sequence[str] = (), omit: Sequence[str] = ()
+) -> Plan:
+    """Draw a plan: which families and acts take part, how often each, in how many processes; and then the acts.
+
+    Each run has some acts only, and some of these often: so it comes further in these than one that has all alike.
+    Policies are set at the beginning, too, as programs do.
+
+    Args:
+        seed: the same seed draws the same plan.
+        acts: how many.
+        check_every: so many acts at most come between two checks.
+        only: names of families; all, if left out.
+        omit: names of acts that take no part.
+
+    """
+    rng = random.Random(seed)  # noqa: S311 - no secret
+    known = [family for name, family in families().items() if not only or name in only]
+    chosen = [family for family in known if rng.random() < 0.6] or known
+    weights = {
+        act.name: act.weight * rng.choice((0, 1, 1, 1, 1, 6)) for family in chosen for act in family.acts.values()
+    }
+    weights = {name: weight for name, weight in weights.items() if weight and name not in omit} or {"threads.commit": 1}
+    processes = rng.choice((0, 0, 1, 2))
+    names, of = [*weights], [*weights.values()]
+    jumps, together = rng.choice((0.02, 0.1, 0.3)), rng.choice((0.0, 0.1, 0.5))
+    policies = [name for name in weights if name.endswith(".set_policy")]
+    steps = [Step(rng.choice(policies), 0, rng.getrandbits(32)) for _policy in range(rng.randrange(4)) if policies]
+    left = 0
+
+    def draw_act(who: int, what: str = "") -> Step:
+        name = what or rng.choices(names, of)[0]
+        return Step(name, who, rng.getrandbits(32), _draw_fault(rng) if who else None)
+
+    for what in rng.choices(names, of, k=acts):
+        if left == 0:
+            steps.append(Step("check"))
+            left = rng.randrange(check_every // 2, check_every + 1)
+        left -= 1
+        if rng.random() < jumps:
+            steps.append(Step("jump", 0, rng.getrandbits(32)))
+        if rng.random() < 0.02:
+            steps.append(_draw_happening(rng, draw_act, processes))
+        who = rng.randrange(processes + 1)
+        if who and rng.random() < 0.03:
+            steps.append(Step("kill", who))
+        step = draw_act(who, what)
+        if processes and rng.random() < together:
+            others = [each for each in range(processes + 1) if each != who]
+            step = step._replace(beside=tuple(map(draw_act, others)))
+        steps.append(step)
+    steps.append(Step("check"))
+    return Plan(tuple(steps), processes, rng.random() < 0.5, rng.choice(("interval", "interval", "commit")))
+
+
+def _draw_happening(rng: random.Random, draw_act: Callable[[int], Step], processes: int) -> Step:
+    what = rng.choice(("reopen", "reopen alone", "move", "die"))
+    count = rng.randrange(1, 6) if what == "die" and processes else 0
+    return Step(what, beside=tuple(draw_act(rng.randrange(1, processes + 1)) for _act in range(count)))
+
+
+def _draw_fault(rng: random.Random) -> tuple[str, int] | None:
+    kind = rng.random()
+    if kind < 0.02:
+        return rng.choice(_POINTS), rng.randrange(1, 3)
+    return (KILL, rng.choice((0, 100, 400, 1000, 3000))) if kind < 0.03 else None

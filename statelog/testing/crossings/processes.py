@@ -1,0 +1,227 @@
+"""Processes that act on a store beside the one that checks it, and are killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import time
+import traceback
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import statelog
+from statelog.storage import faults
+from statelog.testing.crossings.acts import Actor, perform
+from statelog.testing.crossings.clock import Clock, Moment, installed
+from statelog.testing.crossings.families import acts
+from statelog.testing.observation import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from multiprocessing.connection import Connection
+
+    from statelog import Store
+
+_STUCK_S = 60.0
+KILL = "kill"
+"""Instead of a named point: the process is killed from outside."""
+
+
+class Call(NamedTuple):
+    """An act that a process is to do.
+
+    Attributes:
+        fault: a named point at which it kills itself, and the pass of it. Or `KILL`, and after how many microseconds
+            it is killed. None to do it all.
+
+    """
+
+    act: str
+    seed: int
+    moment: Moment
+    fault: tuple[str, int] | None = None
+
+
+class Answer(NamedTuple):
+    """What came of a call.
+
+    Attributes:
+        outcome: "done", "killed", or the name of the error that refused it.
+        end: LSN and chain digest of the last record then: it was acknowledged.
+        trace: of an exception that no act may raise; empty for none.
+
+    """
+
+    outcome: str
+    moment: Moment | None = None
+    trace: str = ""
+    end: tuple[int, str] | None = None
+
+
+def do_here(actor: Actor, call: Call) -> Answer:
+    """Do an act in this process."""
+    actor.clock.set(call.moment)
+    random.seed(call.seed)  # what the library leaves to chance, as when policies are applied
+    try:
+        outcome = perform(acts()[call.act], actor, call.seed)
+    except Exception:  # noqa: BLE001 - it is reported
+        return Answer("fault", actor.clock.moment, traceback.format_exc())
+    return Answer(outcome, actor.clock.moment, end=end_of(actor.store))
+
+
+def end_of(store: Store) -> tuple[int, str] | None:
+    """Return LSN and chain digest of the last record of a store, None if it has none."""
+    last = store.last_lsn
+    return (last, next(store.log(last - 1)).digest) if last else None
+
+
+class Process:
+    """A process that has the store open and does what it is told; it is started when it is first asked for."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._place: tuple[str, str, str] | None = None
+        self._process: Any = None
+        self._pipe: Connection | None = None
+        self._is_open = False
+        self._kill_at_s: float | None = None
+
+    def go_to(self, path: Path, folder: Path, durability: str) -> None:
+        """Act on this store from now on."""
+        place = (str(path), str(folder), durability)
+        if place != self._place:
+            self.leave()
+            self._place = place
+
+    def leave(self) -> None:
+        """Close the store."""
+        if self._is_open:
+            self._ask(("close",))
+        self._is_open = False
+
+    def send(self, call: Call) -> None:
+        """Begin an act; `answer` waits for its end."""
+        if not self._is_open:
+            self._open()
+        assert self._pipe is not None
+        with suppress(BrokenPipeError):
+            self._pipe.send(call)
+        if call.fault is not None and call.fault[0] == KILL:
+            self._kill_at_s = time.perf_counter() + call.fault[1] / 1e6
+
+    def answer(self) -> Answer:
+        """Return what came of the act that was sent. Kill the process first, if the act says so."""
+        if self._kill_at_s is None:
+            return self._receive()
+        while time.perf_counter() < self._kill_at_s:
+            pass
+        self._kill_at_s = None
+        self.kill()
+        return Answer("killed")
+
+    def observe(self, moment: Moment, deleted: Iterable[str]) -> dict[str, Any] | None:
+        """Return what the store shows in this process at a moment, None if it does not have it open."""
+        if not self._is_open:
+            return None
+        assert self._pipe is not None
+        self._pipe.send(("observe", moment, tuple(deleted)))
+        if not self._pipe.poll(_STUCK_S):
+            raise TimeoutError(f"{self.name} is stuck for {_STUCK_S:g} s")
+        shown: dict[str, Any] = self._pipe.recv()
+        return shown
+
+    def kill(self) -> None:
+        """Kill it; the next act is done by a new process."""
+        if self._process is not None:
+            self._process.kill()
+            self._end()
+
+    def _open(self) -> None:
+        assert self._place is not None
+        if self._process is None:
+            context = _context()
+            self._pipe, theirs = context.Pipe()
+            self._process = context.Process(target=serve, args=(theirs, self.name), daemon=True)
+            self._process.start()
+            theirs.close()
+        answer = self._ask(("open", *self._place))
+        if answer.trace:
+            raise RuntimeError(answer.trace)
+        self._is_open = True
+
+    def _ask(self, request: tuple[Any, ...]) -> Answer:
+        assert self._pipe is not None
+        with suppress(BrokenPipeError):
+            self._pipe.send(request)
+        return self._receive()
+
+    def _receive(self) -> Answer:
+        assert self._pipe is not None
+        try:
+            if not self._pipe.poll(_STUCK_S):
+                self.kill()
+                return Answer("fault", trace=f"{self.name} is stuck for {_STUCK_S:g} s")
+            answer: Answer = self._pipe.recv()
+        except (EOFError, ConnectionResetError):
+            self._end()
+            return Answer("killed")
+        return answer
+
+    def _end(self) -> None:
+        self._process.join()
+        assert self._pipe is not None
+        self._pipe.close()
+        self._process, self._pipe, self._is_open = None, None, False
+
+
+@cache
+def _context() -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["statelog.testing.crossings.loaded"])
+    return context
+
+
+def serve(pipe: Connection, name: str) -> None:
+    """Do in a process what its parent asks for, until that goes."""
+    clock = Clock()
+    actor: Actor | None = None
+    with installed(clock), suppress(EOFError):
+        while True:
+            request = pipe.recv()
+            if isinstance(request, Call):
+                assert actor is not None
+                if request.fault is not None and request.fault[0] != KILL:
+                    faults.arm(request.fault[0], count=request.fault[1])
+                answer = do_here(actor, request)
+                faults.disarm()
+            elif request[0] == "observe":
+                assert actor is not None
+                clock.set(request[1])
+                with clock.standing():
+                    pipe.send(observe(actor.store, deleted=request[2]))
+                continue
+            else:
+                answer, actor = _open_or_close(request, actor, clock, name)
+            pipe.send(answer)
+    os._exit(0)
+
+
+def _open_or_close(
+    request: tuple[str, ...], actor: Actor | None, clock: Clock, name: str
+) -> tuple[Answer, Actor | None]:
+    try:
+        if actor is not None:
+            actor.close()
+            actor.store.close()
+        if request[0] == "close":
+            return Answer("done"), None
+        _open, path, folder, durability = request
+        store = statelog.open(path, durability=durability)  # type: ignore[arg-type]
+        own = Path(folder, name)
+        own.mkdir(exist_ok=True)
+        return Answer("done"), Actor(store, clock, own, name)
+    except Exception:  # noqa: BLE001 - it is reported
+        return Answer("fault", trace=traceback.format_exc()), None

@@ -1,0 +1,263 @@
+"""Acts on durable runs: they begin, are driven, answered, cancelled, forked, purged; schedules; what they emit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog import durable, reducers
+from statelog.errors import StepInterruptedError
+from statelog.testing.crossings.acts import Actor, Family, is_likely
+from statelog.testing.crossings.values import draw_value
+
+if TYPE_CHECKING:
+    from random import Random
+
+FAMILY = Family("runs")
+
+_RUNS = tuple(f"run-{number}" for number in range(30))
+_THREADS = (None, None, "chat", "shared")
+_GATES = ("approve", "sign")
+_TOPICS = ("news", "default")
+_RETRY = durable.Retry(attempts=3, first_delay_s=2, jitter=False)
+
+
+def _plus_one(number: int) -> int:
+    return number + 1
+
+
+def _fail(number: int) -> int:
+    raise ValueError(number)
+
+
+def _fail_at_first(number: int) -> int:
+    if durable.current_step().attempt <= number % 3:
+        raise OSError("again")
+    return number
+
+
+def _give_out(number: int) -> int:
+    for part in range(number % 4):
+        durable.current_step().stream({"part": part})
+    return number
+
+
+def _undo(_result: Any, number: int) -> None:
+    if number % 5 == 4:
+        raise OSError("cannot be undone")
+
+
+def _write_board(tx: Any, number: int) -> int:
+    tx.board().update("total", reducers.add, number)
+    return number
+
+
+def _two_steps(run: Any, number: int) -> list[Any]:
+    run.commit({"said": [number]})
+    return [run.step(_plus_one, number), run.transact(_write_board, number)]
+
+
+def _caught(run: Any, number: int) -> str:
+    try:
+        run.step(_fail, number)
+    except ValueError:
+        return "caught"
+    return "not raised"
+
+
+def _once(run: Any, number: int) -> int:
+    try:
+        return int(run.step(_plus_one, number, semantics="at_most_once"))
+    except StepInterruptedError:
+        return number + 1
+
+
+def _child(run: Any, number: int) -> Any:
+    return run.child(_played, [["step", number], ["emit", number]])
+
+
+def _abort(_run: Any, _number: int) -> None:
+    raise durable.Abort("enough")
+
+
+def _begin_anew(run: Any, number: int) -> Any:
+    return run.continue_as_new([["step", number], ["commit", number]])
+
+
+_OPERATIONS: dict[str, Any] = {
+    "step": lambda run, number: run.step(_plus_one, number),
+    "caught": _caught,
+    "retry": lambda run, number: run.step(_fail_at_first, number, retry=_RETRY),
+    "saga": lambda run, number: run.step(_plus_one, number, compensate=_undo),
+    "failing saga": lambda run, number: run.step(_fail, number, compensate=_undo),
+    "map": lambda run, number: run.map(_plus_one, [number, number + 1]),
+    "branch": lambda run, number: run.gather(run.branch(_two_steps, number), run.start(_plus_one, number)),
+    "gate": lambda run, number: run.gate(_GATES[number % 2], payload=number, timeout_s=3600).approved,
+    "mail": lambda run, number: run.recv(_TOPICS[number % 2], timeout_s=600),
+    "sleep": lambda run, number: run.sleep(number * 30),
+    "transact": lambda run, number: run.transact(_write_board, number),
+    "commit": lambda run, number: run.commit({"said": [number]}),
+    "step with its commit": lambda run, number: run.step(_plus_one, number, commit=lambda n: {"said": [n]}),
+    "emit": lambda run, number: run.emit("told/all", number),
+    "event": lambda run, number: run.set_event("progress", number),
+    "stream": lambda run, number: run.step(_give_out, number),
+    "once": _once,
+    "child": _child,
+    "now": lambda run, _number: [run.now(), run.uuid(), run.random()],
+    "abort": _abort,
+    "anew": _begin_anew,
+}
+
+
+@durable.workflow(name="played", schema={"said": reducers.append})
+def _played(run: Any, program: Any) -> list[Any]:
+    return [_OPERATIONS[name](run, number) for name, number in program]
+
+
+@durable.workflow(name="ticked")
+def _ticked(run: Any) -> Any:
+    return run.step(_plus_one, 1)
+
+
+_WORKFLOWS = [_played, _ticked]
+
+
+def _program(rng: Random) -> list[list[Any]]:
+    return [[rng.choice([*_OPERATIONS]), rng.randrange(6)] for _operation in range(rng.randrange(1, 6))]
+
+
+def _taken(message: durable.Message) -> None:
+    del message
+
+
+def _refused(message: durable.Message) -> None:
+    if len(message.id) % 2 == 0 or message.payload % 2:
+        raise OSError("away")
+
+
+def _subscribers(rng: Random) -> list[Any]:
+    return [durable.subscription(rng.choice((_taken, _refused)), topics=rng.choice((["**"], ["told/*"])))]
+
+
+def _some_run(actor: Actor, rng: Random) -> str:
+    """Return the id of a run, mostly of one that is there."""
+    found = durable.runs(actor.store) if is_likely(rng, 0.9) else ()
+    return rng.choice(found).id if found else rng.choice(_RUNS)
+
+
+@FAMILY.act(8)
+def start(actor: Actor, rng: Random) -> None:
+    """Have a run begin."""
+    how: dict[str, Any] = rng.choice(
+        (
+            {},
+            {},
+            {"delay_s": 30.0},
+            {"priority": 3},
+            {"queue": "slow", "partition": "a"},
+            {"timeout_s": 300.0},
+            {"dedup_key": "same"},
+            {"dedup_key": "later", "debounce_s": 20.0},
+        )
+    )
+    durable.start(actor.store, _played, _program(rng), id=rng.choice(_RUNS), thread=rng.choice(_THREADS), **how)
+
+
+@FAMILY.act(8)
+def run(actor: Actor, rng: Random) -> None:
+    """Begin a run, and drive it as far as it goes."""
+    durable.run(actor.store, _played, _program(rng), id=rng.choice(_RUNS), thread=rng.choice(_THREADS))
+
+
+@FAMILY.act(8)
+def resume_all(actor: Actor, rng: Random) -> None:
+    """Drive all runs that can go on."""
+    outbox = _subscribers(rng) if is_likely(rng, 0.4) else ()
+    durable.resume_all(actor.store, _WORKFLOWS, outbox=outbox)
+
+
+@FAMILY.act(1)
+def work(actor: Actor, rng: Random) -> None:
+    """Be a worker until there is nothing to do."""
+    queues = rng.choice((None, {"default": durable.Queue(concurrency=1), "slow": durable.Queue(per_partition=1)}))
+    outbox = _subscribers(rng) if is_likely(rng, 0.4) else ()
+    durable.work(actor.store, _WORKFLOWS, queues=queues, outbox=outbox, until_idle=True, concurrency=2)
+
+
+@FAMILY.act(5)
+def answer(actor: Actor, rng: Random) -> None:
+    """Answer a gate."""
+    gates = durable.gates(actor.store)
+    if gates:
+        gate = rng.choice(gates)
+        durable.answer(actor.store, gate.id, approved=is_likely(rng, 0.6), payload=draw_value(rng, 1), by="ann")
+
+
+@FAMILY.act(4)
+def send(actor: Actor, rng: Random) -> None:
+    """Send a run mail."""
+    key = rng.choice((None, "once"))
+    durable.send(actor.store, _some_run(actor, rng), draw_value(rng, 1), topic=rng.choice(_TOPICS), idempotency_key=key)
+
+
+@FAMILY.act(2)
+def cancel(actor: Actor, rng: Random) -> None:
+    """Cancel a run."""
+    durable.cancel(actor.store, _some_run(actor, rng))
+
+
+@FAMILY.act(1)
+def resume(actor: Actor, rng: Random) -> None:
+    """Have a run looked at."""
+    durable.resume(actor.store, _some_run(actor, rng))
+
+
+@FAMILY.act(2)
+def fork(actor: Actor, rng: Random) -> None:
+    """Begin a run from what another has recorded."""
+    source = _some_run(actor, rng)
+    steps = durable.steps(actor.store, source)
+    at = rng.choice(steps) if steps else "0"
+    durable.fork(actor.store, source, at=at, id=rng.choice(_RUNS))
+
+
+@FAMILY.act(2)
+def purge(actor: Actor, rng: Random) -> None:
+    """Have a run go that has ended."""
+    durable.purge(actor.store, _some_run(actor, rng))
+
+
+@FAMILY.act(2)
+def schedule(actor: Actor, rng: Random) -> None:
+    """Begin a schedule, or change it. One that catches up on all times is of one time a day: clocks jump far."""
+    cron, catch_up = rng.choice((("* * * * *", "latest"), ("*/10 * * * *", "none"), ("0 3 * * *", "all")))
+    durable.schedule(actor.store, rng.choice(("tick", "tock")), _ticked, cron=cron, catch_up=catch_up)  # type: ignore[arg-type]
+
+
+@FAMILY.act(1)
+def unschedule(actor: Actor, rng: Random) -> None:
+    """End a schedule."""
+    durable.unschedule(actor.store, rng.choice(("tick", "tock")))
+
+
+@FAMILY.act(3)
+def deliver(actor: Actor, rng: Random) -> None:
+    """Deliver what runs have emitted."""
+    durable.deliver(actor.store, _subscribers(rng))
+
+
+@FAMILY.act(1)
+def redeliver(actor: Actor, rng: Random) -> None:
+    """Have a message that was refused for good wait again."""
+    parked = durable.outbox(actor.store, parked=True)
+    if parked:
+        message = rng.choice(parked)
+        durable.redeliver(actor.store, message.run, message.place)
+
+
+@FAMILY.act(1)
+def roll_thread_back(actor: Actor, rng: Random) -> None:
+    """Roll back the thread of a run, which takes the run along."""
+    runs = durable.runs(actor.store)
+    if runs:
+        thread = actor.store.thread(rng.choice(runs).thread)
+        thread.rollback(rng.randrange(max(thread.version, 0) + 1))

@@ -1,0 +1,334 @@
+"""Everything that a store shows its users, as plain data: what a copy of the store has to show, too."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import date, datetime, time
+from typing import TYPE_CHECKING, Any, Final
+
+from statelog import durable
+from statelog.errors import NotFoundError, ThreadDeletedError
+from statelog.store.session import session_of
+from statelog.store.statistics import stored_policies
+from statelog.testing.extensions import extension, extension_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from statelog import Board, Entry, Store, Thread
+    from statelog.log.reader import LogRecord
+    from statelog.store.claims import LeaseInfo
+    from statelog.store.store import ThreadInfo
+
+_OWN: Final = "durable/**"
+"""A pattern that begins otherwise does not fit these keys."""
+
+_ENDS_OF_LINES: Final = 12
+"""So many differences `differences` names at most."""
+
+
+def observe(store: Store, *, deleted: Iterable[str] = (), lsns: bool = True) -> dict[str, Any]:
+    """Return everything that a store shows, as plain data: dicts, lists, ints, bytes and texts.
+
+    For a user, two stores that observe equal are equal: each call of the API returns the same of both. Compare with
+    `==`, and have `differences` name what differs. What expires by the clock is what has expired now: observe two
+    stores at one moment, and while nobody writes to them.
+
+    | key | what it holds |
+    |---|---|
+    | `log` | each record of the log, with its chain digest |
+    | `threads` | each thread: branches with every version, its digests, parent, metadata and time; tags; policy |
+    | `deleted` | of the ids asked for, those that are deleted |
+    | `policies` | retention policies for threads to come |
+    | `board` | each entry, with its claim and its history; also entries that are gone, as far as history is kept |
+    | `leases` | leases that are held |
+    | `durable` | runs with steps, mail, events and stream; gates, outbox, schedules, queues |
+    | `langgraph` | checkpoints with pending writes, and items; if LangGraph has written to it, and is installed |
+
+    Values that are neither of these types come as `{"float": "1.5"}`, by the name of their type: so 1, 1.0 and True
+    are three values.
+
+    Args:
+        store: the store. It is only read.
+        deleted: ids of threads that may have been deleted; no list tells these.
+        lsns: False: leave out LSNs, tokens, and what is made of them. A copy made by `export(threads=...)` has others.
+
+    Raises:
+        CorruptionError: the store is damaged.
+
+    """
+    log = [_record(each) for each in store.log()]
+    observed: dict[str, Any] = {
+        "log": log,
+        "threads": [_thread(store, info) for info in store.threads()],
+        "deleted": [id for id in sorted(set(deleted)) if is_deleted(store, id)],
+        "policies": _policies(store),
+        "board": _board(store, {each["body"]["key"] for each in log if "key" in each["body"]}),
+        "leases": [_lease(each) for each in store.board().leases()],
+        "durable": _durable(store),
+    }
+    for name in extension_names():
+        if _is_used(observed, name) and (adapter := extension(name)) is not None:
+            observed[name] = adapter.observe(store)
+    return observed if lsns else _without_lsns({**observed, "log": []})
+
+
+def _is_used(observed: dict[str, Any], adapter: str) -> bool:
+    """Return True if an adapter has written to the store: its threads, or its channels, have its name."""
+    prefix = f"{adapter}:"
+    return any(
+        thread["id"].startswith(prefix) or any(name.startswith(prefix) for name in version["written"])
+        for thread in observed["threads"]
+        for branch in thread["branches"]
+        for version in branch["versions"]
+    )
+
+
+def differences(first: Any, second: Any, names: tuple[str, str] = ("first", "second")) -> list[str]:
+    """Return what differs between two observations, a line each, at most twelve; none if they are equal."""
+    lines: list[str] = []
+    for path, one, other in _differing(first, second, ""):
+        if len(lines) == _ENDS_OF_LINES:
+            return [*lines, "..."]
+        lines.append(f"{path or 'all'}: {names[0]} has {_short(one)}, {names[1]} has {_short(other)}")
+    return lines
+
+
+_ABSENT: Final = object()
+
+
+def _differing(first: Any, second: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if first == second:
+        return
+    if isinstance(first, dict) and isinstance(second, dict):
+        for key in {**first, **second}:
+            yield from _differing(first.get(key, _ABSENT), second.get(key, _ABSENT), f"{path}.{key}" if path else key)
+    elif isinstance(first, list) and isinstance(second, list):
+        by_name = [{_name_of(each, at): each for at, each in enumerate(some)} for some in (first, second)]
+        for name in {**by_name[0], **by_name[1]}:
+            yield from _differing(by_name[0].get(name, _ABSENT), by_name[1].get(name, _ABSENT), f"{path}[{name}]")
+    else:
+        yield path, first, second
+
+
+def _name_of(item: Any, at: int) -> str:
+    """Return what an item of a list is known by: so one that is missing makes one difference."""
+    if isinstance(item, dict):
+        for field in ("id", "key", "name", "version", "place", "lsn"):
+            if field in item:
+                return str(item[field])
+    return str(at)
+
+
+def _short(value: Any) -> str:
+    if value is _ABSENT:
+        return "nothing"
+    shown = repr(value)
+    return shown if len(shown) <= 300 else f"{shown[:297]}..."
+
+
+# --- values ---------------------------------------------------------------------------
+
+_PLAIN: Final = (str, int, bytes)
+_WRAPPED: Final = frozenset({"bool", "float", "NoneType", "tuple", "set", "frozenset", "dict", "datetime"})
+
+
+def plain(value: Any) -> Any:
+    """Return a value as dicts, lists, ints, bytes and texts; equal for values that are identical, and for no others."""
+    if type(value) in _PLAIN:
+        return value
+    if hasattr(value, "to_python"):
+        value = value.to_python()
+    if type(value) is list:
+        return [plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return _plain_mapping(value)
+    kind = type(value).__name__
+    if isinstance(value, datetime | date | time):
+        return {kind: value.isoformat()}
+    if isinstance(value, AbstractSet):
+        return {kind: sorted((plain(each) for each in value), key=repr)}
+    if isinstance(value, tuple):
+        return {kind: [plain(each) for each in value]}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {kind: {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return {kind: [plain(each) for each in value]}
+    return {kind: repr(value)}
+
+
+def _plain_mapping(value: Mapping[Any, Any]) -> Any:
+    if all(type(key) is str for key in value):
+        shown = {key: plain(each) for key, each in value.items()}
+        is_ambiguous = len(shown) == 1 and next(iter(shown)) in _WRAPPED
+        return {"dict": shown} if is_ambiguous else shown
+    return {"dict": sorted(([plain(key), plain(each)] for key, each in value.items()), key=repr)}
+
+
+def _times(item: Any, *names: str) -> dict[str, str | None]:
+    return {name: None if (moment := getattr(item, name)) is None else moment.isoformat() for name in names}
+
+
+# --- threads ----------------------------------------------------------------------------
+
+
+def _record(record: LogRecord) -> dict[str, Any]:
+    return {
+        "lsn": record.lsn,
+        "type": record.type,
+        "thread": record.thread_id,
+        "body": plain(record.body),
+        "digest": record.digest,
+        "time": record.time.isoformat(),
+    }
+
+
+def _thread(store: Store, info: ThreadInfo) -> dict[str, Any]:
+    thread = store.thread(info.id)
+    return {
+        "id": info.id,
+        "created": info.created.isoformat(),
+        "channels": dict(info.channels),
+        "policy": plain(dict(info.policy)),
+        "branches": [
+            {
+                "name": each.name,
+                "parent": each.parent,
+                "base_version": each.base_version,
+                "head_version": each.head_version,
+                "versions": _versions(thread.checkout(each.name), each.base_version),
+            }
+            for each in thread.branches()
+        ],
+        "tags": {name: [each.branch, each.version] for name, each in sorted(thread.tags().items())},
+    }
+
+
+def _versions(thread: Thread[Any, Any], base_version: int) -> list[dict[str, Any]]:
+    versions: list[dict[str, Any]] = []
+    for checkpoint in thread.history():
+        if checkpoint.version <= base_version:
+            break  # it is its parent's, which shows it
+        parent = checkpoint.parent
+        versions.append(
+            {
+                "version": checkpoint.version,
+                "id": checkpoint.id,
+                "kind": checkpoint.kind,
+                "state": checkpoint.state_digest,
+                "digest": checkpoint.digest,
+                "parent": None if parent is None else [parent.branch, parent.version],
+                "has_parent": int(checkpoint.has_parent),
+                "metadata": plain(checkpoint.metadata),
+                "written": list(checkpoint.channels_written),
+                "time": checkpoint.time.isoformat(),
+                "lsn": checkpoint.lsn,
+            }
+        )
+        if len(versions) == 1:
+            versions[0]["value"] = plain(checkpoint.state)
+    return versions
+
+
+def is_deleted(held: Any, id: str) -> bool:
+    """Return True if a thread was deleted and has not begun anew.
+
+    Args:
+        held: a store, a snapshot or a transaction.
+        id: of the thread.
+
+    """
+    try:
+        held.thread(id).at(0)
+    except ThreadDeletedError:
+        return True
+    except NotFoundError:
+        return False
+    return False
+
+
+def _policies(store: Store) -> list[Any]:
+    with session_of(store).read() as view:  # `statistics` shows the same, and measures the whole store for it
+        return [plain(each) for each in stored_policies(view)]
+
+
+# --- the board ----------------------------------------------------------------------------
+
+
+def _board(store: Store, kept: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the entries, and what is kept of those that are gone, whose keys only the log tells."""
+    board = store.board()
+    entries = {entry.key: entry for pattern in ("**", _OWN) for entry in board.list(pattern)}
+    return [_board_key(board, key, entries.get(key)) for key in sorted({*entries, *kept})]
+
+
+def _lease(lease: LeaseInfo) -> dict[str, Any]:
+    shown = {"name": lease.name, "token": lease.token, "holder": lease.holder}
+    return {**shown, **_times(lease, "acquired", "expires")}
+
+
+def _board_key(board: Board, key: str, entry: Entry | None) -> dict[str, Any]:
+    history = board.history(key)
+    shown = [_entry(each) for each in history]
+    if entry is None or not history or entry != history[0]:
+        return {"key": key, "entry": None if entry is None else _entry(entry), "history": shown}
+    return {"key": key, "entry": shown[0], "history": shown}
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    claim = entry.claim
+    return {
+        "version": entry.version,
+        "kind": entry.kind,
+        "value": plain(entry.value),
+        "agent": entry.agent,
+        "priority": entry.priority,
+        "attempts": entry.attempts,
+        "error": entry.error,
+        "claim": claim and {"token": claim.token, "holder": claim.holder, **_times(claim, "expires")},
+        **_times(entry, "created", "time", "expires", "ready"),
+    }
+
+
+# --- durable execution ----------------------------------------------------------------------
+
+
+def _durable(store: Store) -> dict[str, Any]:
+    runs = durable.runs(store)
+    return {
+        "runs": [_run(store, info) for info in runs],
+        "gates": [_fields(each) for each in durable.gates(store)],
+        "mail": _values(store, "durable/mail/**"),
+        "events": _values(store, "durable/events/**"),
+        "outbox": [_fields(each) for each in durable.outbox(store)],
+        "schedules": [_fields(each) for each in durable.schedules(store)],
+        "queues": [_fields(each) for each in durable.queues(store)],
+    }
+
+
+def _run(store: Store, info: durable.RunInfo) -> dict[str, Any]:
+    shown = _fields(info)
+    shown["steps"] = [_fields(each) for each in durable.steps(store, info.id)]
+    shown["stream"] = [_fields(each) for each in durable.stream(store, info.id, follow=False)]
+    return shown
+
+
+def _values(store: Store, pattern: str) -> dict[str, Any]:
+    return {entry.key: plain(entry.value) for entry in store.board().list(pattern)}
+
+
+def _fields(item: Any) -> dict[str, Any]:
+    return {each.name: plain(getattr(item, each.name)) for each in dataclasses.fields(item)}
+
+
+# --- without LSNs -----------------------------------------------------------------------------
+
+_MADE_OF_LSNS: Final = frozenset({"lsn", "token", "digest", "log", "time", "created"})
+
+
+def _without_lsns(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_lsns(each) for key, each in value.items() if key not in _MADE_OF_LSNS}
+    return [_without_lsns(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,144 @@
+"""The driver finds faults that are put into the library, makes them small, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import statelog
+from statelog.board import claiming
+from statelog.testing.crossings import Driver, Plan, Step, draw_plan, shrink
+from statelog.testing.crossings.families import acts
+from statelog.testing.crossings.machine import crossing_machine
+from statelog.testing.crossings.plans import HAPPENINGS
+from statelog.testing.crossings.processes import Process
+
+
+@pytest.fixture(scope="module")
+def driver():
+    with Driver() as made:
+        yield made
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_everything_agrees_after_random_acts(driver, seed):
+    failure = driver.run(draw_plan(seed, 120))
+    assert failure is None, failure.text
+
+
+def test_each_seed_is_a_plan_of_its_own():
+    assert draw_plan(1, 50) == draw_plan(1, 50)
+    assert draw_plan(1, 50) != draw_plan(2, 50)
+
+
+def test_a_plan_comes_back_from_json():
+    plan = draw_plan(7, 200)
+    assert tuple(map(Step.of, json.loads(json.dumps(plan.steps)))) == plan.steps
+
+
+def test_plans_draw_every_act_and_all_that_happens_to_processes():
+    drawn = {step.what for seed in range(60) for step in draw_plan(seed, 300).steps}
+    assert drawn == {*acts(), *HAPPENINGS}
+
+
+def test_an_act_of_each_kind_can_be_done(driver):
+    """Each kind of act comes to its end in some run: an act that is always refused would test nothing."""
+    steps = [Step(name, 0, 1000 * seed + at) for seed in range(30) for at, name in enumerate(acts())]
+    failure = driver.run(Plan(tuple(steps)))
+    assert failure is None, failure.text
+    assert [name for name in acts() if not driver.outcomes.get(name, {}).get("done")] == []
+
+
+def test_a_lease_that_is_not_given_back_in_a_copy_is_told_and_made_small(driver, monkeypatch):
+    monkeypatch.setattr(claiming, "release", lambda _writer, _found: 1 / 0)
+    steps = [Step("threads.commit", 0, 1), Step("board.take_lease", 0, 2), Step("threads.commit", 0, 3)]
+    steps += [Step("board.release_lease", 0, 4), Step("threads.commit", 0, 5)]
+    failure = driver.run(Plan(tuple(steps)))
+    assert failure is not None
+    assert failure.step.what == "board.release_lease"
+    assert "ZeroDivisionError" in failure.text
+    small = shrink(failure.plan, failure, driver)
+    assert [step.what for step in small.plan.steps] == ["board.take_lease", "board.release_lease"]
+
+
+def test_an_exception_in_an_os_thread_is_told(driver, monkeypatch):
+    def fail(*_args, **_options):
+        thread = threading.Thread(target=lambda: 1 / 0)
+        thread.start()
+        thread.join()
+
+    monkeypatch.setattr(statelog.Board, "sweep", fail)
+    failure = driver.run(Plan((Step("board.sweep"),)))
+    assert failure is not None
+    assert failure.kinds == ("thread",)
+
+
+def test_a_record_that_was_acknowledged_and_is_gone_is_told(driver, monkeypatch, tmp_path):
+    with driver.crossing(Plan(()), tmp_path) as crossing:
+        for number in range(3):
+            assert crossing.do(Step("threads.commit", 0, number)) is None
+        monkeypatch.setattr(statelog.Store, "last_lsn", property(lambda _store: 1))
+        assert crossing.do(Step("care.flush"))[0] == "lost"
+
+
+@pytest.mark.parametrize("fault", [("commit.after_lmdb_commit", 1), ("kill", 0)])
+def test_a_process_that_is_killed_is_replaced(driver, fault):
+    steps = [Step("threads.commit", 1, 1), Step("threads.commit", 1, 2, fault), Step("threads.commit", 1, 3)]
+    failure = driver.run(Plan((*steps, Step("check")), processes=1))
+    assert failure is None, failure.text
+
+
+@pytest.mark.parametrize("is_shipped", [False, True])
+def test_what_was_acknowledged_before_all_processes_were_killed_is_there(driver, is_shipped):
+    deaths = [
+        Step("die", beside=tuple(Step("threads.commit", 1 + n % 2, 9 * n) for n in range(5))) for _time in range(3)
+    ]
+    steps = [each for death in deaths for each in (death, Step("check"), Step("threads.commit", 1, 7))]
+    failure = driver.run(Plan(tuple(steps), 2, is_shipped))
+    assert failure is None, failure.text
+
+
+def test_a_store_of_a_fleet_goes_on_elsewhere(driver):
+    steps = [Step(each, 0, 1) for each in ("threads.commit", "board.set_entry", "move", "check", "threads.commit")]
+    failure = driver.run(Plan((*steps, *steps), 1, is_shipped=True))
+    assert failure is None, failure.text
+
+
+def test_a_process_that_shows_something_else_is_told(driver, monkeypatch):
+    real = Process.observe
+    monkeypatch.setattr(Process, "observe", lambda *arguments: {**real(*arguments), "leases": ["another"]})
+    failure = driver.run(Plan((Step("threads.commit", 1, 1), Step("check")), 1))
+    assert failure is not None
+    assert failure.kinds == ("seen elsewhere",)
+
+
+def test_processes_act_side_by_side(driver):
+    beside = (Step("threads.commit", 1, 2), Step("threads.commit", 2, 3))
+    steps = [Step("threads.commit", 0, seed, None, beside) for seed in range(20)]
+    failure = driver.run(Plan((*steps, Step("check")), processes=2))
+    assert failure is None, failure.text
+
+
+def test_the_command_names_the_seed_the_acts_and_the_difference_of_a_failure(tmp_path):
+    plan = Plan((Step("threads.commit", 0, 1), Step("no.such act"), Step("check")))
+    saved = tmp_path / "plan.json"
+    saved.write_text(json.dumps(plan.__dict__))
+    command = [sys.executable, "-m", "statelog.testing.crossings", "--replay", str(saved), "--no-shrink"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert '["no.such act", 0, 0, null, []]' in done.stdout
+    assert "KeyError" in done.stdout
+
+
+def test_the_command_ends_well_if_all_agree():
+    command = [sys.executable, "-m", "statelog.testing.crossings", "--acts", "60", "--seed", "5"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 failures" in done.stdout
+
+
+TestCrossings = crossing_machine(Driver(), examples=8, steps=40).TestCase

@@ -1,0 +1,101 @@
+"""Where the system has no locks of the open file description (OFD locks), one process at a time has a store open."""
+
+import pytest
+
+from statelog.storage.file import locks
+
+WITHOUT = """
+import statelog.storage.file.locks as locks
+locks._SET_LOCK = locks._GET_LOCK = -1
+def read_all():
+    for entry in Path(sys.argv[1]).parent.iterdir():
+        entry.read_bytes()
+"""
+"""What `fcntl` has in place of its constants there."""
+
+
+@pytest.fixture
+def _without(monkeypatch):
+    monkeypatch.setattr(locks, "_SET_LOCK", -1)
+    monkeypatch.setattr(locks, "_GET_LOCK", -1)
+
+
+@pytest.mark.usefixtures("_without")
+def test_another_process_is_refused_by_name(open_environment, run_child, append, check_whole, path):
+    environment = open_environment()
+    environment.committer.submit(append)
+    for entry in path.parent.iterdir():
+        entry.read_bytes()
+    script = (
+        WITHOUT
+        + """
+for read_only in (False, True):
+    try:
+        Environment.open(sys.argv[1], max_size_bytes=2**26, lock_timeout_s=0.1, read_only=read_only)
+    except StoreLockedError as error:
+        say("refused", error.path == sys.argv[1])
+"""
+    )
+    assert run_child(script) == (0, ["refused True", "refused True"])
+    assert environment.committer.submit(append) == 2
+    environment.close()
+    reopened = WITHOUT + "say(Environment.open(sys.argv[1], max_size_bytes=2**26).committer.submit(append))"
+    assert run_child(reopened) == (0, ["3"])
+    assert check_whole(open_environment()) == 3
+
+
+@pytest.mark.usefixtures("_without")
+def test_several_read_at_one_time(open_environment, run_child, append):
+    environment = open_environment()
+    environment.committer.submit(append)
+    environment.close()
+    open_environment(read_only=True)
+    script = (
+        WITHOUT
+        + """
+environment = Environment.open(sys.argv[1], max_size_bytes=2**26, read_only=True)
+say(environment.last_transaction_id())
+environment.close()
+try:
+    Environment.open(sys.argv[1], max_size_bytes=2**26, lock_timeout_s=0.1)
+except StoreLockedError:
+    say("refused")
+"""
+    )
+    status, lines = run_child(script)
+    assert (status, lines[1]) == (0, "refused")
+
+
+@pytest.mark.usefixtures("_without")
+def test_a_killed_process_is_recovered_from(open_environment, run_child, check_whole):
+    script = (
+        WITHOUT
+        + """
+environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+for _ in range(21):
+    environment.committer.submit(append)
+    read_all()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    )
+    assert run_child(script) == (-9, [])
+    assert check_whole(open_environment()) == 21
+
+
+def test_processes_that_wait_for_each_other_lose_nothing(start_child, open_environment, check_whole):
+    script = (
+        WITHOUT
+        + """
+for _ in range(20):
+    environment = Environment.open(sys.argv[1], max_size_bytes=2**26, lock_timeout_s=60)
+    environment.committer.submit(append)
+    read_all()
+    environment.committer.submit(append)
+    environment.close()
+"""
+    )
+    children = [start_child(script) for _ in range(3)]
+    for child in children:
+        _output, errors = child.communicate(timeout=120)
+        assert child.returncode == 0, errors
+    assert check_whole(open_environment()) == 3 * 20 * 2
