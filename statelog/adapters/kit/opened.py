@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
 import statelog
+from statelog.aio.running import run
 from statelog.errors import not_hiding
 
 if TYPE_CHECKING:
@@ -61,4 +61,4 @@ class Opened:
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         with not_hiding(error):
-            await asyncio.to_thread(self.close)
+            await run(self.close)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.durable.starting import claimed, drive_claimed, on_pool
-from statelog.aio.durable.threads import ended
+from statelog.aio.running import ended
 from statelog.durable import starting
 from statelog.durable.driving import replay
 from statelog.durable.entering import SLICE_S, CalledAnewError, check_ended, check_replayed, reason, refusal

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statelog.aio.durable.tasks import is_operation, numbered_tasks
-from statelog.aio.durable.threads import ended, in_thread
+from statelog.aio.running import ended, in_thread
 from statelog.durable.clock import WallClock, clock
 from statelog.durable.execution import ContinuedAsNew, CutShort, Stopped, Suspended, Unwinding, Wait, in_step
 from statelog.durable.failures import CarriedError
@@ -301,9 +301,7 @@ class EventLoopHost:
 
     async def io(self, function: Callable[..., T], *args: Any) -> T:
         """As declared: on the runner's pool. A task that is cancelled waits for its end all the same."""
-        future = asyncio.wrap_future(self._runner.submit(function, *args))
-        await ended(future)
-        return future.result()
+        return await self._runner.finish(function, *args)
 
     async def sleep(self, seconds: float) -> None:
         """As declared."""

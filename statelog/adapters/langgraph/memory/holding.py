@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import statelog
 from statelog.adapters.kit.opened import Opened
-from statelog.adapters.langgraph.memory.pool import Pool
+from statelog.aio.running import Runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ class Holder(Opened):
     _store: statelog.Store
     _thread: statelog.Thread
     _clock: Callable[[], float]
-    _pool: Pool
+    _pool: Runner
     _has_policy = False
 
     def _hold(self, store: statelog.Store, clock: Callable[[], float]) -> None:
@@ -36,7 +36,7 @@ class Holder(Opened):
         self._store = store
         self._thread = store.thread(self._THREAD_ID)
         self._clock = clock
-        self._pool = Pool()
+        self._pool = Runner()
 
     @property
     def store(self) -> statelog.Store:
