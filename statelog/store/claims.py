@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statelog import reducers
 from statelog.board import claiming, reading, writing
-from statelog.board.calling import HOLDER, claimer_subject
+from statelog.board.calling import claimer_subject, holder_subject
 from statelog.board.clocks import CLOCK
 from statelog.board.names import check_directory, check_key
 from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, UsageError, not_hiding
@@ -283,7 +283,7 @@ def take_lease(
     """See `Board.lease`."""
     session = of_store(session, "lease")
     session.engine.environment.check_writable()
-    with session.engine.environment.wake.enter(0, HOLDER + name.encode()) as waiter:
+    with session.engine.environment.wake.enter(0, holder_subject(name)) as waiter:
 
         def look() -> tuple[Found | None, int | None]:
             with session.read() as view:
