@@ -12,6 +12,7 @@ import pytest
 import statelog
 from statelog import aio
 from statelog.errors import StoreNotFoundError, UsageError
+from statelog.fleet import connect
 
 NAMES = {
     ":memory:": "tempfile",
@@ -50,6 +51,17 @@ def test_what_is_no_path_is_refused_with_what_to_do(folder, name, kind):
             call()
         assert caught.value.argument == "path"
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_image_and_no_restored_file_is_named_so(folder, name):
+    (folder / "bucket").mkdir()
+    with connect((folder / "bucket").as_uri(), cache=folder / "cache") as fleet, fleet.open("s") as store:
+        store.thread("t").commit({"n": 1})
+        for call in (lambda: store.image(name), lambda: fleet.restore("s", name)):
+            with pytest.raises(UsageError, match=NAMES[name]):
+                call()
+    assert {each.name for each in folder.iterdir()} == {"bucket", "cache"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statelog import reducers
 from statelog.board import claiming, reading, writing
-from statelog.board.calling import HOLDER, claimer_subject
+from statelog.board.calling import claimer_subject, holder_subject
 from statelog.board.clocks import CLOCK
 from statelog.board.names import check_directory, check_key
 from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, UsageError, not_hiding
@@ -311,7 +311,7 @@ class LeaseAttempt:
         self.session = of_store(session, "lease")
         self.session.engine.environment.check_writable()
         self._agent, self._name, self._ttl_s, self._is_renewed = agent, name, ttl_s, is_renewed
-        self._subject = HOLDER + name.encode()
+        self._subject = holder_subject(name)
 
     @property
     def condition(self) -> Condition:
