@@ -72,7 +72,7 @@ def observe(store: Store, *, deleted: Iterable[str] = (), lsns: bool = True) -> 
     for name in extension_names():
         if _is_used(observed, name) and (adapter := extension(name)) is not None:
             observed[name] = adapter.observe(store)
-    return observed if lsns else _without_lsns({**observed, "log": []})
+    return observed if lsns else without_lsns(observed)
 
 
 def _is_used(observed: dict[str, Any], adapter: str) -> bool:
@@ -328,7 +328,13 @@ def _fields(item: Any) -> dict[str, Any]:
 _MADE_OF_LSNS: Final = frozenset({"lsn", "token", "digest", "log", "time", "created"})
 
 
-def _without_lsns(value: Any) -> Any:
+def without_lsns(observed: dict[str, Any]) -> dict[str, Any]:
+    """Return an observation without LSNs, and what is made of them: see `observe`."""
+    stripped: dict[str, Any] = _stripped({**observed, "log": []})
+    return stripped
+
+
+def _stripped(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_lsns(each) for key, each in value.items() if key not in _MADE_OF_LSNS}
-    return [_without_lsns(each) for each in value] if isinstance(value, list) else value
+        return {key: _stripped(each) for key, each in value.items() if key not in _MADE_OF_LSNS}
+    return [_stripped(each) for each in value] if isinstance(value, list) else value

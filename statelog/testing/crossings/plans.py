@@ -109,7 +109,7 @@ def draw_plan(
     for what in rng.choices(names, of, k=acts):
         if left == 0:
             steps.append(Step("check"))
-            left = rng.randrange(check_every // 2, check_every + 1)
+            left = rng.randrange(check_every * 4 // 5, check_every + 1)
         left -= 1
         if rng.random() < jumps:
             steps.append(Step("jump", 0, rng.getrandbits(32)))
