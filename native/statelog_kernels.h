@@ -416,6 +416,7 @@ typedef struct {
     uint64_t ticket;   /* 0: not given yet */
     uint32_t slot;
     uint32_t sequence; /* of the word, as it was seen last */
+    uint32_t bell;     /* number plus 1 of the slot whose owner a call wakes, too; 0: none */
 } sl_wake_place;
 int sl_wake_open(uint8_t *file, size_t size); /* begins one of zeros; SL_MALFORMED: it is another file */
 /* SL_ABSENT: there is no slot that is free, or was not renewed for stale_ms. */
@@ -425,7 +426,9 @@ int sl_wake_leave(uint8_t *file, size_t size, const sl_wake_place *place, int *w
 /* SL_OK: called or notified since `sequence`; SL_ABSENT: not (yet); SL_FALLBACK: another has the slot. */
 int sl_wake_sleep(uint8_t *file, size_t size, sl_wake_place *place, uint64_t timeout_ns, uint64_t stale_ms);
 int sl_wake_is_first(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t stale_ms); /* else SL_ABSENT */
+/* Writes mask and position into the slot, and the ticket and the bell of `place`. */
 int sl_wake_describe(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t mask, uint64_t position);
+int sl_wake_ticket(uint8_t *file, size_t size, uint64_t *ticket); /* draws the next */
 int sl_wake_positions(uint8_t *file, size_t size, uint64_t within_ms, uint64_t *lowest); /* SL_ABSENT: nobody has one */
 /* The next slot behind `place`, by ticket and slot, that can be called, with its subject. SL_ABSENT: none. */
 int sl_wake_next(uint8_t *file, size_t size, sl_wake_place *place, uint64_t stale_ms, sl_output *subject);

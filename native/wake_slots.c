@@ -2,12 +2,14 @@
  *
  *     header, 64 bytes:   magic u64 | tickets given u64 | records noted u64 | slots used u32 | zeros
  *     256 slots, of 512:  sequence u32 | waiters u32 | owner u64 | ticket u64 | mask u64 | heartbeat u64 |
- *                         position u64 | is_called u32 | subject size u32 | subject, up to 400 | zeros
+ *                         position u64 | is_called u32 | subject size u32 | subject, up to 400 | bell u32 | zeros
  *
  * A slot is free while `owner` is 0. Who enters swaps a random number in, and renews `heartbeat` (ms of CLOCK_BOOTTIME,
  * elsewhere of CLOCK_MONOTONIC) as often as it wakes. A slot that nobody renews may be taken over. `is_called` is 2
  * while an owner comes or goes: only from 0 a caller swaps it to 1. A slot with a subject is called, one without is
  * notified. A call to an owner that has died goes to the first who waits with the same subject.
+ * One thread can wait in many slots: it sleeps on one of them, and the others name it as their `bell`, by its number
+ * plus 1. A call to a slot wakes the owner of its bell, too.
  * Who commits adds to `records noted`: where the log grows by more, somebody commits whom the file does not reach.
  * Trust: the memory is shared with other processes: any value in it is survived, at worst as an early or late wake-up.
  * Invariants: the sequence of a slot is never set back: who has lost a slot cannot sleep through what its next owner is
@@ -55,7 +57,8 @@ typedef struct {
     uint32_t is_called;
     uint32_t subject_size;
     uint8_t subject[SL_WAKE_SUBJECT_SIZE_MAX];
-    uint8_t zeros[56];
+    uint32_t bell;
+    uint8_t zeros[52];
 } wake_slot;
 
 _Static_assert(sizeof(wake_header) == HEADER_SIZE, "the header has no gaps");
@@ -197,6 +200,7 @@ int sl_wake_enter(uint8_t *file, size_t size, sl_wake_place *place, uint64_t mas
     while (used <= place->slot && !SWAP_IF(header->used, used, place->slot + 1)) {
     }
     STORE(slot->ticket, place->ticket);
+    STORE(slot->bell, place->bell);
     STORE(slot->position, position);
     STORE(slot->subject_size, 0);
     if (subject_len > 0) {
@@ -308,8 +312,19 @@ int sl_wake_describe(uint8_t *file, size_t size, const sl_wake_place *place, uin
     if (slot == NULL) {
         return SL_FALLBACK;
     }
+    STORE(slot->ticket, place->ticket);
+    STORE(slot->bell, place->bell);
     STORE(slot->mask, mask);
     STORE(slot->position, position);
+    return SL_OK;
+}
+
+int sl_wake_ticket(uint8_t *file, size_t size, uint64_t *ticket)
+{
+    if (!is_file(file, size)) {
+        return SL_USAGE;
+    }
+    *ticket = __atomic_add_fetch(&header_of(file)->tickets, 1, __ATOMIC_SEQ_CST);
     return SL_OK;
 }
 
@@ -339,7 +354,7 @@ int sl_wake_next(uint8_t *file, size_t size, sl_wake_place *place, uint64_t stal
     }
     uint64_t now_ms = clock_ms();
     size_t used = slots_used(file);
-    sl_wake_place found = {0, UINT64_MAX, SLOTS, 0};
+    sl_wake_place found = {0, UINT64_MAX, SLOTS, 0, 0};
     for (size_t i = 0; i < used; i++) {
         wake_slot *slot = slot_of(file, i);
         uint64_t owner = LOAD(slot->owner), ticket = LOAD(slot->ticket);
@@ -347,7 +362,7 @@ int sl_wake_next(uint8_t *file, size_t size, sl_wake_place *place, uint64_t stal
         bool is_before = found.owner == 0 || ticket < found.ticket;
         if (owner != 0 && is_behind && is_before && LOAD(slot->is_called) == CALLABLE && subject_size(slot) != 0 &&
             age_ms(slot, now_ms) <= stale_ms) {
-            found = (sl_wake_place){owner, ticket, (uint32_t)i, 0};
+            found = (sl_wake_place){owner, ticket, (uint32_t)i, 0, 0};
         }
     }
     if (found.owner == 0) {
@@ -373,6 +388,10 @@ int sl_wake_call(uint8_t *file, size_t size, const sl_wake_place *place)
     if (own_slot(file, place) == NULL) { /* it went to another in between, who is not meant */
         (void)SWAP_IF(slot->is_called, called, CALLABLE);
         return SL_ABSENT;
+    }
+    uint32_t bell = LOAD(slot->bell);
+    if (bell > 0 && bell <= SLOTS) {
+        (void)sl_wake_notify(slot_of(file, bell - 1)->word);
     }
     return sl_wake_notify(slot->word);
 }

@@ -43,7 +43,7 @@ NAME_SIZE_BYTES_MAX = 255
 """Branch, tag, checkpoint id, channel: with prefix and thread they stay below 511."""
 
 CHANNELS_MAX = 65_536
-"""Channels of one thread."""
+"""Channels that a schema declares."""
 
 POLICIES_MAX = 256
 """Patterns with a retention policy for threads to come: the first commit of a thread looks through all."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import operator
+from typing import Annotated
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from naming import named
 
+import statelog
 from statelog import reducers
-from statelog.errors import ReducerTypeError, SchemaError, UsageError
+from statelog.errors import LimitError, ReducerTypeError, SchemaError, UsageError
 from statelog.reducers import REMOVE_ALL, Overwrite, Reducer, Remove, from_annotation, from_spec
 from statelog.testing import SCHEMA, check_reducer, identical, writes_to
 
@@ -214,3 +216,20 @@ def test_a_spec_of_a_later_version_is_refused():
 def test_a_key_that_cannot_be_is_refused(key):
     with pytest.raises(UsageError):
         reducers.upsert(key)
+
+
+@pytest.mark.parametrize(
+    ("reducer", "write"),
+    [(reducers.append, lambda item: item), (reducers.extend, lambda item: [item]), (reducers.add, lambda item: [item])],
+    ids=["append", "extend", "add"],
+)
+def test_an_item_too_deep_for_its_list_is_refused_and_the_list_stays_readable(tmp_path, reducer, write):
+    def nested(levels):
+        return functools.reduce(lambda inside, _level: [inside], range(levels), 1)
+
+    with statelog.open(tmp_path / "a.state") as store:
+        thread = store.thread("t", schema={"items": Annotated[list, reducer]})
+        thread.commit({"items": write(nested(127))})
+        with pytest.raises(LimitError, match="nested deeper than 128"):
+            thread.commit({"items": write(nested(128))})
+        assert store.thread("t").state["items"] == [nested(127)]

@@ -19,12 +19,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(file, 0, SL_WAKE_FILE_SIZE);
     FUZZ_REQUIRE(sl_wake_open(file, SL_WAKE_FILE_SIZE) == SL_OK);
     fuzz_block subject = fuzz_take(&in, fuzz_byte(&in));
-    sl_wake_place place = {1, 0, 0, 0}, last = {2, 0, 0, 0};
+    sl_wake_place place = {1, 0, 0, 0, fuzz_byte(&in)}, last = {2, 0, 0, 0, 0};
     int may_enter = sl_wake_enter(file, SL_WAKE_FILE_SIZE, &last, 3, 1, subject.bytes, subject.size, STALE_MS);
     FUZZ_REQUIRE(may_enter == SL_OK && last.ticket == 1 && last.slot == 0);
     while (in.left > 0) {
         sl_output found = fuzz_output(SL_WAKE_SUBJECT_SIZE_MAX);
-        sl_wake_place called = {0, 0, 0, 0};
+        sl_wake_place called = {0, 0, 0, 0, 0};
         uint64_t number;
         int was_called;
         overwrite(&in, file);
@@ -39,6 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (void)sl_wake_describe(file, SL_WAKE_FILE_SIZE, &last, 1, 7);
         (void)sl_wake_positions(file, SL_WAKE_FILE_SIZE, STALE_MS, &number);
         (void)sl_wake_note(file, SL_WAKE_FILE_SIZE, 1);
+        (void)sl_wake_ticket(file, SL_WAKE_FILE_SIZE, &number);
         (void)sl_wake_noted(file, SL_WAKE_FILE_SIZE, &number);
         (void)sl_wake_leave(file, SL_WAKE_FILE_SIZE, &place, &was_called);
         free(found.bytes);

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from statelog.errors import StatelogError, not_hiding
+from statelog.aio.waiting import Turn, win
+from statelog.errors import not_hiding
+from statelog.store.board import attempt_claim, attempt_lease
 
 if TYPE_CHECKING:
     import builtins
     from collections.abc import AsyncIterator, Callable, Sequence
-    from concurrent.futures import Future
     from datetime import datetime, timedelta
 
     from statelog.aio.running import Runner
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from statelog.store.entries import Entry
     from statelog.store.fences import Fence
     from statelog.store.watching import Event
-
-T = TypeVar("T")
-
-_SLICE_S = 0.5
-"""A task that is cancelled leaves a thread of the pool asleep for so long at most."""
 
 
 class Claim:
@@ -154,8 +149,9 @@ class Board:
         unless: Sequence[str] = (),
     ) -> Claim | None:
         """See `statelog.Board.claim`. A task that is cancelled gives back what it would have got."""
-        how = {"lease_s": lease_s, "wait_s": wait_s, "max_attempts": max_attempts, "dead": dead, "unless": unless}
-        claim = await self._got(partial(self._board.claim, pattern, **how))  # type: ignore[arg-type]  # of those names
+        how: dict[str, Any] = {"lease_s": lease_s, "wait_s": wait_s, "max_attempts": max_attempts, "dead": dead}
+        attempt = attempt_claim(self._board, pattern, unless=unless, **how)
+        claim = await win(self._runner, attempt, wait_s)
         return None if claim is None else Claim(self._runner, claim)
 
     async def claims(self, pattern: str = "**") -> builtins.list[Entry]:
@@ -167,7 +163,10 @@ class Board:
         self, name: str, *, ttl_s: float = 30.0, wait_s: float = 0.0, auto_renew: bool = True
     ) -> AsyncIterator[Lease]:
         """See `statelog.Board.lease`. A task that is cancelled gives back what it would have got."""
-        lease = await self._got(partial(self._board.lease, name, ttl_s=ttl_s, wait_s=wait_s, auto_renew=auto_renew))
+        attempt = attempt_lease(self._board, name, ttl_s=ttl_s, wait_s=wait_s, auto_renew=auto_renew)
+        lease = await win(self._runner, attempt, wait_s)
+        if lease is None:
+            raise await self._runner.run(attempt.refusal)
         try:
             yield lease
         except BaseException as error:
@@ -215,26 +214,15 @@ class Board:
         call = partial(self._board.watch, pattern, renew=renew, progress_s=progress_s, **how)
         watch = await self._runner.run(call)
         try:
-            while (page := await self._runner.wait(watch.next_page, _SLICE_S)) is not None:
-                for event in page:
-                    yield event
+            with Turn(watch.session, watch.condition) as turn:
+                while (page := (polled := await self._runner.run(watch.poll))[0]) is not None:
+                    for event in page:
+                        yield event
+                    if follow and not page:
+                        await turn.woken(polled[1])
         finally:
             watch.close()
 
     async def list(self, pattern: str = "**", *, limit: int | None = None, after: str = "") -> builtins.list[Entry]:
         """See `statelog.Board.list`."""
         return await self._runner.run(self._board.list, pattern, limit=limit, after=after)
-
-    async def _got(self, call: Callable[[], T]) -> T:
-        future = self._runner.submit_waiting(call)
-        try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            future.add_done_callback(_give_back)
-            raise
-
-
-def _give_back(future: Future[Any]) -> None:
-    with suppress(StatelogError):
-        if not future.cancelled() and future.exception() is None and (held := future.result()) is not None:
-            held.release()

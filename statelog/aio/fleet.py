@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from statelog import fleet as fleets
+from statelog.aio.running import run
 from statelog.aio.store import Opening
 from statelog.errors import not_hiding
+from statelog.fleet import Problem, RemoteStatus, StoreStatus, Stranded
 
 if TYPE_CHECKING:
     import os
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from statelog.aio.store import Store
     from statelog.portable.frames import Target
 
-__all__ = ["Fleet", "connect", "share"]
+__all__ = ["Fleet", "Problem", "RemoteStatus", "StoreStatus", "Stranded", "connect", "share"]
 
 
 class Fleet:
@@ -40,7 +41,7 @@ class Fleet:
 
     async def close(self) -> None:
         """See `statelog.fleet.Fleet.close`."""
-        await asyncio.to_thread(self._fleet.close)
+        await run(self._fleet.close)
 
     def open(self, name: str, **options: Any) -> Opening:
         """See `statelog.fleet.Fleet.open`; `async with` it, or `await` it."""
@@ -52,7 +53,7 @@ class Fleet:
 
     async def restore(self, name: str, path: str | os.PathLike[str], *, at: int | datetime | None = None) -> None:
         """See `statelog.fleet.Fleet.restore`."""
-        await asyncio.to_thread(self._fleet.restore, name, path, at=at)
+        await run(self._fleet.restore, name, path, at=at)
 
     @asynccontextmanager
     async def follow(self, name: str, *, poll_s: float = 1) -> AsyncIterator[Store]:
@@ -67,44 +68,44 @@ class Fleet:
             raise
         finally:
             with not_hiding(ended_by):
-                await asyncio.to_thread(following.__exit__, None, None, None)
+                await run(following.__exit__, None, None, None)
 
     async def stores(self) -> list[fleets.StoreStatus]:
         """See `statelog.fleet.Fleet.stores`."""
-        return await asyncio.to_thread(self._fleet.stores)
+        return await run(self._fleet.stores)
 
     async def status(self, name: str) -> fleets.StoreStatus:
         """See `statelog.fleet.Fleet.status`."""
-        return await asyncio.to_thread(self._fleet.status, name)
+        return await run(self._fleet.status, name)
 
     async def check(self, name: str | None = None) -> list[fleets.Problem]:
         """See `statelog.fleet.Fleet.check`."""
-        return await asyncio.to_thread(self._fleet.check, name)
+        return await run(self._fleet.check, name)
 
     async def stranded(self) -> list[fleets.Stranded]:
         """See `statelog.fleet.Fleet.stranded`."""
-        return await asyncio.to_thread(self._fleet.stranded)
+        return await run(self._fleet.stranded)
 
     async def export_stranded(self, stranded: fleets.Stranded, target: Target) -> dict[str, str]:
         """See `statelog.fleet.Fleet.export_stranded`."""
-        return await asyncio.to_thread(self._fleet.export_stranded, stranded, target)
+        return await run(self._fleet.export_stranded, stranded, target)
 
     async def gc(self, name: str, **how: Any) -> int:
         """See `statelog.fleet.Fleet.gc`."""
-        return await asyncio.to_thread(self._fleet.gc, name, **how)
+        return await run(self._fleet.gc, name, **how)
 
     async def purge(self, name: str, **how: Any) -> None:
         """See `statelog.fleet.Fleet.purge`."""
-        await asyncio.to_thread(self._fleet.purge, name, **how)
+        await run(self._fleet.purge, name, **how)
 
     async def delete(self, name: str, **how: Any) -> None:
         """See `statelog.fleet.Fleet.delete`."""
-        await asyncio.to_thread(self._fleet.delete, name, **how)
+        await run(self._fleet.delete, name, **how)
 
 
 async def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
     """See `statelog.fleet.connect`."""
-    return Fleet(await asyncio.to_thread(fleets.connect, url, cache, **options))
+    return Fleet(await run(fleets.connect, url, cache, **options))
 
 
 def share(url: str, name: str, cache: str | os.PathLike[str] | None = None, **options: Any) -> Opening:

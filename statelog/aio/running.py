@@ -1,73 +1,173 @@
-"""Calls and iterators of the sync surface, on a pool of OS threads."""
+"""The one bridge between event loops and the sync surface: calls and iterators on OS threads."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from concurrent.futures import ThreadPoolExecutor
+import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from statelog.errors import ClosedError, ForkedError
+from statelog.errors import ClosedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
-    from concurrent.futures import Future
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 WORKERS_MAX = 32
-"""OS threads of one store: as many commits can wait for one flush."""
+"""OS threads of one runner: as many commits can wait for one flush."""
 
+_TRIES_MAX = 4
 _PAGE = 64
 
 
 class Runner:
-    """Runs calls on the pool."""
+    """Makes calls on a pool of OS threads. A process that was forked begins a pool of its own.
 
-    def __init__(self, path: str) -> None:
+    Args:
+        path: of the store that `close` closes; later calls raise ClosedError. Without it, later calls begin a new pool.
+
+    """
+
+    def __init__(self, path: str | None = None) -> None:
         self.path = path
-        """Of the store, for errors."""
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
         self._process_id = os.getpid()
-        self._pool = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="statelog")
         self._closing: Future[None] | None = None
-        # Waiting for news must not keep commits waiting for a thread.
-        self._waiters = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="statelog-wait")
+        self.tries = threading.Semaphore(_TRIES_MAX)
+        """For attempts that are made before a task begins to wait."""
 
     def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Begin a call, in the caller's context. Its result outlives a task that is cancelled while it waits."""
-        self._check_open()
-        return self._pool.submit(copy_context().run, function, *args, **kwargs)
+        """Begin a call in the caller's context. Its result outlives a task that is cancelled while it waits.
 
-    async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """Return what a call returns. A task that is cancelled does not undo a commit on its way."""
-        return await asyncio.wrap_future(self.submit(function, *args, **kwargs))
+        Raises:
+            ClosedError: the store is closed.
 
-    async def wait(self, function: Callable[..., T], /, *args: Any) -> T:
-        """Return what a call returns that sleeps for long."""
-        return await asyncio.wrap_future(self.submit_waiting(function, *args))
-
-    def submit_waiting(self, function: Callable[..., T], /, *args: Any) -> Future[T]:
-        """Begin a call that sleeps for long."""
-        self._check_open()
-        return self._waiters.submit(function, *args)
-
-    def close(self, last: Callable[[], None]) -> Future[None]:
-        """Let the threads end, with a last call that happens whoever waits for it; once, however often asked."""
-        if self._closing is None:
-            is_forked = os.getpid() != self._process_id
-            self._closing = (ThreadPoolExecutor(1) if is_forked else self._pool).submit(last)
-            self._pool.shutdown(wait=False)
-            self._waiters.shutdown(wait=False)
-        return self._closing
-
-    def _check_open(self) -> None:
-        if os.getpid() != self._process_id:  # whose threads this process has not
-            message = f"{self.path} was opened before this process was forked: open it again in the child"
-            raise ForkedError(message, path=self.path)
-        if self._closing is not None:
+        """
+        if self._closing is not None and self.path is not None:
             message = f"the store {self.path} is closed"
             raise ClosedError(message, path=self.path)
+        with self._lock:
+            return self._executor().submit(copy_context().run, _call, partial(function, *args, **kwargs))
+
+    async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """Return what a call returns. Cancelling the task does not undo a commit that has begun."""
+        return await asyncio.wrap_future(self.submit(function, *args, **kwargs))
+
+    async def finish(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what a call returns, under asyncio and under trio.
+
+        A cancelled task waits for the end of its call, and is cancelled then: so the task knows what was committed, and
+        nothing goes on behind its back.
+        """
+        if _is_trio():
+            import trio
+
+            call = partial(_call, partial(function, *args, **kwargs))
+            result: T = await trio.to_thread.run_sync(call)  # waits for the call when it is cancelled
+            return result
+        future = asyncio.wrap_future(self.submit(function, *args, **kwargs))
+        await ended(future)
+        return future.result()
+
+    async def win(self, take: Callable[[], T | None], give_back: Callable[[T], object]) -> T | None:
+        """Return what `take` takes for this task. A cancelled task gives it back first.
+
+        Args:
+            take: takes a claim or a lease, and returns it; None if there is none.
+            give_back: what is called with it when nobody gets it. What it raises is lost.
+
+        """
+        future = asyncio.wrap_future(self.submit(take))
+        try:
+            await ended(future)
+        except asyncio.CancelledError:
+            if not future.cancelled() and future.exception() is None and (taken := future.result()) is not None:
+                returning = in_thread(partial(give_back, taken))  # also where the pool is closed by now
+                await ended(returning)
+                returning.exception()
+            raise
+        return future.result()
+
+    def close(self, last: Callable[[], None] | None = None) -> Future[None]:
+        """Let the threads end after a last call, which is made whoever waits for it, and once."""
+        with self._lock:
+            if self._closing is None or self.path is None:
+                pool = self._executor()
+                self._closing = pool.submit(last or _do_nothing)
+                self._pool = None
+                pool.shutdown(wait=False)
+            return self._closing
+
+    def _executor(self) -> ThreadPoolExecutor:
+        if self._pool is None or self._process_id != os.getpid():
+            self._process_id = os.getpid()
+            self._pool = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="statelog")
+        return self._pool
+
+
+_shared = Runner()
+
+run = _shared.finish
+"""`Runner.finish` of a pool that the process shares: for what belongs to no store of `statelog.aio`, as in adapters."""
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _call(call: Callable[[], T]) -> T:
+    """Return what a call returns. Raise RuntimeError for StopIteration, which no future can hold."""
+    try:
+        return call()
+    except StopIteration as error:
+        message = f"a call raised {type(error).__name__}, which cannot leave a coroutine"
+        raise RuntimeError(message) from error
+
+
+def _is_trio() -> bool:
+    if "trio" not in sys.modules:
+        return False
+    import trio
+
+    return bool(trio.lowlevel.in_trio_run())
+
+
+async def ended(*futures: asyncio.Future[Any]) -> None:
+    """Wait until all futures have ended. A task that is cancelled meanwhile waits, too, and is cancelled then."""
+    cancelled: asyncio.CancelledError | None = None
+    while waiting := [each for each in futures if not each.done()]:
+        try:
+            await asyncio.wait(waiting)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        for each in futures:
+            if not each.cancelled():
+                each.exception()  # nobody else will look at it
+        raise cancelled
+
+
+def in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
+    """Make a call in a thread of its own, in the caller's context: it may take as long as it likes."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
+    context = copy_context()
+
+    def make() -> None:
+        try:
+            future.set_result(context.run(_call, call))
+        except BaseException as error:  # noqa: BLE001 - the awaiting task gets it
+            future.set_exception(error)
+
+    threading.Thread(target=make, name="statelog step", daemon=True).start()
+    return asyncio.wrap_future(future)
 
 
 async def stream(runner: Runner, make: Callable[[], Iterator[T]]) -> AsyncIterator[T]:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import statelog
 from statelog.aio.board import Board
-from statelog.aio.running import Runner, stream
+from statelog.aio.running import Runner, in_thread, run, stream
 from statelog.aio.thread import Thread
 from statelog.aio.threads import Threads
 from statelog.aio.transaction import Transaction
+from statelog.aio.waiting import FOREVER_S, holds, until
 from statelog.errors import not_hiding
+from statelog.store.arguments import check_lsn, check_timeout
 from statelog.store.beside import opened_here
 from statelog.store.session import session_of
+from statelog.store.waiter_thread import Condition
 
 if TYPE_CHECKING:
     import os
@@ -43,8 +46,6 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 T = TypeVar("T")
-
-_FOLLOW_SLICE_S = 0.5
 
 
 class Store(Threads):
@@ -149,10 +150,10 @@ class Store(Threads):
                 yield record
                 after = record.lsn
                 heard_at_s = loop.time()
-            left_s = _FOLLOW_SLICE_S if timeout_s is None else heard_at_s + timeout_s - loop.time()
+            left_s = FOREVER_S if timeout_s is None else heard_at_s + timeout_s - loop.time()
             if not follow or left_s <= 0:
                 return
-            await self._runner.wait(self._store.wait, after, min(left_s, _FOLLOW_SLICE_S))
+            await self.wait(after, left_s)
 
     async def flush(self) -> None:
         """See `statelog.Store.flush`."""
@@ -160,7 +161,11 @@ class Store(Threads):
 
     async def wait(self, after: int, timeout_s: float) -> bool:
         """See `statelog.Store.wait`."""
-        return await self._runner.wait(self._store.wait, after, timeout_s)
+        check_lsn(after)
+        check_timeout(timeout_s)
+        session = session_of(self._store)
+        condition = Condition(holds(lambda: session.engine.environment.flushed_lsn() > after), is_any=True)
+        return await until(self._runner, session, condition, timeout_s)
 
     async def last_lsn(self) -> int:
         """Return the LSN of the last record, 0 for an empty log."""
@@ -258,7 +263,7 @@ class Remote:
 
     async def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
         """See `statelog.fleet.owning.Owner.wait`."""
-        found: bool = await self._runner.wait(self._owner.wait, lsn, timeout_s)
+        found: bool = await in_thread(partial(self._owner.wait, lsn, timeout_s))
         return found
 
     async def status(self) -> Any:
@@ -272,7 +277,7 @@ class Remote:
 
 async def diff(a: Checkpoint | None, b: Checkpoint | None) -> tuple[Change, ...]:
     """Return what changed between two checkpoints; see `statelog.diff`."""
-    return await asyncio.to_thread(lambda: statelog.diff(a, b).changes)
+    return await run(lambda: statelog.diff(a, b).changes)
 
 
 class Opening:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statelog.bench import durability, growth, processes, recovery
+from statelog.bench import durability, growth, processes, recovery, waiting
 from statelog.bench.adapters import workload as adapters
 from statelog.bench.board import workload as board
 from statelog.bench.durable import workload as durable
@@ -20,6 +20,7 @@ WORKLOADS = {
         board.BOARD,
         langgraph.LANGGRAPH,
         durable.DURABLE,
+        waiting.WAITING,
         fleet.FLEET,
         adapters.ADAPTERS,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,14 @@ def call_claimer(key: str, wake: Wake) -> None:
     wake.call_next(fits)
 
 
+def holder_subject(name: str) -> bytes:
+    """Return the subject of who waits for a lease; where it has no room for the name, one with the name's digest."""
+    subject = HOLDER + name.encode()
+    if len(subject) > WAKE_SUBJECT_SIZE_BYTES_MAX:
+        return HOLDER + b"\0" + blake2b(name.encode(), digest_size=32).digest()
+    return subject
+
+
 def call_holder(name: str, wake: Wake) -> None:
     """Wake the one who has waited longest for a lease."""
-    wake.call_next((HOLDER + name.encode()).__eq__)
+    wake.call_next(holder_subject(name).__eq__)

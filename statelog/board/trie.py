@@ -10,11 +10,13 @@ T = TypeVar("T")
 
 
 class _Node(Generic[T]):
-    __slots__ = ("items", "next")
+    __slots__ = ("items", "next", "wild")
 
     def __init__(self) -> None:
         self.next: dict[str, _Node[T]] = {}
         """By the next segment of patterns: as it stands, wild or not."""
+        self.wild: dict[str, _Node[T]] = {}
+        """Of these the wild ones, which may fit many segments of keys."""
         self.items: set[T] = set()
         """Whose patterns end here."""
 
@@ -29,7 +31,9 @@ class Trie(Generic[T]):
         """Add an item under a pattern that is one."""
         node = self._root
         for segment in pattern.split("/"):
-            node = node.next.setdefault(segment, _Node())
+            above, node = node, node.next.setdefault(segment, _Node())
+            if "*" in segment or "?" in segment:
+                above.wild[segment] = node
         node.items.add(item)
 
     def remove(self, pattern: str, item: T) -> None:
@@ -44,6 +48,7 @@ class Trie(Generic[T]):
             if below.items or below.next:
                 return
             del above.next[segment]
+            above.wild.pop(segment, None)
 
     def find(self, key: str) -> set[T]:
         """Return the items whose patterns fit a key."""
@@ -73,9 +78,10 @@ def _steps(node: _Node[T], segments: list[str], at: int) -> list[tuple[str, _Nod
     key = segments[at]
     if at == 0 and len(segments) > 1 and key == RESERVED[:-1]:
         return [(key, node.next[key])] if key in node.next else []
-    steps = list(node.next.items())  # one may leave meanwhile, as garbage is collected
-    return [step for step in steps if step[0] in (key, "**") or _fits(step[0], key)]
-
-
-def _fits(segment: str, part: str) -> bool:
-    return ("*" in segment or "?" in segment) and compile_pattern(segment).fits(part)
+    steps = [
+        step
+        for step in list(node.wild.items())  # one may leave meanwhile, as garbage is collected
+        if step[0] == "**" or compile_pattern(step[0]).fits(key)
+    ]
+    literal = node.next.get(key)
+    return steps if literal is None else [*steps, (key, literal)]

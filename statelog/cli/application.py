@@ -96,9 +96,18 @@ def _explain(error: Exception) -> tuple[str, int]:
         return redacted(_usage_message(error)), error.exit_code
     if isinstance(error, OSError):
         code = exits.NO_SUCH_FILE if isinstance(error, FileNotFoundError) else exits.OS_ERROR
-        return redacted(f"{error.filename or 'output'}: {error.strerror or error}"), code
+        where = error.filename or ("output" if _has_working_directory() else "the working directory")
+        return redacted(f"{where}: {error.strerror or error}"), code
     what = redacted(f"{type(error).__name__}: {error}") if str(error) else type(error).__name__
     return f"internal error: {what} (set {TRACEBACK_VARIABLE}=1 to see where)", exits.INTERNAL
+
+
+def _has_working_directory() -> bool:
+    try:
+        Path.cwd()
+    except OSError:
+        return False
+    return True
 
 
 def _next_step(error: StatelogError) -> str:

@@ -157,6 +157,7 @@ def run_document(info: RunInfo) -> dict[str, Any]:
         "waiting_for": list(info.waiting_for),
         "value": to_json(info.value),
         "error": info.error,
+        "traceback": info.traceback,
         "parked": list(info.parked),
     }
 

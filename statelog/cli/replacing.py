@@ -11,7 +11,6 @@ import fcntl
 import os
 import secrets
 import stat
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from statelog.errors import UsageError
@@ -19,10 +18,12 @@ from statelog.storage.file.creation import FILE_MODE, remove_leftovers, sync_dir
 from statelog.storage.file.disk import flush_file
 from statelog.storage.file.neighbours import journal_path, lock_path
 from statelog.storage.journal.control import control_path
+from statelog.storage.registry import real_path
 from statelog.storage.wake_file import wake_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _TEMPORARY_SUFFIX = ".exporting"
 _NAME_LENGTH_MAX = 50
@@ -36,8 +37,7 @@ def refuse_files_of(store: Path, target: Path) -> None:
         UsageError: `target` is one of them, by whichever name.
 
     """
-    real = Path(os.path.realpath(store))
-    resolved = os.path.realpath(target)
+    real, resolved = real_path(store), str(real_path(target))
     for own in (real, lock_path(real), journal_path(real), control_path(real), wake_path(real)):
         if resolved == str(own) or _is_same(own, target):
             message = f"{target} is a file of the store {store} itself: write to another"
@@ -65,7 +65,7 @@ def opened_for_replacing(target: Path, *, like: Path) -> Iterator[IO[bytes]]:
         OSError: with the name of `target`.
 
     """
-    real = Path(os.path.realpath(target))
+    real = real_path(target)
     shortened = real.with_name(real.name[:_NAME_LENGTH_MAX])
     temporary = real.with_name(f".{shortened.name}.{secrets.token_hex(8)}{_TEMPORARY_SUFFIX}")
     try:

@@ -203,17 +203,18 @@ def resume(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
 def retry(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
     """Have RUN of STORE, which has failed, go on from the steps that it has recorded, after a fix of its code.
 
-    A worker takes it up. With --with it is driven in this process, as far as it goes; exit code 13: it has failed.
+    The steps that it has failed by are called again. A worker takes it up. With --with it is driven in this process, as
+    far as it goes; exit code 13: it has failed again.
     """
     from statelog import durable
 
-    _go_on(store, run, module, durable.retry, as_json=as_json)  # type: ignore[attr-defined]
+    _go_on(store, run, module, durable.retry, as_json=as_json)
 
 
 def _go_on(store: Path, run: str, module: str | None, change: Callable[[Store, str], object], *, as_json: bool) -> None:
     """Change a run so that it may go on, and with a module drive it here."""
     from statelog import durable
-    from statelog.durable.starting import drive_here, result_of
+    from statelog.durable.starting import drive_here
 
     output = Output(as_json=as_json)
     known = {} if module is None else {each.name: each for each in workflows_of(module)}
@@ -229,7 +230,7 @@ def _go_on(store: Path, run: str, module: str | None, change: Callable[[Store, s
         info = durable.get(opened, run)
     _tell(output, info)
     if known and info.has_ended:
-        result_of(info, None, 0.0)
+        info.result()
 
 
 @runs.command(short_help="Have a run stop, and undo what it did.")

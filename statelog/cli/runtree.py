@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _VALUE_CHARACTERS = 200
 _VALUE_FULL_CHARACTERS = 1 << 40
+_TRACEBACK_LINES = 20
+"""Of a traceback the last lines are shown."""
 _WIDTH_FULL = 1 << 40
 _DEPTH_MAX = 8
 """Of children of children: those further in are named alone."""
@@ -103,11 +105,12 @@ class _Drawing:
 
     def _fill(self, tree: Tree, info: RunInfo, above: frozenset[str]) -> None:
         from statelog import durable
+        from statelog.durable.naming import place_of_gate
 
         for name, text in self._facts(info):
             tree.add(self._text(f"{name}  {text}", "dim" if name in ("began", "thread", "arguments") else ""))
         steps = durable.steps(self._store, info.id)
-        gates = {each.id.rpartition("/")[2]: each for each in durable.gates(self._store, run=info.id)}
+        gates = {place_of_gate(each.id): each for each in durable.gates(self._store, run=info.id)}
         for step in steps:
             gate = gates.get(step.place) if step.kind == "gate" else None
             line = tree.add(self._text(self._line(step, gate), "red" if step.status == "failed" else ""))
@@ -118,7 +121,18 @@ class _Drawing:
         if info.has_ended:
             what = "returned" if info.status == "completed" else info.status
             when = "" if info.ended is None else f"{self._output.time(info.ended)}  "
-            tree.add(self._text(f"{what}  {when}{outcome_of(info, self._output, self._characters_max)}"))
+            end = tree.add(self._text(f"{what}  {when}{outcome_of(info, self._output, self._characters_max)}"))
+            if info.traceback is not None:
+                end.add(self._traceback(info.traceback))
+
+    def _traceback(self, traceback: str) -> Any:
+        lines = traceback.rstrip("\n").split("\n")
+        if not self._is_full and len(lines) > _TRACEBACK_LINES:
+            left_out = f"[... {len(lines) - _TRACEBACK_LINES:,} lines are left out: --full shows them ...]"
+            lines = [left_out, *lines[-_TRACEBACK_LINES:]]
+        text = self._text("", "dim")
+        text.append("\n".join(map(escape, lines)))
+        return text
 
     def _add_child(self, tree: Tree, child: str, above: frozenset[str]) -> None:
         from statelog import durable
@@ -162,6 +176,10 @@ class _Drawing:
                 until = "" if gate.due is None else f", until {self._output.time(gate.due)}"
                 return f"waits: {gate.id}{until}  {render(gate.payload, self._characters_max)}"
             return "waits" if step.kind in _WAITING else "begun"
+        if step.status == "cut":
+            return "cut: the workflow cancelled it"
+        if step.status == "closed":
+            return "closed: the run has ended"
         if step.kind == "gate" and isinstance(step.result, dict):
             return self._answer(step.result)
         return "" if step.result is None else f"-> {render(step.result, self._characters_max)}"

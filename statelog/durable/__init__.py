@@ -3,10 +3,12 @@
 from statelog.durable.branches import Branch
 from statelog.durable.control import Gate, answer, cancel, gates, get_event, resume, send
 from statelog.durable.delivering import Delivery, deliver
+from statelog.durable.entering import EnteredRun, entered
 from statelog.durable.forking import StepInfo, check, fork, purge, steps
 from statelog.durable.infos import RunInfo, get, runs
 from statelog.durable.outbox import Message, outbox, redeliver
 from statelog.durable.queues import Queue, QueueInfo, queues
+from statelog.durable.retries import retry
 from statelog.durable.run import Run
 from statelog.durable.schedules import (
     Schedule,
@@ -34,6 +36,7 @@ __all__ = [
     "Cancelled",
     "Chunk",
     "Delivery",
+    "EnteredRun",
     "Gate",
     "Handle",
     "Message",
@@ -52,6 +55,7 @@ __all__ = [
     "check",
     "current_step",
     "deliver",
+    "entered",
     "fork",
     "gates",
     "get",
@@ -65,6 +69,7 @@ __all__ = [
     "resume",
     "resume_all",
     "resume_schedule",
+    "retry",
     "run",
     "runs",
     "schedule",

@@ -10,16 +10,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 
     from statelog.durable.execution import Execution
-    from statelog.durable.hosts import Host
 
 
 class Branch:
     """A step, or a part of a workflow, that runs beside it."""
 
     def __init__(
-        self, execution: Execution, place: str, work: Coroutine[Any, Any, Any], guard: Callable[..., Any]
+        self, execution: Execution, place: str, work: Coroutine[Any, Any, Any], awaited: Callable[..., Any]
     ) -> None:
-        self._execution, self._guard = execution, guard
+        self._execution, self._awaited = execution, awaited
         self.place = place
         self.future = execution.host.spawn(work)
         execution.outstanding[place] = self.future
@@ -29,21 +28,23 @@ class Branch:
 
     def result(self) -> Any:
         """Return what it returns, or raise that; waits for it. Of a run in asyncio it is awaited."""
-        host = self._execution.host
-        return host.finish(self._guard(lambda: _result(host, self.future)))
+        return self._awaited(lambda: _result(self._execution, self.future))
 
     def __await__(self) -> Generator[Any, Any, Any]:
         found: Generator[Any, Any, Any] = self.result().__await__()
         return found
 
 
-async def _result(host: Host, future: Any) -> Any:
-    await host.wait([future], first=False)
+async def _result(execution: Execution, future: Any) -> Any:
+    await execution.host.wait([future], first=False)
+    if (error := error_in(future)) is not None:
+        raise execution.failed(error)
     return future.result()
 
 
 async def gathered(execution: Execution, place: str, branches: Sequence[Branch]) -> Any:
     """Return what branches return, when all have ended or wait; raise the first exception."""
+    execution.check_cut(place)
     futures = [each.future for each in branches]
     await execution.host.wait(futures, first=False)
     errors = {number: error for number, future in enumerate(futures) if (error := error_in(future)) is not None}
@@ -71,7 +72,8 @@ async def _raise_one(
     if done is None and waiting:
         await execution.check_signals()
         await execution.host.io(execution.commit, execution.done(place, op, str(count), r=failed[0]))
-    raise errors[failed[0] if done is None else done["r"]]
+    first = errors[failed[0] if done is None else done["r"]]
+    raise execution.failed(first, *(errors[number] for number in failed))
 
 
 def error_in(future: Any) -> BaseException | None:
@@ -106,8 +108,13 @@ async def in_turn(
         await go_on()
     else:
         futures = [host.spawn(go_on()) for _ in range(min(concurrency, len(works)))]
-        if futures:
-            await host.wait(futures, first=False)
+        try:
+            if futures:
+                await host.wait(futures, first=False)
+        except BaseException:  # it is cancelled
+            for each in futures:
+                host.let_go(each)
+            raise
         stopped = {number: error for number, each in enumerate(futures) if (error := error_in(each)) is not None}
         await _raise_one(execution, place, "map", len(works), stopped)
     await _raise_one(execution, place, "map", len(works), errors)

@@ -14,7 +14,7 @@ from statelog.durable.ending import unpark
 from statelog.durable.infos import get
 from statelog.durable.outbox import stage_withdrawal
 from statelog.durable.runs import ENDED, board_of, check_open, find, poke, retried, stage_poke
-from statelog.durable.values import encode, storable
+from statelog.durable.values import decode, encode, storable
 from statelog.durable.workflows import check_number, check_text
 from statelog.errors import ConflictError, GateNotFoundError, RunNotFoundError, UsageError
 
@@ -83,16 +83,15 @@ def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, b
     Raises:
         GateNotFoundError: no such gate. Facts: gate.
         ConflictError: it was answered, its time is up, or its run has ended. Facts: gate, status, by.
-        ValueTypeError, LimitError: the payload cannot be stored.
+        ValueTypeError, LimitError: the answer cannot be stored, or not be recorded by the run. The gate stays open.
 
     """
     if type(approved) is not bool:
         raise UsageError(f"approved is True or False, not {approved!r}", argument="approved", value=approved)
     if by is not None and not isinstance(by, str):
         raise UsageError(f"by is a text, not {by!r}", argument="by", value=by)
-    encode(payload, "payload")
+    given = decode(encode({"approved": approved, "payload": payload, "by": by, "is_timeout": False}, "answer"))
     key = naming.gate_key(gate_id)
-    given = {"approved": approved, "payload": storable(payload), "by": by, "is_timeout": False}
 
     def work(tx: Any) -> dict[str, Any]:
         entry = board_of(store).get(key)

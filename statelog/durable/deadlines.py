@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from statelog.durable.clock import clock
 from statelog.durable.ending import stage_end
 from statelog.durable.naming import run_key
-from statelog.durable.runs import ENDED, board_of, find, has_begun, retried, task_key_of
+from statelog.durable.runs import ENDED, board_of, find, has_begun, retried, task_key_of, time_of_start
 from statelog.errors import LeaseLostError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def end_overdue(store: Store, run: str) -> bool:
     """End a run that has not begun if its time is up; return False if it has begun, has ended, or has time."""
     value = find(store, run).value
     timeout_s = value["timeout_s"]
-    if timeout_s is None or value["created"] + round(timeout_s * 1e6) > clock().now_us():
+    if timeout_s is None or time_of_start(value) + round(timeout_s * 1e6) > clock().now_us():
         return False
     is_ended: bool = retried(store, lambda tx: _stage_failure(tx, store, run))
     return is_ended

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from statelog.durable.control import cancel
@@ -16,16 +17,18 @@ from statelog.durable.execution import (
     Unwinding,
     undoing,
 )
+from statelog.durable.failures import bare, error_of, error_text, failed_calls, traceback_of
 from statelog.durable.holding import LEASE_S, renewed
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.owners import claim_one
 from statelog.durable.probes import stub_of
-from statelog.durable.record import Record
+from statelog.durable.record import UNDO, Record
+from statelog.durable.retries import restore
 from statelog.durable.run import Run
 from statelog.durable.runs import find, task_key_of
 from statelog.durable.steps import make_call, take_step
-from statelog.durable.values import decode, encode, error_of, error_text, typed, typed_arguments
-from statelog.durable.workflows import COMPENSATION_RETRY, UNKNOWN, Cancelled, name_of, options_of
+from statelog.durable.values import decode, encode, typed, typed_arguments
+from statelog.durable.workflows import COMPENSATION_RETRY, UNKNOWN, Abort, Cancelled, name_of, options_of
 from statelog.errors import (
     ClosedError,
     ConflictError,
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     from statelog.durable.workflows import Workflow
     from statelog.store.claims import Claim
     from statelog.store.store import Store
+
+_log = logging.getLogger("statelog.durable")
 
 STOPPED_DELAY_S = 5.0
 """A run whose code does not fit is looked at again so much later."""
@@ -84,6 +89,8 @@ async def drive(
         return
     with renewed(claim, lease_s):
         try:
+            if "retry" in value:
+                value = await host.io(restore, store, run, claim)
             await _to_rest(store, workflow, value, claim, host, lease_s)
         except NondeterminismError as error:
             text = error_text(error_of(error))
@@ -164,7 +171,7 @@ async def _go_on(execution: Execution, lease_s: float) -> bool:
     if isinstance(error, Suspended):
         return bool(await host.io(suspend, execution, error.waits))
     if isinstance(error, ContinuedAsNew):
-        args, kwargs = (decode(encode(each, "arguments")) for each in error.arguments)
+        args, kwargs = (decode(encode(each, "arguments", depth=1)) for each in error.arguments)
         await host.io(begin_anew, execution, args, kwargs)
         return False
     if error is not None and not isinstance(error, (Exception, Cancelled, Unwinding)):
@@ -173,9 +180,9 @@ async def _go_on(execution: Execution, lease_s: float) -> bool:
         execution.record.check_all_called(execution.let_go)
     except NondeterminismError as differs:
         raise differs from error
-    if error is None and execution.made:
-        message = f"run {execution.id!r}: the operation at place {min(execution.made)} was made, and never awaited"
-        raise UsageError(message, run=execution.id, place=min(execution.made))
+    if error is None and (forgotten := execution.made - execution.record.cut_short):
+        message = f"run {execution.id!r}: the operation at place {min(forgotten)} was made, and never awaited"
+        raise UsageError(message, run=execution.id, place=min(forgotten))
     if error is None and execution.record.undo is None:
         await host.io(end, execution, "completed", {"value": result})
         return True
@@ -183,8 +190,19 @@ async def _go_on(execution: Execution, lease_s: float) -> bool:
         status, more = await _undo_all(execution, error)
     except Suspended as waits:
         return bool(await host.io(suspend, execution, waits.waits))
-    await host.io(end, execution, status, more)
+    await host.io(_end, execution, status, more, error)
     return True
+
+
+def _end(execution: Execution, status: str, more: Mapping[str, Any], error: BaseException | None) -> None:
+    """End a run that did not complete, and log a failure: at INFO where the workflow has given up by `Abort`."""
+    end(execution, status, more)
+    if status == "failed":
+        undo = execution.record.undo
+        is_meant = isinstance(error, Abort) if undo is None else undo["e"]["type"] == Abort.__name__
+        told = "run %s of workflow %s has failed: %s\n%s"
+        level = logging.INFO if is_meant else logging.ERROR
+        _log.log(level, told, execution.id, execution.workflow.name, more["error"], more.get("traceback", ""))
 
 
 async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | None]:
@@ -197,7 +215,7 @@ async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | 
         result = await host.call_workflow(execution, run._enter, workflow.function, (run, *args), kwargs)  # noqa: SLF001
         result = decode(encode(result, f"result of workflow {workflow.name!r}"))
     except BaseException as raised:  # noqa: BLE001 - told apart by the caller
-        error = raised
+        error = bare(raised)
     await _settle(execution, error)
     return result, error
 
@@ -227,36 +245,40 @@ async def _undone(execution: Execution, error: BaseException | None) -> tuple[st
     if execution.let_go:
         await host.io(execution.wait_for_branches_let_go)
     undos = sorted(execution.undos.values(), key=lambda each: -record.order.get(each.place, 0))
-    if record.undo is None:
+    failure = record.undo
+    if failure is None:
         assert error is not None
-        status, cause = _why(execution, error)
+        failure = _failure(execution, error)
         if undos:
-            await host.io(execution.begin_undoing, cause, status)
+            await host.io(execution.begin_undoing, failure)
     for place, item in list(record.begun.items()):
         if item["o"] == "child" and place not in record.done:
             await host.io(cancel, execution.store, item["c"])
-    held = record.undo
-    failure = error_of(cause) if held is None else held["e"]
-    status = status if held is None else held["n"]
     parked = []
     for undo in undos:
         try:
             await _undo(execution, undo)
         except Exception as failed:  # noqa: BLE001 - the others run all the same
             parked.append(f"{undo.step}: {error_text(error_of(failed))}")
-    said = failure["message"] if status == "cancelled" else error_text(failure)
-    more: dict[str, Any] = {"error": said}
+    status = str(failure["n"])
+    more: dict[str, Any] = {"error": failure["e"]["message"] if status == "cancelled" else error_text(failure["e"])}
+    more |= {field: failure[name] for field, name in (("traceback", "b"), ("failed", "w")) if name in failure}
     if parked:
         more["parked"] = parked
     return status, more
 
 
-def _why(execution: Execution, error: BaseException) -> tuple[str, BaseException]:
-    if not isinstance(error, Cancelled):
-        return "failed", error
-    if execution.cancelled == "timeout":
-        return "failed", TimeoutError(f"the run took longer than {execution.value['timeout_s']:g} s")
-    return "cancelled", RuntimeError("it was cancelled")
+def _failure(execution: Execution, error: BaseException) -> Item:
+    """Return the item of a workflow's failure."""
+    if isinstance(error, Cancelled) and execution.cancelled != "timeout":
+        return execution.item("undo", UNDO, "undo", "cancelled", e=error_of(RuntimeError("it was cancelled")))
+    cause = error
+    if isinstance(error, Cancelled):
+        cause = TimeoutError(f"the run took longer than {execution.value['timeout_s']:g} s")
+    more: dict[str, Any] = {"e": error_of(cause), "b": traceback_of(error)}
+    if failed := failed_calls(error):
+        more["w"] = failed
+    return execution.item("undo", UNDO, "undo", "failed", **more)
 
 
 async def _undo(execution: Execution, undo: Undo) -> None:

@@ -46,12 +46,16 @@ def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
     """Record the end of a run, and have the next one of its thread begin. Raises Stopped."""
     store, claim = execution.store, execution.claim
     checkpoint = naming.new_checkpoint() if execution.has_header else None
+    last = execution.deferred
 
     def work(tx: Any) -> None:
         task = board_of(store).get(task_key_of(execution.value))
         entry = find(store, execution.id)
         if checkpoint is not None:
-            execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim, id=checkpoint)
+            thread = execution.thread_in(tx)
+            if last:  # a wait that came last: the version before the end has it
+                thread.commit({STEPS: last}, fence=claim)
+            thread.commit({STEPS: DROP, HEADER: DROP}, fence=claim, id=checkpoint)
         stage_end(tx, store, entry, task, {**more, "status": status, "checkpoint": checkpoint}, fence=claim)
 
     _stopping(execution, "end", lambda: retried(store, work))
@@ -84,7 +88,7 @@ def stage_end(
         stage_forgotten(board, seen, value)
     if value.get("timeout_s") is not None:
         board.delete(naming.deadline_key(value["id"]))
-    for parent in filter(None, (value.get("parent"), *value.get("waiters", ()))):
+    for parent in dict.fromkeys(filter(None, (value.get("parent"), *value.get("waiters", ())))):
         with suppress(RunNotFoundError):
             stage_poke(tx, seen, find(seen, parent).value)
 
@@ -120,11 +124,15 @@ def _clear(tx: Any, store: Any, run: str) -> None:
     mail = f"durable/mail/{naming.check_run_id(run)}/"
     for entry in outside.list(f"{mail}**") if outside.children(mail) else ():  # a pattern costs more than a look
         board.delete(entry.key)
-    gates = f"durable/gates/{naming.check_run_id(run)}/"
-    for gate in outside.list(f"{gates}*") if outside.children(gates) else ():  # also those of before a rollback
+    for gate in _gates(store, run):  # also those of before a rollback
         if gate.value["status"] == "pending":
             board.cas(gate.key, {**gate.value, "status": "closed"}, expected_version=gate.version)
             stage_withdrawal(tx, store, gate.value["id"])
+
+
+def _gates(store: Any, run: str) -> list[Entry]:
+    outside, gates = board_of(store), f"durable/gates/{naming.check_run_id(run)}/"
+    return list(outside.list(f"{gates}*")) if outside.children(gates) else []
 
 
 def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
@@ -132,6 +140,7 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
     store, claim = execution.store, execution.claim
     assert claim is not None
     key = task_key_of(execution.value)
+    execution.flush()
     while True:
         task = board_of(store).get(key)
         if task is None:
@@ -172,10 +181,14 @@ def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, A
 
     def work(tx: Any) -> None:
         entry = find(store, execution.id)
-        value = {**entry.value, "args": list(args), "kwargs": dict(kwargs)}
+        visit = entry.value.get("visit", 0) + 1
+        value = {**entry.value, "args": list(args), "kwargs": dict(kwargs), "visit": visit}
         if execution.has_header:
             execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim)
         board_of(tx).cas(entry.key, value, expected_version=entry.version, fence=claim)
+        for gate in _gates(store, execution.id):
+            board_of(tx).delete(gate.key, expected_version=gate.version)
+            stage_withdrawal(tx, store, gate.value["id"])
 
     def begin() -> None:
         retried(store, work)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from contextlib import suppress
 from contextvars import ContextVar
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from statelog.durable.clock import clock
-from statelog.durable.naming import HEADER, STEPS, new_checkpoint, run_key
-from statelog.durable.outbox import stage_message
+from statelog.durable.failures import error_of, exception_of, note_failed, noted_failed
+from statelog.durable.naming import HEADER, STEPS, gate_key, new_checkpoint, run_key
+from statelog.durable.outbox import stage_message, stage_withdrawal
 from statelog.durable.probes import tell
-from statelog.durable.record import BEGUN, DONE, UNDO, Item, Record
-from statelog.durable.runs import board_of, thread_of
-from statelog.durable.values import error_of, exception_of, typed
+from statelog.durable.record import BEGUN, DONE, Item, Record
+from statelog.durable.runs import board_of, task_key_of, thread_of
+from statelog.durable.values import typed
 from statelog.durable.workflows import Cancelled
 from statelog.errors import (
     ClosedError,
@@ -52,6 +56,14 @@ class Unwinding(BaseException):
     """Raised in a workflow that failed before, where it would do what it did not do then."""
 
 
+class CutShort(BaseException):
+    """Raised in a workflow of asyncio by a call that its own code cancelled: it waits for that again."""
+
+    def __init__(self, seconds: float, place: str) -> None:
+        super().__init__(seconds, place)
+        self.seconds, self.place = seconds, place
+
+
 class RolledBackError(Exception):
     """The run's thread was rolled back while the run was at work in it: it is to go on from there."""
 
@@ -71,6 +83,8 @@ class Suspended(BaseException):
     def __init__(self, *waits: Wait) -> None:
         super().__init__(*waits)
         self.waits = waits
+        self.scope: Scope | None = None
+        """Where the call is counted that waits."""
 
 
 _BEHIND_S = 5.0
@@ -108,6 +122,8 @@ class Execution:
         self.store, self.workflow, self.claim, self.host = store, workflow, claim, host
         self.value = value
         self.id: str = value["id"]
+        self.visit: int = value.get("visit", 0)
+        """How often the run has come anew to places that it had been at: see `visit_of`."""
         self.thread: Any = thread_of(store, value, workflow.schema)
         head = self.thread.head
         self._version = -1 if head is None else head.version
@@ -134,9 +150,14 @@ class Execution:
         """Places of operations that were made and have not begun."""
         self.outstanding: dict[str, Any] = {}
         """Futures of branches that are waited for before the run ends, by place."""
+        self.scopes: WeakValueDictionary[str, Scope] = WeakValueDictionary()
+        """Where calls are counted, by the beginning of their places."""
+        self.calls: dict[str, tuple[str, str, bytes | None]] = {}
+        """Operation, name and digest of the calls under way on an event loop, by place."""
         self._deferred: list[Item] = []
         self._looked_lsn = -1
-        self._deadline_us = value["created"] + round(value["timeout_s"] * 1e6) if value.get("timeout_s") else 0
+        began_us = value.get("retried", value["created"])
+        self._deadline_us = began_us + round(value["timeout_s"] * 1e6) if value.get("timeout_s") else 0
         self.is_dry = claim is None
         """Whether nothing is to happen but replay: see `check`."""
 
@@ -155,9 +176,51 @@ class Execution:
             raise UsageError(message, argument=op, value=name)
         self.check_stop()
         try:
-            return self.record.look(place, op, name, digest)
+            done = self.record.look(place, op, name, digest)
         except NondeterminismError as error:
             raise self.stopped(error) from error
+        if done is None and self.host.is_async:
+            self.calls[place] = (op, name, digest)
+        self.check_cut(place)
+        return done
+
+    def check_cut(self, place: str) -> None:
+        """Wait for its cancellation again in a call that the workflow cancelled. Raises CutShort."""
+        done = self.record.done.get(place)
+        if done is not None and "x" in done:
+            self.record.see(place)
+            raise CutShort(done["x"], place)
+
+    def cut(self, place: str, seconds: float) -> BaseException | None:
+        """Record that the workflow cancelled a call; return None if the call has come to its end instead."""
+        with self._lock:
+            done = self.record.done.get(place)
+            if done is not None and "x" not in done:
+                return None
+            error = asyncio.CancelledError()
+            note_failed(error, [{"p": place, "next": self._next_numbers(place)}])
+            op, name, digest = self.calls.get(place, ("await", "", None))
+            self.record.see(place)
+            while place not in self.record.done:
+                item = self.done(place, op, name, digest, x=seconds)
+                with suppress(ConflictError):  # its gate was answered meanwhile
+                    self.commit(item, also=self._closing_gate(place))
+        return error
+
+    def _closing_gate(self, place: str) -> Callable[[Transaction], None] | None:
+        """Return what closes the gate of a call that is cancelled, if it has one that waits."""
+        gate = self.record.begun.get(place, {}).get("g")
+        entry = None if gate is None else board_of(self.store).get(gate_key(gate))
+        if entry is None or entry.value["status"] != "pending":
+            return None
+
+        def close(tx: Transaction) -> None:
+            held = board_of(self.store).get(entry.key)
+            if held is not None and held.value["status"] == "pending":
+                board_of(tx).cas(held.key, {**held.value, "status": "closed"}, expected_version=held.version)
+                stage_withdrawal(tx, self.store, held.value["id"])
+
+        return close
 
     def stopped(self, error: BaseException) -> Stopped:
         """Note why the run stops here."""
@@ -219,7 +282,7 @@ class Execution:
     def outcome(self, done: Item, function: Callable[..., Any] | None = None) -> Any:
         """Return what is recorded of a call, or raise it."""
         if "e" in done:
-            raise exception_of(done["e"], self.workflow.raises)
+            raise self.failure(done["e"], done["p"])
         found = done.get("r")
         return found if function is None else typed(function, "return", found)
 
@@ -234,6 +297,7 @@ class Execution:
 
     def done(self, place: str, op: str, name: str, digest: bytes | None = None, **more: Any) -> Item:
         """Return the item of what a call came to."""
+        self.calls.pop(place, None)
         return self.item(place, DONE, op, name, digest, **more)
 
     def begun(self, place: str, op: str, name: str, digest: bytes | None = None, **more: Any) -> Item:
@@ -312,14 +376,29 @@ class Execution:
                 return made
 
     def _look_at_head(self) -> None:
-        """Go on from the thread's head, if it has what is recorded here. Raises Stopped: it was rolled back."""
+        """Go on from the thread's head, if it has what is recorded here.
+
+        Raises:
+            Stopped: it was rolled back, or another process has driven the run on.
+
+        """
         head = self.thread.head
         state = {} if head is None else head.state
         header, held = state.get(HEADER), state.get(STEPS)
         count = len(held) if header is not None and header["run"] == self.id and held is not None else 0
         if count != (self.recorded if self.has_header else 0):
+            self._check_claimed()
             raise self.stopped(RolledBackError())
         self._version = -1 if head is None else head.version
+
+    def _check_claimed(self) -> None:
+        """Refuse to go on if another process has the run. Raises Stopped."""
+        key = task_key_of(self.value)
+        task = board_of(self.store).get(key)
+        token = None if task is None or task.claim is None else task.claim.token
+        if self.claim is not None and token != self.claim.token:
+            message = f"run {self.id!r} was taken over by another process"
+            raise self.stopped(LeaseLostError(message, key=key, token=self.claim.token))
 
     def _commit_besides(
         self,
@@ -377,6 +456,18 @@ class Execution:
                 return
             sleep(_LOOK_S)
 
+    def flush(self) -> None:
+        """Record the items that were to go with the next commit."""
+        with self._lock:
+            if self._deferred:
+                self.commit()
+
+    @property
+    def deferred(self) -> list[Item]:
+        """The items that go with the next commit."""
+        with self._lock:
+            return list(self._deferred)
+
     def alone(self, work: Callable[[], None]) -> None:
         """Do what no branch records anything beside."""
         with self._lock:
@@ -387,15 +478,34 @@ class Execution:
         with self._lock:
             self.stopped(LeaseLostError(f"run {self.id!r} goes on elsewhere", run=self.id))
 
-    def record_failure(self, error: BaseException, place: str, op: str, name: str, digest: bytes | None) -> Any:
+    def record_failure(
+        self, error: BaseException, place: str, op: str, name: str, digest: bytes | None, **more: Any
+    ) -> Any:
         """Record that a call has failed, and return the exception as the workflow gets it."""
-        item = self.done(place, op, name, digest, e=error_of(error))
+        item = self.done(place, op, name, digest, **more, e=error_of(error))
         self.commit(item)
-        return exception_of(item["e"], self.workflow.raises)
+        return self.failure(item["e"], place)
 
-    def begin_undoing(self, error: BaseException, reason: str) -> None:
+    def failure(self, recorded: Mapping[str, Any], place: str) -> BaseException:
+        """Return a recorded exception of a call, as the workflow gets it."""
+        error = exception_of(recorded, self.workflow.raises)
+        note_failed(error, [{"p": place, "next": self._next_numbers(place)}], recorded.get("traceback"))
+        return error
+
+    def failed(self, error: BaseException, *others: BaseException) -> BaseException:
+        """Return an exception that a workflow gets now from calls that have failed beside it, perhaps before."""
+        calls = [call["p"] for each in (error, *others) for call in noted_failed(each)]
+        if calls:
+            note_failed(error, [{"p": place, "next": self._next_numbers(place)} for place in dict.fromkeys(calls)])
+        return error
+
+    def _next_numbers(self, place: str) -> dict[str, list[int]]:
+        """Return which calls and tasks come next in the scopes around a place."""
+        return {prefix: scope.next_numbers for prefix, scope in list(self.scopes.items()) if place.startswith(prefix)}
+
+    def begin_undoing(self, failure: Item) -> None:
         """Record that the workflow has failed: its compensations follow."""
-        self.commit(self.item("undo", UNDO, "undo", reason, e=error_of(error)))
+        self.commit(failure)
         self.is_unwinding = True
 
 
@@ -410,12 +520,14 @@ class ContinuedAsNew(BaseException):
 class Scope:
     """Where calls are counted: a workflow, or a branch of it."""
 
-    def __init__(self, prefix: str, caller: object) -> None:
+    def __init__(self, execution: Execution, prefix: str, caller: object) -> None:
+        execution.scopes[prefix] = self
         self._prefix = prefix
         self.caller = caller
         self.next_number = 0
         self._next_task = 0
         self._next_gathering = 0
+        self._next_await = 0
         self.suspended: Suspended | None = None
         """Raised in it: nothing is called in it any more, whatever the workflow catches."""
 
@@ -442,6 +554,17 @@ class Scope:
         place = f"{self._prefix}g{self._next_gathering}"
         self._next_gathering += 1
         return place
+
+    def take_await(self) -> str:
+        """Return the place of an `await` of a branch, which is no call: it has one for its cancellation."""
+        place = f"{self._prefix}w{self._next_await}"
+        self._next_await += 1
+        return place
+
+    @property
+    def next_numbers(self) -> list[int]:
+        """The numbers of the next call, of the next task, and of the next `await` of a branch."""
+        return [self.next_number, self._next_task, self._next_await]
 
     @property
     def next_places(self) -> tuple[str, str]:

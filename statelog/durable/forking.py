@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from statelog.durable import naming
 from statelog.durable.clock import moment_of
 from statelog.durable.driving import rehearse_here
+from statelog.durable.failures import error_text
 from statelog.durable.infos import get, runs
 from statelog.durable.naming import HEADER, STEPS
 from statelog.durable.record import BEGUN, DONE, PATCH, TRIED, Item
+from statelog.durable.recorded import Recorded, recorded_of
 from statelog.durable.runs import ENDED, Start, board_of, find, retried, stage_deadline, stage_task, thread_of
 from statelog.durable.starting import Handle
-from statelog.durable.values import encode, error_text, storable
+from statelog.durable.values import encode, storable
 from statelog.durable.workflows import by_name, check_list
 from statelog.errors import AlreadyExistsError, CheckpointNotFoundError, ExpiredError, NotFoundError, UsageError
 from statelog.reducers import DROP
@@ -35,7 +37,8 @@ class StepInfo:
     Attributes:
         place: where the call stands: `fork(at=place)` begins before it.
         kind: `step`, `gate`, `recv`, `sleep`, `child`, `commit`, `transact`, `emit`, `event`, `now`, ...
-        status: `begun`, `tried` (it has failed, and is tried again), `done`, `failed`.
+        status: `begun`, `tried` (it has failed, and is tried again), `done`, `failed`, `closed` (its run ended before
+            what it waited for came), `cut` (the workflow cancelled it: a timeout around it was up).
         result: what it returned.
         error: what it raised, as `Type: message`.
         attempts: how often it was called.
@@ -58,28 +61,6 @@ class StepInfo:
     child: str | None = None
 
 
-class _Recorded(NamedTuple):
-    """Where what a run has recorded stands: a thread at a version, -1 for nowhere."""
-
-    thread: Any
-    version: int
-    run: str
-
-    def held(self) -> Any:
-        """Return a view of it."""
-        try:
-            state = self.thread.at(self.version).state if self.version >= 0 else {}
-        except (CheckpointNotFoundError, ExpiredError):
-            state = {}
-        header = state.get(HEADER)
-        return [] if header is None or header["run"] != self.run else state.get(STEPS, [])
-
-    def items(self) -> list[Item]:
-        """Return it."""
-        held = self.held()
-        return list(held) if isinstance(held, list) else list(held.to_python())
-
-
 def steps(store: Store, run: str) -> list[StepInfo]:
     """Return what a run has recorded, in the order it was noted; of one that has ended, what it had at its end.
 
@@ -89,28 +70,27 @@ def steps(store: Store, run: str) -> list[StepInfo]:
         RunNotFoundError: there is no such run.
 
     """
-    items = recorded_items(store, run)
+    value = find(store, run).value
+    items = recorded_of(store, value).items()
     places: dict[str, list[Item]] = {}
     for item in items:
         if item["s"] in (BEGUN, TRIED, DONE):
             places.setdefault(item["p"], []).append(item)
-    return [_step_info(place, held) for place, held in places.items()]
+    return [_step_info(place, held, has_ended=value["status"] in ENDED) for place, held in places.items()]
 
 
-def recorded_items(store: Store, run: str) -> list[Item]:
-    """Return the items that a run has recorded, or had at its end. Raises RunNotFoundError."""
-    value = find(store, run).value
-    try:
-        return _recorded(store, value).items()
-    except NotFoundError:  # its thread was deleted, or its branch with an earlier life of the thread
-        return []
+_WAITS = ("gate", "recv", "sleep", "child")
 
 
-def _step_info(place: str, items: Sequence[Item]) -> StepInfo:
+def _step_info(place: str, items: Sequence[Item], *, has_ended: bool) -> StepInfo:
     first, last = items[0], items[-1]
     is_done = last["s"] == DONE
     failure = last.get("e")
     status = ("failed" if failure else "done") if is_done else ("tried" if last["s"] == TRIED else "begun")
+    if status == "begun" and has_ended and last["o"] in _WAITS:
+        status = "closed"
+    if "x" in last:
+        status = "cut"
     tried = sum(item["s"] == TRIED for item in items)
     return StepInfo(
         place.removeprefix("undo."),
@@ -125,17 +105,6 @@ def _step_info(place: str, items: Sequence[Item]) -> StepInfo:
         place.startswith("undo."),
         next((item["c"] for item in items if "c" in item), None),
     )
-
-
-def _recorded(store: Store, value: Mapping[str, Any]) -> _Recorded:
-    """Return where that is which a run has recorded."""
-    thread, run = thread_of(store, value), value["id"]
-    if value["status"] not in ENDED or not value.get("checkpoint"):
-        return _Recorded(thread, thread.version, run)
-    try:
-        return _Recorded(thread, thread.at(value["checkpoint"]).version - 1, run)
-    except NotFoundError:  # that version has expired, or the thread was deleted
-        return _Recorded(thread, -1, run)
 
 
 def _back(head: Any, generations: int) -> Any:
@@ -206,13 +175,13 @@ def fork(
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise UsageError(f"kwargs is a dict of arguments, not {kwargs!r}", argument="kwargs", value=kwargs)
     named = dict(entry.value["kwargs"] if kwargs is None else kwargs)
-    recorded = _recorded(store, entry.value)
+    recorded = recorded_of(store, entry.value)
     if recorded.thread.version < 0:
         message = f"run {run!r} has recorded nothing, and its thread is empty: start another run instead"
         raise UsageError(message, argument="run", value=run)
     count = _count_before(recorded, at)
     found, missing = _last_with(recorded, count, _known_as(store, entry.value))
-    item = encode([given, named], f"arguments of workflow {entry.value['workflow']!r}")
+    item = encode([given, named], f"arguments of workflow {entry.value['workflow']!r}", depth=0)
     source = entry.value
     start = Start(
         source["workflow"],
@@ -243,7 +212,7 @@ def fork(
     return Handle(store, id)
 
 
-def _count_before(recorded: _Recorded, at: str | int | StepInfo) -> int:
+def _count_before(recorded: Recorded, at: str | int | StepInfo) -> int:
     """Return how many items come before a step. Raises UsageError."""
     run = recorded.run
     if isinstance(at, int) and not isinstance(at, bool):
@@ -279,7 +248,7 @@ def _named(items: Sequence[Item], at: object) -> set[str]:
     return {item["p"] for item in items if item["n"] == at and item["s"] != PATCH}
 
 
-def _last_with(recorded: _Recorded, count: int, known: Sequence[str]) -> tuple[Any, list[Item] | None]:
+def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[Any, list[Item] | None]:
     """Return the last checkpoint with so many items among those that the record has come from, and what is missing.
 
     That are waits that had come to their end, and were recorded with what followed. Nothing of the checkpoint is to be

@@ -14,12 +14,21 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from statelog.durable.clock import clock
+from statelog.durable.failures import CarriedError
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
 T = TypeVar("T")
+
+
+def called(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call a function for a coroutine. A StopIteration is carried: coroutines cannot raise it."""
+    try:
+        return function(*args, **kwargs)
+    except StopIteration as error:
+        raise CarriedError(error) from error
 
 
 class Host(Protocol):
@@ -41,7 +50,7 @@ class Host(Protocol):
     async def settle(self, execution: Any) -> None:
         """Wait for all that is under way beside the workflow."""
 
-    def finish(self, work: Coroutine[Any, Any, T]) -> Any:
+    def operate(self, make: Callable[[], Coroutine[Any, Any, T]], place: str = "") -> Any:
         """Return what an operation returns, or an awaitable of it."""
 
     async def call(self, function: Callable[..., Any], args: Any, kwargs: Any, timeout_s: float | None) -> Any:
@@ -111,8 +120,19 @@ class ThreadHost:
             for place in [place for place, each in execution.outstanding.items() if each in futures]:
                 del execution.outstanding[place]
 
-    def finish(self, work: Coroutine[Any, Any, T]) -> T:
+    def operate(self, make: Callable[[], Coroutine[Any, Any, T]], place: str = "") -> T:
         """As declared."""
+        del place
+        return self.finish(make())
+
+    def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine over this host returns."""
+        try:
+            return self._finish(work)
+        except CarriedError as carrier:
+            raise carrier.error from carrier.error.__cause__
+
+    def _finish(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             work.send(None)
         except StopIteration as end:
@@ -129,7 +149,7 @@ class ThreadHost:
         timeout_s: float | None,  # noqa: ARG002 - a thread cannot be stopped
     ) -> Any:
         """As declared."""
-        result = function(*args, **kwargs)
+        result = called(function, args, kwargs)
         if inspect.iscoroutine(result):
             result.close()
             message = f"{getattr(function, '__qualname__', function)!r} is async: call it by statelog.aio.durable"
@@ -151,7 +171,7 @@ class ThreadHost:
 
         def run() -> None:
             try:
-                future.set_result(context.run(self.finish, work))
+                future.set_result(context.run(self._finish, work))
             except BaseException as error:  # noqa: BLE001 - who waits for it gets it
                 future.set_exception(error)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from statelog.durable import naming
 from statelog.durable.clock import moment_of
-from statelog.durable.runs import ENDED, board_of, find, task_key_of
+from statelog.durable.runs import ENDED, board_of, error_of_end, find, task_key_of
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class RunInfo:
         due: when a suspended run goes on by itself, None: not before something happens.
         attempts: how often it was taken up since it was suspended last.
         parked: compensations that have failed for good, by the step they were to undo.
+        traceback: of a failed run, of the exception that left the workflow, cut to 16,384 characters.
 
     """
 
@@ -54,11 +55,28 @@ class RunInfo:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     parked: tuple[str, ...] = field(default=())
+    traceback: str | None = None
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing will change any more."""
         return self.status in ENDED
+
+    def result(self) -> Any:
+        """Return what the workflow returned.
+
+        Raises:
+            RunFailedError: the run has failed. Facts: run, error. RunCancelledError: it was cancelled.
+            UsageError: it has not ended.
+
+        """
+        if not self.has_ended:
+            what = f"{self.status}, and waits for {', '.join(self.waiting_for)}" if self.waiting_for else self.status
+            message = f"run {self.id!r} has no result yet: it is {what}"
+            raise UsageError(message, argument="run", value=self.id)
+        if self.status != "completed":
+            raise error_of_end(self.id, self.status, self.error)
+        return self.value
 
 
 def info_of(store: Store, entry: Entry) -> RunInfo:
@@ -99,6 +117,7 @@ def info_of(store: Store, entry: Entry) -> RunInfo:
         args=tuple(value["args"]),
         kwargs=dict(value["kwargs"]),
         parked=tuple(parked),
+        traceback=value.get("traceback"),
     )
 
 

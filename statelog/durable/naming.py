@@ -124,6 +124,16 @@ def gate_key(gate: str) -> str:
     return f"durable/gates/{gate}"
 
 
+def visit_of(place: str, visit: int) -> str:
+    """Return the place of a call with the visit of it: a run that begins anew comes to its places again."""
+    return f"{visit}~{place}" if visit else place
+
+
+def place_of_gate(gate: str) -> str:
+    """Return the place of the call that has opened a gate."""
+    return gate.rpartition("/")[2].rpartition("~")[2]
+
+
 def gate_id(run: str, place: str) -> str:
     """Return the id of a gate."""
     return f"{check_run_id(run)}/{place}"

@@ -62,6 +62,11 @@ class Record:
         else:
             self.undo = item
 
+    @property
+    def cut_short(self) -> set[str]:
+        """The places of calls that the workflow cancelled: on replay it may do so before they begin."""
+        return {place for place, item in self.done.items() if "x" in item}
+
     def look(self, place: str, op: str, name: str, digest: bytes | None) -> Item | None:
         """Return what a call came to, None if it is not recorded.
 
@@ -105,8 +110,10 @@ class Record:
 
         Nobody has waited for the branches that were let go: they may be anywhere.
         """
-        passed = ("undo.", *(f"{place}." for place in let_go))
-        for place in sorted((self.done.keys() | self.begun.keys()) - self._seen, key=lambda each: self.order[each]):
+        cut = self.cut_short
+        passed = ("undo.", *(f"{place}." for place in (*let_go, *cut)))
+        missing = (self.done.keys() | self.begun.keys()) - self._seen - cut
+        for place in sorted(missing, key=lambda each: self.order[each]):
             if place.startswith(passed):
                 continue
             held = self.done.get(place) or self.begun[place]

@@ -11,7 +11,7 @@ from statelog.durable import effects, naming
 from statelog.durable.branches import Branch, first_done, gathered, in_turn
 from statelog.durable.clock import now
 from statelog.durable.execution import ContinuedAsNew, Execution, Scope, Suspended, current_scope
-from statelog.durable.steps import make_call, take_step
+from statelog.durable.steps import make_call, note_begun, take_step
 from statelog.durable.waits import take_child, take_gate, take_mail, take_sleep
 from statelog.durable.workflows import check_callable, check_number, check_workflow, name_of
 from statelog.errors import UsageError
@@ -36,7 +36,7 @@ class Run:
         self._execution = execution
         self._host = execution.host
         self._drive = drive
-        self._root = Scope("", None)
+        self._root = Scope(execution, "", None)
         self.id = execution.id
         self.thread_id: str = execution.value["thread"]
 
@@ -67,7 +67,7 @@ class Run:
         return self._branch_off(scope.take_task(), caller)  # of a loop that numbers no tasks
 
     def _branch_off(self, place: str, caller: object) -> Scope:
-        scope = Scope(f"{place}.", caller)
+        scope = Scope(self._execution, f"{place}.", caller)
         current_scope.set((self._execution, scope))
         return scope
 
@@ -77,18 +77,26 @@ class Run:
         place = scope.take()
         if scope is self._root:  # another task may be cancelled before it comes to it
             self._execution.made.add(place)
-        return self._host.finish(self._guard(scope, lambda: make(place), place))
+        return self._host.operate(lambda: self._guard(scope, lambda: make(place), place), place)
 
     async def _guard(self, scope: Scope, make: Callable[[], Coroutine[Any, Any, Any]], place: str = "") -> Any:
         self._execution.made.discard(place)
         try:
             return await make()
         except Suspended as suspended:
-            scope.suspended = suspended
+            scope.suspended, suspended.scope = suspended, scope
             raise
 
-    def _guard_here(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> Coroutine[Any, Any, Any]:
-        return self._guard(self._scope_here(), make)
+    def _awaited(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Return what a branch comes to, or an awaitable of it."""
+        scope = self._scope_here()
+        place = scope.take_await()
+
+        async def make() -> Any:
+            self._execution.check_cut(place)
+            return await work()
+
+        return self._host.operate(lambda: self._guard(scope, make), place)
 
     # --- steps ----------------------------------------------------------------------------------
 
@@ -134,8 +142,10 @@ class Run:
         def begin(place: str) -> Coroutine[Any, Any, Any]:
             execution = self._execution
             places = [f"{place}.{number}" for number in range(len(calls))]
-            for each in places:
+            for each, call in zip(places, calls, strict=True):
                 execution.record.see(each)
+                note_begun(execution, each, call)
+            execution.check_cut(place)
             works = [
                 lambda each=each, call=call: take_step(execution, each, call)
                 for each, call in zip(places, calls, strict=True)
@@ -149,7 +159,7 @@ class Run:
         call = _call(function, args, options)
         place = self._scope().take()
         self._execution.record.see(place)
-        return Branch(self._execution, place, take_step(self._execution, place, call), self._guard_here)
+        return Branch(self._execution, place, take_step(self._execution, place, call), self._awaited)
 
     def branch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Branch:
         """Begin `function(run, *args)` beside the workflow: a part of it whose calls are counted for themselves."""
@@ -164,14 +174,14 @@ class Run:
                 if scope.suspended is not None:
                     raise scope.suspended
 
-        return Branch(self._execution, place, work(), self._guard_here)
+        return Branch(self._execution, place, work(), self._awaited)
 
     def gather(self, *branches: Branch) -> Any:
         """Return what branches return, in the order given. All end before the first exception is raised."""
         given = _branches(branches)
         scope = self._scope()
         place = scope.take_gathering()
-        return self._host.finish(self._guard(scope, lambda: gathered(self._execution, place, given)))
+        return self._host.operate(lambda: self._guard(scope, lambda: gathered(self._execution, place, given)), place)
 
     def wait_any(self, *branches: Branch) -> Any:
         """Return the first branch that has ended. Which one it was is recorded, and the others are let go.
@@ -211,12 +221,12 @@ class Run:
         """
         naming.check_part("patch", id)
         scope = self._scope()
-        return self._host.finish(effects.take_patch(self._execution, scope.next_places, id))
+        return self._host.operate(lambda: effects.take_patch(self._execution, scope.next_places, id))
 
     def deprecate_patch(self, id: str) -> Any:
         """Say that no run is open any more from before a change: what was recorded of it is passed over."""
         naming.check_part("patch", id)
-        return self._host.finish(effects.pass_patch(self._execution, id))
+        return self._host.operate(lambda: effects.pass_patch(self._execution, id))
 
     # --- others ---------------------------------------------------------------------------------------
 

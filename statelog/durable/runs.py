@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 ENDED: Final = ("completed", "failed", "cancelled")
+OF_THE_END: Final = ("value", "error", "traceback", "failed", "ended", "checkpoint", "cancel", "parked")
+"""Fields of a run that go when it is opened again."""
 DEFAULT_QUEUE: Final = "default"
 AGENT: Final = "statelog"
 
@@ -143,17 +145,22 @@ def stage_create(tx: Any, store: Store, start: Start, held: Entry | None = None)
         stage_deadline(board, value)
     else:
         kept = {**held.value, "status": "open"}
-        for name in ("value", "error", "ended", "checkpoint", "cancel", "parked"):
+        for name in OF_THE_END:
             kept.pop(name, None)
         board.cas(naming.run_key(start.id), kept, expected_version=held.version)
         value = kept
+    stage_turn(board, store, value)
+
+
+def stage_turn(board: Board, store: Store, value: Mapping[str, Any]) -> None:
+    """Stage that a run has its turn behind those of its thread."""
     key = naming.line_key(value["thread"], value["branch"])
     line = board_of(store).get(key)
     if line is None:
-        board.create(key, [start.id])
+        board.create(key, [value["id"]])
         stage_task(board, value)
     elif line.value:
-        board.cas(key, [*line.value, start.id], expected_version=line.version)
+        board.cas(key, [*line.value, value["id"]], expected_version=line.version)
 
 
 def stage_task(board: Board, value: Mapping[str, Any]) -> None:
@@ -163,10 +170,15 @@ def stage_task(board: Board, value: Mapping[str, Any]) -> None:
     board.create(task_key_of(value), made, priority=value["priority"], delay_s=delay_of(due_us))
 
 
+def time_of_start(value: Mapping[str, Any]) -> int:
+    """Return the time from which the `timeout_s` of a run counts: of its start, or of its last retry."""
+    return int(value.get("retried", value["created"]))
+
+
 def stage_deadline(board: Board, value: Mapping[str, Any]) -> None:
     """Stage what ends a run that has not begun when its time is up: a worker claims it then."""
     if value["timeout_s"] is not None:
-        due_us = value["created"] + round(value["timeout_s"] * 1e6)
+        due_us = time_of_start(value) + round(value["timeout_s"] * 1e6)
         made = {"run": value["id"], "due": due_us}
         board.create(naming.deadline_key(value["id"]), made, priority=PRIORITY_MAX, delay_s=delay_of(due_us))
 
@@ -185,7 +197,8 @@ def has_begun(store: Any, value: Mapping[str, Any], task: Entry | None) -> bool:
         if line is None or value["id"] not in line.value[1:]:
             return True
     else:
-        has_stopped = bool(task.value["waiting_for"]) or task.value["error"] is not None
+        has_error = task.value["error"] is not None and not task.value.get("is_unknown")  # that run has done nothing
+        has_stopped = bool(task.value["waiting_for"]) or has_error
         has_crashed = task.attempts > 0 or task.value.get("crashes", 0) > 0
         if task.claim is not None or has_stopped or has_crashed:
             return True

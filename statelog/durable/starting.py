@@ -14,6 +14,7 @@ from statelog.durable.control import cancel
 from statelog.durable.deduplication import create_once
 from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
+from statelog.durable.failures import error_of, error_text
 from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.infos import get, info_of
@@ -25,14 +26,13 @@ from statelog.durable.runs import (
     Start,
     board_of,
     create,
-    error_of_end,
     find,
     hurry,
     task_key_of,
     wake_if_it_can_go_on,
 )
 from statelog.durable.subscribing import check_subscribers
-from statelog.durable.values import arguments_item, error_of, error_text, storable, typed
+from statelog.durable.values import arguments_item, storable, typed
 from statelog.durable.workflows import by_name, check_number, check_text, check_workflow
 from statelog.errors import ClosedError, ForkedError, LeaseLostError, RunNotFoundError, StatelogError, UsageError
 from statelog.store.arguments import check_priority
@@ -90,9 +90,8 @@ def result_of(info: RunInfo, workflow: Workflow | None, timeout_s: float | None)
     if not info.has_ended:
         message = f"run {info.id!r} has not ended within {timeout_s} s: it is {info.status}"
         raise TimeoutError(message)
-    if info.status == "completed":
-        return info.value if workflow is None else typed(workflow.function, "return", info.value)
-    raise error_of_end(info.id, info.status, info.error)
+    value = info.result()
+    return value if workflow is None else typed(workflow.function, "return", value)
 
 
 def wait_for_end(store: Store, run: str, timeout_s: float | None) -> RunInfo:

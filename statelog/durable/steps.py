@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import inspect
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog.durable.clock import clock
 from statelog.durable.execution import SIGNALS, Suspended, Undo, Wait, in_step
-from statelog.durable.naming import check_channels
+from statelog.durable.failures import bare, error_of, traceback_of
+from statelog.durable.naming import check_channels, visit_of
 from statelog.durable.outbox import Emitted
 from statelog.durable.probes import stub_of, tell
 from statelog.durable.record import TRIED
 from statelog.durable.streams import next_attempt, stage_chunk
-from statelog.durable.values import arguments_item, decode, digest_of, encode, error_of, exception_of, typed
+from statelog.durable.values import arguments_item, decode, digest_of, encode, typed
 from statelog.durable.workflows import AT_LEAST_ONCE, AT_MOST_ONCE, NO_RETRY, Retry, check_number, name_of, options_of
-from statelog.errors import StatelogError, StepInterruptedError, StepTimeoutError, UsageError
+from statelog.errors import StepInterruptedError, StepTimeoutError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from statelog.durable.execution import Execution
     from statelog.durable.record import Item
+
+
+_TRACEBACK_SIZE_MAX: Final = 4096
 
 
 class StepContext:
@@ -39,7 +43,7 @@ class StepContext:
         self.run = execution.id
         self.name = name
         self.attempt = attempt
-        self.idempotency_key = f"{execution.id}/{place}"
+        self.idempotency_key = f"{execution.id}/{visit_of(place, execution.visit)}"
         self._execution, self._place, self._late_us = execution, place, late_us
         self._told_as: int | None = None
 
@@ -161,15 +165,12 @@ def _check_takes(compensate: Callable[..., Any], step: str, args: Sequence[Any],
         raise UsageError(message, argument="compensate", value=compensate) from None
 
 
-async def take_step(execution: Execution, place: str, call: StepCall) -> Any:  # noqa: C901 - each way it may go on
+async def take_step(execution: Execution, place: str, call: StepCall) -> Any:
     """Return what a step returns, now or when it was called; raise what it raises."""
     record = execution.record
+    note_begun(execution, place, call)
     done = execution.begin(place, "step", call.name, call.digest)
     begun = record.begun.get(place)
-    if call.compensate is not None and (begun is not None or done is not None):
-        _register(execution, place, call)
-    if begun is not None:
-        execution.noted.add(place)
     if done is not None:
         return execution.outcome(done, call.function)
     await execution.check_signals()
@@ -194,16 +195,25 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:  #
             execution.noted.add(place)
         try:
             result = await _call(execution, place, call, attempt)
-            item = encode(result, f"result of step {call.name!r}")
         except SIGNALS:
             raise
-        except Exception as error:
+        except Exception as raised:  # noqa: BLE001 - it is recorded
+            error = bare(raised)
             if not await execution.host.io(_note_failure, execution, place, call, attempt, error):
-                raise exception_of(error_of(error), execution.workflow.raises) from error
+                raise execution.failure(error_of(error), place) from error
             attempt += 1
             await execution.check_signals()
         else:
-            return await execution.host.io(_note_result, execution, place, call, attempt, decode(item))
+            return await execution.host.io(_note_result, execution, place, call, attempt, result)
+
+
+def note_begun(execution: Execution, place: str, call: StepCall) -> None:
+    """Note the compensation of a step that is recorded to have begun."""
+    has_begun, is_done = place in execution.record.begun, place in execution.record.done
+    if call.compensate is not None and (has_begun or is_done):
+        _register(execution, place, call)
+    if has_begun:
+        execution.noted.add(place)
 
 
 def _register(execution: Execution, place: str, call: StepCall) -> None:
@@ -262,26 +272,28 @@ def _note_failure(execution: Execution, place: str, call: StepCall, attempt: int
         until_us = clock().now_us() + round(call.retry.delay_s(attempt) * 1e6)
         execution.commit(execution.item(place, TRIED, "step", call.name, call.digest, i=attempt, e=failure, u=until_us))
         return True
+    failure["traceback"] = traceback_of(error, _TRACEBACK_SIZE_MAX)
     execution.commit(execution.done(place, "step", call.name, call.digest, i=attempt, e=failure))
     return False
 
 
 def _note_result(execution: Execution, place: str, call: StepCall, attempt: int, result: Any) -> Any:
-    """Record what a step has returned, with what is committed with it, and return it as a replay does."""
-    item = execution.done(place, "step", call.name, call.digest, i=attempt, r=result)
-    given = typed(call.function, "return", result)
-    if not call.results_in_more():
-        execution.commit(item)
-        return given
+    """Record what a step has returned, with what is committed with it, and return it as a replay does.
+
+    A result that cannot be recorded is a failure, and the step is not tried again: it has had its effect.
+    """
     try:
-        _commit_more(execution, call, item, given)
+        stored = decode(encode(result, f"result of step {call.name!r}"))
+        item = execution.done(place, "step", call.name, call.digest, i=attempt, r=stored)
+        given = typed(call.function, "return", stored)
+        if call.results_in_more():
+            _commit_more(execution, call, item, given)
+        else:
+            execution.commit(item)
     except SIGNALS:
         raise
     except Exception as error:
-        failed = execution.record_failure(error, place, "step", call.name, call.digest)
-        if isinstance(error, StatelogError):
-            raise
-        raise failed from error
+        raise execution.record_failure(error, place, "step", call.name, call.digest, i=attempt) from error
     return given
 
 

@@ -1,19 +1,19 @@
-"""Values on their way into a record and back: arguments, results and exceptions."""
+"""Values on their way into a record and back: arguments and results. `failures` has exceptions."""
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import functools
 import hashlib
 import inspect
 import sys
+import types
 import typing
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
 
-from statelog import errors
-from statelog.errors import LimitError, StatelogError, StepFailedError, ValueTypeError
+from statelog.errors import LimitError, StatelogError
 from statelog.format import cbor
 from statelog.limits import DEPTH_MAX
 from statelog.schema import reading_of
@@ -24,18 +24,23 @@ if TYPE_CHECKING:
 
     from statelog.schema.shapes import Shape
 
-_MESSAGE_SIZE_MAX = 4096
-
 
 def storable(value: Any, depth: int = 0) -> Any:
-    """Return a value with its dataclasses and models as dicts, as deep as values may nest."""
+    """Return a value with its dataclasses and models as dicts, enum members by value, and named tuples as tuples.
+
+    Values below the greatest depth that a value may have stay as they are: `encode` refuses them.
+    """
     kind, below = type(value), depth + 1
     if kind in (str, int, float, bool, bytes, type(None)) or depth > DEPTH_MAX:
         return value
-    if kind in (list, tuple):
+    if kind in (list, tuple, set, frozenset):
         return kind([storable(item, below) for item in value])
     if kind is dict:
-        return {key: storable(member, below) for key, member in value.items()}
+        return {storable(key, below): storable(member, below) for key, member in value.items()}
+    if isinstance(value, Enum):
+        return value if cbor.is_storable(kind) else storable(value.value, below)
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return value if cbor.is_storable(kind) else tuple([storable(item, below) for item in value])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: storable(getattr(value, field.name), below) for field in dataclasses.fields(value)}
     pydantic = sys.modules.get("pydantic")
@@ -55,9 +60,18 @@ def _dumped(model: Any) -> Any:
         raise LimitError(message, path=name, limit=DEPTH_MAX) from error
 
 
-def encode(value: Any, path: str) -> bytes:
-    """Return the item of a value. Raises ValueTypeError, LimitError: it cannot be stored."""
-    return cbor.encode(storable(value), path=path)
+RECORD_DEPTH: Final = 2
+"""A result is a member of an item, and that one of the list of a thread. So the entries of the board have it, too."""
+
+
+def encode(value: Any, path: str, *, depth: int = RECORD_DEPTH) -> bytes:
+    """Return the item of a value that a record can hold.
+
+    Raises:
+        ValueTypeError, LimitError: it cannot be stored. Facts: path.
+
+    """
+    return cbor.encode(storable(value), path=path, around=depth)
 
 
 def decode(item: bytes) -> Any:
@@ -67,10 +81,16 @@ def decode(item: bytes) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
-    try:
+    """Return the annotations of a function or class, but for those of names that only a type checker knows."""
+    with suppress(Exception):
         return typing.get_type_hints(function)
-    except Exception:  # noqa: BLE001 - names that only a type checker knows
-        return {}
+    found: dict[str, Any] = {}
+    bare = inspect.unwrap(function)
+    for name, annotation in getattr(bare, "__annotations__", {}).items():
+        holder = types.SimpleNamespace(__annotations__={name: annotation}, __globals__=getattr(bare, "__globals__", {}))
+        with suppress(Exception):
+            found |= typing.get_type_hints(holder)
+    return found
 
 
 @functools.lru_cache(maxsize=1024)
@@ -92,14 +112,15 @@ def typed_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, skip: int
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return recorded arguments as the annotations of a function say. The first `skip` parameters are not recorded."""
-    parameters = list(inspect.signature(function).parameters.values())[skip:]
-    given = [
-        typed(function, parameter.name, value)
-        if (parameter := parameters[min(at, len(parameters) - 1)] if parameters else None) is not None
-        else value
-        for at, value in enumerate(args)
-    ]
-    return given, {name: typed(function, name, value) for name, value in kwargs.items()}
+    parameters = list(inspect.signature(function).parameters.values())
+    by_place = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)][skip:]
+    by_name = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    rest = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), "")
+    others = next((each.name for each in parameters if each.kind is each.VAR_KEYWORD), "")
+    names = [each.name for each in by_place[: len(args)]]
+    names += [rest] * (len(args) - len(names))
+    given = [typed(function, name, value) for name, value in zip(names, args, strict=True)]
+    return given, {name: typed(function, name if name in by_name else others, kwargs[name]) for name in kwargs}
 
 
 def digest_of(item: bytes) -> bytes:
@@ -124,78 +145,4 @@ def arguments_item(
         else:
             kwargs = {name: value for name, value in bound.arguments.items() if name not in ignore}
             args = ()
-    return encode([list(args), dict(kwargs)], f"arguments of {what}")
-
-
-# --- exceptions -------------------------------------------------------------------------------
-
-
-def error_of(error: BaseException) -> dict[str, Any]:
-    """Return an exception as it is recorded: its class by name, what it was made with, and its text."""
-    kind = type(error)
-    message = _text_of(error)
-    found: dict[str, Any] = {"type": kind.__qualname__, "module": kind.__module__, "message": message}
-    if isinstance(error, StepFailedError):
-        found["facts"] = {"type": error.facts.get("type"), "run_message": error.facts.get("text")}
-    elif not isinstance(error, StatelogError):
-        try:
-            item = encode(list(error.args), "exception")
-        except (ValueTypeError, LimitError, ValueError, RecursionError):
-            pass
-        else:
-            if len(item) <= _MESSAGE_SIZE_MAX:
-                found["args"] = decode(item)
-    return found
-
-
-def _text_of(error: BaseException) -> str:
-    """Return what an exception says, as it can be stored; nothing, if it cannot say it."""
-    try:
-        text = str(error)[:_MESSAGE_SIZE_MAX]
-    except Exception:  # noqa: BLE001 - of a class that has not made what it shows
-        return ""
-    return text.encode(errors="backslashreplace").decode()
-
-
-def error_text(recorded: Mapping[str, Any]) -> str:
-    """Return a recorded exception as one line."""
-    return f"{recorded['type']}: {recorded['message']}" if recorded["message"] else str(recorded["type"])
-
-
-def exception_of(recorded: Mapping[str, Any], known: Sequence[type[BaseException]]) -> BaseException:
-    """Return a recorded exception: a builtin, one of this library, one that is known here; else StepFailedError.
-
-    No class is imported because a file names it.
-    """
-    name, module, message = recorded["type"], recorded["module"], recorded["message"]
-    args = recorded.get("args", [message])
-    if module == "builtins":
-        kind = getattr(builtins, name, None)
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            return _made(kind, args, recorded)
-    if module == errors.__name__:
-        kind = getattr(errors, name, None)
-        if kind is StepFailedError:
-            facts = recorded.get("facts", {})
-            return StepFailedError(message, type=facts.get("type"), text=facts.get("run_message"))
-        if isinstance(kind, type) and issubclass(kind, StatelogError):
-            return kind(message)
-    for kind in known:
-        if kind.__qualname__ == name and kind.__module__ == module:
-            return _made(kind, args, recorded)
-    return _step_failed(recorded)
-
-
-def _step_failed(recorded: Mapping[str, Any]) -> StepFailedError:
-    return StepFailedError(error_text(recorded), type=recorded["type"], text=recorded["message"])
-
-
-def _made(kind: type[BaseException], args: Sequence[Any], recorded: Mapping[str, Any]) -> BaseException:
-    with suppress(Exception):  # a class that takes other arguments than it keeps
-        return kind(*args)
-    try:
-        made = kind.__new__(kind)
-    except Exception:  # noqa: BLE001 - a group of exceptions, or one that cannot be made without arguments
-        return _step_failed(recorded)
-    made.args = (recorded["message"],)
-    return made
+    return encode([list(args), dict(kwargs)], f"arguments of {what}", depth=0)

@@ -89,12 +89,13 @@ async def take_gate(execution: Execution, place: str, name: str, payload: Any, t
     done = execution.begin(place, "gate", name, digest)
     if done is not None:
         return Answer(**done["r"])
-    gate = naming.gate_id(execution.id, place)
+    gate = naming.gate_id(execution.id, naming.visit_of(place, execution.visit))
     begun = execution.record.begun.get(place)
     if begun is None:
         await execution.check_signals()
         begun = execution.begun(place, "gate", name, digest, g=gate, u=due_us)
         await execution.host.io(_open_gate, execution, begun, payload)
+    gate = begun["g"]
     given = await execution.host.io(_take_answer, execution, begun, payload)
     if given is not None:
         return Answer(**given)
@@ -239,7 +240,7 @@ async def take_child(
     drive: Any,
 ) -> Any:
     """Return what a run within this run returns, or raise what it failed with."""
-    run = naming.child_id(execution.id, place) if id is None else id
+    run = naming.child_id(execution.id, naming.visit_of(place, execution.visit)) if id is None else id
     item = arguments_item(f"workflow {workflow.name!r}", workflow.function, args, kwargs, ())
     digest = digest_of(item)
     done = execution.begin(place, "child", workflow.name, digest)

@@ -21,14 +21,16 @@ from statelog.durable.queues import Hand, Limits, Queue
 from statelog.durable.runs import board_of
 from statelog.durable.schedules import begin_due, follow_clock
 from statelog.durable.subscribing import check_subscribers
+from statelog.durable.unknown import UnknownWorkflows
 from statelog.durable.workflows import by_name, check_list
 from statelog.errors import LeaseLostError, StatelogError, UsageError
+from statelog.store.board import attempt_claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from statelog.durable.workflows import Workflow
-    from statelog.store.claims import Claim
+    from statelog.store.claims import Claim, ClaimAttempt
     from statelog.store.store import Store
 
 _log = logging.getLogger("statelog.durable")
@@ -132,6 +134,7 @@ class Taker:
         self._patterns += ["durable/schedules/*", deadlines.PATTERN]
         self._limits = Limits(store, {name: each for name, each in (limits or {}).items() if each != Queue()}, lease_s)
         self._board = board_of(store, me())
+        self._unknown = UnknownWorkflows(store, self._known, limits)
         self._looks_at_s = 0.0
         self.store, self.concurrency, self.lease_s = store, concurrency, lease_s
 
@@ -144,10 +147,8 @@ class Taker:
             self._limits.take_turns(hand)
             while not stop.is_set():
                 self._look_around()
-                wanted = self._limits.wanted(hand)
-                slice_s = 0.0 if hand.slots else min(wait_s, wanted.wait_s)
-                patterns = [*self._patterns, *wanted.patterns]
-                claim = self._board.claim(patterns, unless=wanted.unless, lease_s=self.lease_s, wait_s=slice_s)
+                attempt, waits_s = self.attempt(hand)
+                claim = attempt.take_in_time(0.0 if hand.slots else min(wait_s, waits_s))
                 if claim is None:
                     if self._limits.give_back(hand, is_idle=True) and wait_s > 0:
                         continue
@@ -167,6 +168,12 @@ class Taker:
         self._limits.give_back(hand)
         return None
 
+    def attempt(self, hand: Hand) -> tuple[ClaimAttempt, float]:
+        """Return the claim of what there is to do, and after how many seconds it may be of more."""
+        wanted = self._limits.wanted(hand)
+        patterns = [*self._patterns, *wanted.patterns]
+        return attempt_claim(self._board, patterns, unless=wanted.unless, lease_s=self.lease_s), wanted.wait_s
+
     def drop(self, hand: Hand) -> None:
         """Let others have what is in a hand."""
         self._limits.give_back(hand)
@@ -178,12 +185,13 @@ class Taker:
         self.drop(hand)
 
     def _look_around(self) -> None:
-        """Take from dead processes what they have claimed, and have schedules follow the clock, now and then."""
+        """Now and then free what dead processes have claimed, follow the clock, and report unknown workflows."""
         now_s = monotonic()
         if now_s >= self._looks_at_s:
             self._looks_at_s = now_s + _LOOK_AROUND_S
             free_all(self.store)
             follow_clock(self.store)
+            self._unknown.tell()
 
 
 class _Worker:

@@ -21,12 +21,16 @@ AT_LEAST_ONCE: Final = "at_least_once"
 AT_MOST_ONCE: Final = "at_most_once"
 
 
+_NUMBER_MAX: Final = 1e15
+
+
 def check_number(argument: str, value: object, *, least: float, is_least_allowed: bool = True) -> float:
     """Refuse what is no number from `least` on. Raises UsageError."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not (least <= cast("float", value) < 1e15) or (value == least and not is_least_allowed):
+    if not is_number or not (least <= cast("float", value) <= _NUMBER_MAX) or (value == least and not is_least_allowed):
         above = "from" if is_least_allowed else "above"
-        raise UsageError(f"{argument} is a number {above} {least:g}, not {value!r}", argument=argument, value=value)
+        message = f"{argument} is a number {above} {least:g}, at most {_NUMBER_MAX:g}, not {value!r}"
+        raise UsageError(message, argument=argument, value=value)
     return float(cast("float", value))
 
 

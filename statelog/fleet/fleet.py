@@ -38,6 +38,7 @@ from statelog.fleet.scratch import scratch
 from statelog.fleet.stranding import export_lost
 from statelog.fleet.taking import NONCE_SIZE_BYTES, Takeover, Watched, lock_file, note_opening, take, unlock
 from statelog.format.record import NO_DIGEST
+from statelog.storage.options import check_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -251,6 +252,7 @@ class Fleet:
             ExpiredError: `at` is before what is kept. Facts: oldest. CorruptionError: see `open`.
 
         """
+        check_path(path)
         performer = self._performer(name)
         _head_of(performer, name)
         _restore(performer, name, Path(path), at)

@@ -78,9 +78,10 @@ class Refusals:
         elif kind is str:
             _locate_surrogate(value, path)
         elif kind is int:
-            if value.bit_length() > INTEGER_BITS_MAX:
-                message = f"{path}: an int of {value.bit_length()} bits, at most {INTEGER_BITS_MAX} are allowed"
-                raise LimitError(message, path=path, actual=value.bit_length(), limit=INTEGER_BITS_MAX)
+            bits = (value if value >= 0 else ~value).bit_length()  # as it is stored
+            if bits > INTEGER_BITS_MAX:
+                message = f"{path}: an int of {bits} bits, at most {INTEGER_BITS_MAX} are allowed"
+                raise LimitError(message, path=path, actual=bits, limit=INTEGER_BITS_MAX)
         elif kind not in self.encoders:
             self._locate_coded(value, path, depth)
 

@@ -80,6 +80,7 @@ _leave: Callable[..., int] = lib.sl_wake_leave
 _sleep: Callable[..., int] = lib.sl_wake_sleep
 _is_first: Callable[..., int] = lib.sl_wake_is_first
 _describe: Callable[..., int] = lib.sl_wake_describe
+_ticket: Callable[..., int] = lib.sl_wake_ticket
 _positions: Callable[..., int] = lib.sl_wake_positions
 _next: Callable[..., int] = lib.sl_wake_next
 _call: Callable[..., int] = lib.sl_wake_call
@@ -104,11 +105,25 @@ class WakePlace:
         ticket: int = self._place.ticket
         return ticket
 
+    @ticket.setter
+    def ticket(self, ticket: int) -> None:
+        self._place.ticket = ticket
+
     @property
     def slot(self) -> int:
         """The number of the slot."""
         slot: int = self._place.slot
         return slot
+
+    @property
+    def bell(self) -> int:
+        """The number plus 1 of the slot whose owner a call wakes, too; 0 is none."""
+        bell: int = self._place.bell
+        return bell
+
+    @bell.setter
+    def bell(self, bell: int) -> None:
+        self._place.bell = bell
 
 
 class WakeSlots:
@@ -132,7 +147,7 @@ class WakeSlots:
             fail(status, _WHAT)
 
     def enter(
-        self, mask: int, subject: bytes, *, stale_ms: int, ticket: int = _TICKET_NONE, position: int = 0
+        self, mask: int, subject: bytes, *, stale_ms: int, ticket: int = _TICKET_NONE, position: int = 0, bell: int = 0
     ) -> WakePlace | None:
         """Take a slot that is free, or that nobody has renewed for so long; None if there is none.
 
@@ -142,10 +157,12 @@ class WakeSlots:
             stale_ms: how long a slot may not have been renewed.
             ticket: one to keep; 0 draws the next.
             position: see `describe`.
+            bell: see `WakePlace.bell`.
         """
         place = new("sl_wake_place *")
         place.owner = secrets.randbits(_OWNER_BITS) or 1
         place.ticket = ticket
+        place.bell = bell
         status = _enter(self._file, self._size, place, mask, position, subject, len(subject), stale_ms)
         if status == ABSENT:
             return None
@@ -172,8 +189,19 @@ class WakeSlots:
         return _is_first(self._file, self._size, place._place, stale_ms) == OK  # noqa: SLF001
 
     def describe(self, place: WakePlace, *, mask: int, position: int) -> None:
-        """Write mask and position into the slot; 0 is none."""
+        """Write mask and position into the slot, and the ticket and the bell of the place; 0 is none."""
         _describe(self._file, self._size, place._place, mask, position)  # noqa: SLF001
+
+    def draw_ticket(self) -> int:
+        """Return the next ticket."""
+        ticket = new("uint64_t *")
+        _ticket(self._file, self._size, ticket)
+        drawn: int = ticket[0]
+        return drawn
+
+    def call(self, place: WakePlace) -> None:
+        """Wake the owner of a slot, unless it was called before and has not woken yet."""
+        _call(self._file, self._size, place._place)  # noqa: SLF001
 
     def lowest_position(self, *, within_ms: int) -> int | None:
         """Return the lowest position of the slots renewed within that time; None if none has one."""

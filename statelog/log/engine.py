@@ -306,6 +306,12 @@ class Engine:
             message = f"the store {self.environment.path} is closed"
             raise ClosedError(message, path=str(self.environment.path))
 
+    def check_usable(self) -> None:
+        """Raise ClosedError if the store is closed, and ForkedError in a child of the process that opened it."""
+        self._check_open()
+        if getpid() != self.environment.process_id:
+            raise self.environment.forked_error()
+
     def close(self) -> None:
         """Give the environment back; other stores of this process may still hold it."""
         self.is_closed = True

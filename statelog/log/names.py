@@ -21,7 +21,8 @@ def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MA
         message = f"the {what} {name!r} holds a lone surrogate"
         raise UsageError(message, argument=what, value=name) from None
     if size > size_bytes_max:
-        message = f"a {what} of {size} bytes, at most {size_bytes_max} are allowed"
+        article = "an" if what[0] in "aeiou" else "a"
+        message = f"{article} {what} of {size} bytes, at most {size_bytes_max} are allowed"
         raise LimitError(message, argument=what, value=name, actual=size, limit=size_bytes_max)
 
 

@@ -12,6 +12,7 @@ from statelog.portable.reports import ImageReport
 from statelog.storage.file.creation import new_file
 from statelog.storage.file.disk import write_all
 from statelog.storage.imaging import write_image
+from statelog.storage.options import check_path
 
 if TYPE_CHECKING:
     from statelog.log.engine import Engine
@@ -23,6 +24,7 @@ def write_image_of(engine: Engine, target: str | os.PathLike[str] | Target) -> I
     if not isinstance(target, str | os.PathLike):
         check_target(target)
         return ImageReport(*write_image(engine.environment, partial(write_to, target)))
+    check_path(target)
     with new_file(Path(target)) as descriptor:
         at = 0
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 from enum import Enum
-from typing import Annotated, Any, NewType, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NewType, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 RESOLUTION_ERRORS = (NameError, AttributeError, TypeError, SyntaxError)
 """What evaluating someone's annotation strings raises when a name in them is not there."""
@@ -92,14 +95,14 @@ def _parts(annotation: Any) -> list[object]:
         parts.append(annotation.__supertype__)
     elif is_alias(annotation):
         parts.append(_value_of_alias(annotation))
-    elif isinstance(annotation, type) and declares_fields(annotation):
+    elif declares_fields(get_origin(annotation) or annotation):
         parts.extend(_field_types(annotation))
     return parts
 
 
-def declares_fields(cls: type) -> bool:
+def declares_fields(cls: object) -> TypeGuard[type]:
     """Whether this is a dataclass, a TypedDict, a named tuple, or a model of pydantic."""
-    return (
+    return isinstance(cls, type) and (
         dataclasses.is_dataclass(cls)
         or is_typed_dict(cls)
         or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
@@ -107,9 +110,41 @@ def declares_fields(cls: type) -> bool:
     )
 
 
-def _field_types(cls: type) -> list[object]:
+def field_hints(declaring: Any) -> dict[str, Any]:
+    """The annotations of a class's fields, inherited ones too, with its type parameters replaced.
+
+    ``Page[int]``, of a ``class Page(TypedDict, Generic[X])`` with ``items: list[X]``, has ``items: list[int]``, and so
+    has a ``class IntPage(Page[int])``.
+
+    Raises:
+        One of ``RESOLUTION_ERRORS``: the annotations are strings with a name in them that is not there.
+    """
+    cls = get_origin(declaring) or declaring
+    given = dict(zip(getattr(cls, "__parameters__", ()), get_args(declaring), strict=False))
+    hints = get_type_hints(cls, include_extras=True)
+    own = {name: _replaced(hint, given) for name, hint in hints.items()}
+    for base in vars(cls).get("__orig_bases__", cls.__bases__):
+        origin = get_origin(base) or base
+        if isinstance(origin, type) and declares_fields(origin):
+            before = get_type_hints(origin, include_extras=True)
+            inherited = {name for name in before if name in hints and hints[name] == before[name]}  # not declared again
+            own |= {name: hint for name, hint in field_hints(_replaced(base, given)).items() if name in inherited}
+    return own
+
+
+def _replaced(annotation: Any, given: Mapping[Any, Any]) -> Any:
+    """The annotation with other types in the place of type parameters."""
+    if isinstance(annotation, TypeVar):
+        return given.get(annotation, annotation)
+    parameters = getattr(annotation, "__parameters__", ())
+    if isinstance(annotation, type) or not any(each in given for each in parameters):
+        return annotation
+    return annotation[tuple(given.get(each, each) for each in parameters)]
+
+
+def _field_types(declaring: Any) -> list[object]:
     try:
-        return list(get_type_hints(cls, include_extras=True).values())
+        return list(field_hints(declaring).values())
     except RESOLUTION_ERRORS:
         # A class of someone else whose annotations resolve only for type checkers. What it
         # names is not found; enum members it holds are then refused by the encoder, not lost.

@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import types
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_origin
 
 from statelog import reducers
 from statelog.errors import SchemaError
 from statelog.limits import CHANNELS_MAX, NAME_SIZE_BYTES_MAX
-from statelog.schema.annotations import RESOLUTION_ERRORS, is_annotation, peel
+from statelog.schema.annotations import RESOLUTION_ERRORS, field_hints, is_annotation, peel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,17 +41,16 @@ class Channel:
     annotation: object
 
 
-def read_typed_dict(typed_dict: type) -> dict[str, Channel]:
+def read_typed_dict(typed_dict: Any, schema_name: str) -> dict[str, Channel]:
     """The channels of a TypedDict class, inherited ones included, in order of declaration."""
-    hints = _hints(typed_dict)
-    return {name: channel_of(typed_dict.__qualname__, name, hint) for name, hint in hints.items()}
+    return {name: channel_of(schema_name, name, hint) for name, hint in _hints(typed_dict, schema_name).items()}
 
 
-def read_dataclass(dataclass: type) -> dict[str, Channel]:
+def read_dataclass(dataclass: Any, schema_name: str) -> dict[str, Channel]:
     """The channels of a dataclass: its fields, so neither ``ClassVar`` nor ``InitVar``."""
-    hints = _hints(dataclass)
-    names = [field.name for field in dataclasses.fields(dataclass)]
-    return {name: channel_of(dataclass.__qualname__, name, hints[name]) for name in names}
+    hints = _hints(dataclass, schema_name)
+    names = [field.name for field in dataclasses.fields(get_origin(dataclass) or dataclass)]
+    return {name: channel_of(schema_name, name, hints[name]) for name in names}
 
 
 def read_mapping(declared: Mapping[Any, Any]) -> dict[str, Channel]:
@@ -113,11 +112,10 @@ def _can_be_stored(name: str) -> bool:
         return False
 
 
-def _hints(declaring: type) -> dict[str, Any]:
+def _hints(declaring: Any, name: str) -> dict[str, Any]:
     try:
-        return get_type_hints(declaring, include_extras=True)
+        return field_hints(declaring)
     except RESOLUTION_ERRORS as error:
-        name = declaring.__qualname__
         message = (
             f"{name}: cannot resolve its annotations: {error} (each name in them must exist in the module of the class)"
         )

@@ -9,7 +9,7 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from statelog import reducers
 from statelog.errors import ChannelError, SchemaError, UsageError
@@ -92,8 +92,11 @@ class Schema:
             return _OPEN
         if isinstance(user_schema, Schema):
             return user_schema
-        if isinstance(user_schema, type):
-            return _without_own(_read_class(user_schema))
+        if isinstance(get_origin(user_schema) or user_schema, type):
+            try:
+                return _without_own(_read_class(user_schema))
+            except TypeError:  # it cannot be remembered: it has a parameter that is no key
+                return _without_own(_read_class.__wrapped__(user_schema))
         if isinstance(user_schema, Mapping):
             return _without_own(_schema_of_plain_channels("schema", read_mapping(user_schema)))
         cls = type(user_schema)
@@ -243,9 +246,12 @@ def reconcile(thread_id: str, stored: Mapping[str, str], given: Schema) -> dict[
 
 
 @functools.lru_cache(maxsize=_CLASSES_REMEMBERED_MAX)
-def _read_class(cls: type) -> Schema:
-    name = cls.__qualname__
+def _read_class(declaring: Any) -> Schema:
+    cls = get_origin(declaring) or declaring
+    name = cls.__qualname__ if cls is declaring else f"{cls.__qualname__}[{', '.join(map(_name, get_args(declaring)))}]"
     if _is_model(cls):
+        if cls is not declaring:
+            raise _unreadable(name, ": make a class of a generic dataclass of pydantic, and give it")
         from statelog.schema import models
 
         channels = models.read_model(cls)
@@ -259,11 +265,15 @@ def _read_class(cls: type) -> Schema:
             readings={each: shape for each, shape in models.readings_of(cls).items() if shape.load is not None},
         )
     if is_typed_dict(cls):
-        return _schema_of_plain_channels(name, read_typed_dict(cls))
+        return _schema_of_plain_channels(name, read_typed_dict(declaring, name))
     if dataclasses.is_dataclass(cls):
-        return _schema_of_plain_channels(name, read_dataclass(cls))
+        return _schema_of_plain_channels(name, read_dataclass(declaring, name))
     is_of_pydantic_1 = hasattr(cls, "__fields__") and hasattr(cls, "__validators__")
     raise _unreadable(name, ": models of pydantic 1 are not supported" if is_of_pydantic_1 else "")
+
+
+def _name(argument: Any) -> str:
+    return argument.__qualname__ if isinstance(argument, type) and get_origin(argument) is None else repr(argument)
 
 
 def _is_model(cls: type) -> bool:

@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable
 from contextvars import ContextVar
 from enum import Enum
-from typing import Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NewType, Union, get_args, get_origin
 
 from statelog.format.cbor import is_storable
 from statelog.format.everyday import full_name
@@ -21,6 +21,7 @@ from statelog.schema.annotations import (
     RESOLUTION_ERRORS,
     classes_named,
     declares_fields,
+    field_hints,
     is_alias,
     is_typed_dict,
     peel,
@@ -101,7 +102,7 @@ def shape_of(annotation: object) -> Shape:
         return _CONTAINERS[origin](arguments)
     if bare in _CONTAINERS:
         return _CONTAINERS[bare]((Any, ...) if bare is tuple else (Any, Any))
-    if isinstance(bare, type):
+    if isinstance(bare, type) or declares_fields(origin):
         return _of_class(bare)
     return _instance(origin) if isinstance(origin, type) and origin is not type else ANY
 
@@ -275,22 +276,24 @@ def _first(shapes: list[Shape], attempt: Callable[[Shape], Any]) -> Any:
 # --- classes -------------------------------------------------------------------------
 
 
-def _of_class(cls: type) -> Shape:
+def _of_class(declaring: Any) -> Shape:
+    """Return the shape of a class, or of a generic one with its parameters."""
+    cls = get_origin(declaring) or declaring
     if cls in (object, Any):
         return ANY
     if is_typed_dict(cls):
-        return _fields(cls, set(), is_class=False)
+        return _fields(declaring, set(), is_class=False)
     if dataclasses.is_dataclass(cls):
         required = {
             each.name
             for each in dataclasses.fields(cls)
             if each.init and each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
         }
-        return _fields(cls, required, is_class=True)
+        return _fields(declaring, required, is_class=True)
     if issubclass(cls, Enum):
         return _enum(cls)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return _named_tuple(cls)
+        return _named_tuple(declaring)
     return _instance(cls)
 
 
@@ -339,20 +342,21 @@ def _enum(cls: type[Enum]) -> Shape:
     )
 
 
-def _named_tuple(cls: type) -> Shape:
-    hints = _hints(cls)
-    inner = _tuple(tuple(hints.get(name, Any) for name in cls._fields))  # type: ignore[attr-defined] # of one
+def _named_tuple(declaring: Any) -> Shape:
+    cls: Any = get_origin(declaring) or declaring
+    hints = _hints(declaring)
+    inner = _tuple(tuple(hints.get(name, Any) for name in cls._fields))
 
     def dump(value: Any, path: str) -> Any:
-        plain: Any = tuple(value) if isinstance(value, cls) else value  # type: ignore[arg-type] # it is a tuple
+        plain: Any = tuple(value) if isinstance(value, cls) else value
         return inner.dump(plain, path)
 
     return Shape(dump, lambda stored: cls(*(inner.load(stored) if inner.load else stored)))
 
 
-def _hints(cls: type) -> dict[str, Any]:
+def _hints(declaring: Any) -> dict[str, Any]:
     try:
-        return get_type_hints(cls, include_extras=True)
+        return field_hints(declaring)
     except RESOLUTION_ERRORS:  # names that exist only for type checkers: of these fields nothing is known
         return {}
 
@@ -360,13 +364,14 @@ def _hints(cls: type) -> dict[str, Any]:
 class _Fields(dict[str, Shape]):
     """The shapes of a class's fields, made when first asked for: classes may hold themselves."""
 
-    def __init__(self, cls: type) -> None:
+    def __init__(self, declaring: Any) -> None:
         super().__init__()
-        self._cls = cls
+        self._declaring = declaring
+        self._cls = get_origin(declaring) or declaring
 
     @functools.cached_property
     def _hints(self) -> dict[str, Any]:
-        return _hints(self._cls)
+        return _hints(self._declaring)
 
     def __missing__(self, name: str) -> Shape:
         made = self[name] = shape_of(self._hints.get(name, Any))
@@ -375,7 +380,7 @@ class _Fields(dict[str, Shape]):
     def required(self) -> set[str]:
         """The keys that a TypedDict must have. Python itself does not know it of annotations that are strings."""
         marks = {name: qualifiers(hint) for name, hint in self._hints.items()}
-        known: frozenset[str] = self._cls.__required_keys__  # type: ignore[attr-defined] # of a TypedDict
+        known: frozenset[str] = self._cls.__required_keys__
         return {
             name for name, mark in marks.items() if "Required" in mark or (name in known and "NotRequired" not in mark)
         }
@@ -384,12 +389,13 @@ class _Fields(dict[str, Shape]):
 class _Record:
     """How a dataclass, or a TypedDict, is stored as a dict and made again."""
 
-    def __init__(self, cls: Any, required: set[str], *, is_class: bool) -> None:
+    def __init__(self, declaring: Any, required: set[str], *, is_class: bool) -> None:
+        cls = get_origin(declaring) or declaring
         declared = dataclasses.fields(cls) if is_class else ()
         self._cls = cls
         self._is_class = is_class
         self._required = required
-        self._shapes = _Fields(cls)
+        self._shapes = _Fields(declaring)
         self._names = [each.name for each in declared]
         self._of_init = {each.name for each in declared if each.init}
 
@@ -434,7 +440,7 @@ class _Record:
         return made
 
 
-def _fields(cls: type, required: set[str], *, is_class: bool) -> Shape:
-    record = _Record(cls, required, is_class=is_class)
-    has_way_back = is_class or needs_loading(cls)
+def _fields(declaring: Any, required: set[str], *, is_class: bool) -> Shape:
+    record = _Record(declaring, required, is_class=is_class)
+    has_way_back = is_class or needs_loading(declaring)
     return Shape(record.dump, record.load if has_way_back else None, partial=record.partial)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Literal, NamedTuple, TypeAlias
 
 from statelog.errors import UsageError
@@ -14,6 +15,7 @@ from statelog.limits import (
     MAX_SIZE_BYTES_DEFAULT,
     MAX_SIZE_BYTES_MIN,
 )
+from statelog.redaction import redacted_url
 
 Durability: TypeAlias = Literal["commit", "interval"]
 
@@ -64,8 +66,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
+
+
 def check_path(path: object) -> None:
-    """Raise UsageError for what can be no file's path."""
+    """Raise UsageError for what can be no file's path, or is the name of something else than a file."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         message = f"a path is a text or an os.PathLike of one, not {path!r}"
         raise UsageError(message, argument="path", value=path)
@@ -76,3 +81,22 @@ def check_path(path: object) -> None:
     if not name or b"\0" in name:
         message = f"{os.fspath(path)!r} can be no file's name"
         raise UsageError(message, argument="path", value=path)
+    text = os.fspath(path)
+    advice = _advice(text)
+    if advice:
+        shown = redacted_url(text)
+        message = f"{shown!r} is not the path of a file: {advice}"
+        raise UsageError(message, argument="path", value=shown)
+
+
+def _advice(name: str) -> str:
+    """Return what to do in the place of opening what SQLite, or a fleet, knows by this name; empty for a path."""
+    if name == ":memory:":
+        return "a store is a file. For a short while make one in a tempfile.TemporaryDirectory()"
+    if name.startswith("file:"):
+        return "give the path alone, and options as arguments: open('agent.state', read_only=True)"
+    if name.startswith("sqlite:"):
+        return "give a path of its own to the store, and copy the database: statelog import-langgraph sqlite:PATH STORE"
+    if _URL.match(name):
+        return "statelog.fleet.connect opens a bucket, a folder or Postgres by its URL"
+    return ""

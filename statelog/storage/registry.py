@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statelog.errors import ForkedError, FormatError, StorageError, StoreLockedError, UsageError
+from statelog.errors import ForkedError, FormatError, StorageError, StoreLockedError, StoreNotFoundError, UsageError
 from statelog.storage.file.creation import create_store, remove_leftovers
 from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.failures import is_of_system, translate_os
@@ -47,7 +47,7 @@ def acquire(path: Path, make: Callable[[Path, int], JournaledFile], *, writable:
         create: make a store where there is no file.
     """
     with _lock:
-        real = Path(os.path.realpath(path))
+        real = real_path(path)
         environment = _find(real)
         if environment is not None and environment.closed:  # by a close that was interrupted
             _end(environment)
@@ -60,6 +60,23 @@ def acquire(path: Path, make: Callable[[Path, int], JournaledFile], *, writable:
             raise StorageError(message, path=str(real))
         environment.references += 1
         return environment
+
+
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path from the root, with symbolic links followed.
+
+    Raises:
+        StoreNotFoundError: it is a relative one, and the working directory was removed. Facts: path.
+        AccessError, StorageError: what else the operating system refuses. Facts: path.
+
+    """
+    try:
+        return Path(os.path.realpath(path))
+    except FileNotFoundError as error:
+        message = f"there is no {os.fspath(path)}: the working directory was removed"
+        raise StoreNotFoundError(message, path=os.fspath(path)) from error
+    except OSError as error:
+        raise translate_os(error, path=Path(path)) from error
 
 
 def _make(

@@ -27,12 +27,16 @@ STALE_MS = 1000
 class Waiter:
     """One who waits, of one thread, for a `with` block.
 
-    Attributes:
-        ticket: the lower, the earlier it came; 0 while it has no slot.
+    Args:
+        reach: the wake-up file.
+        mask: see `Wake.enter`.
+        subject: likewise.
+        bell: another waiter of the same thread, which a call to this one wakes, too.
     """
 
-    def __init__(self, reach: Reach, mask: int, subject: bytes) -> None:
-        self.ticket = 0
+    def __init__(self, reach: Reach, mask: int, subject: bytes, bell: Waiter | None = None) -> None:
+        self._ticket = 0
+        self._bell = bell
         self._reach = reach
         self._mask = mask
         self._subject = subject
@@ -69,6 +73,18 @@ class Waiter:
         self._describe()
 
     @property
+    def ticket(self) -> int:
+        """The lower, the earlier it came; 0 while it has no slot."""
+        return self._ticket
+
+    @ticket.setter
+    def ticket(self, ticket: int) -> None:
+        self._ticket = ticket
+        if self._place is not None:
+            self._place.ticket = ticket
+            self._describe()
+
+    @property
     def mask(self) -> int:
         """What it wants to know of."""
         return self._mask
@@ -77,6 +93,35 @@ class Waiter:
     def mask(self, mask: int) -> None:
         self._mask = mask
         self._describe()
+
+    def draw_ticket(self) -> int:
+        """Return a ticket for another one who comes now; 0 without a slot."""
+        return 0 if self._slots is None or self._place is None else self._slots.draw_ticket()
+
+    def ring(self) -> None:
+        """Wake this waiter; any thread may do so."""
+        slots, place = self._slots, self._place
+        if slots is not None and place is not None:
+            slots.call(place)
+
+    def was_called(self) -> bool:
+        """Return at once whether it was called, and renew its slot. For a waiter that has a bell."""
+        slots, place = self._slots, self._place
+        if slots is None or place is None or self._reach.slots(create=True) is not slots:
+            return self.pass_slice(0.0)
+        if self._bell is not None and place.bell != self._bell.number:
+            place.bell = self._bell.number
+            self._describe()
+        status = slots.sleep(place, 0.0, stale_ms=STALE_MS)
+        if status == kernels.WAKE_LOST:
+            self._leave()
+            self._take_slot()
+        return status != kernels.WAKE_ASLEEP
+
+    @property
+    def number(self) -> int:
+        """The number of its slot plus 1, 0 without a slot."""
+        return 0 if self._place is None else self._place.slot + 1
 
     def _describe(self) -> None:
         slots, place = self._slots, self._place
@@ -109,9 +154,9 @@ class Waiter:
             if left_s <= 0:
                 return False
 
-    def pass_slice(self, timeout_s: float) -> bool:
+    def pass_slice(self, timeout_s: float, longest_s: float = SLICE_S) -> bool:
         """Wait as `wait`, but for a slice of the time at most."""
-        timeout_s = min(timeout_s, _DOUBT_SLICE_S if self._doubt_at_s else SLICE_S)
+        timeout_s = min(timeout_s, _DOUBT_SLICE_S if self._doubt_at_s else longest_s)
         slots, place = self._slots, self._place
         if slots is None or place is None:
             time.sleep(timeout_s)
@@ -155,10 +200,15 @@ class Waiter:
         self._place = None
         if slots is not None:
             self._place = slots.enter(
-                self._mask, self._subject, stale_ms=STALE_MS, ticket=self.ticket, position=self._position
+                self._mask,
+                self._subject,
+                stale_ms=STALE_MS,
+                ticket=self._ticket,
+                position=self._position,
+                bell=0 if self._bell is None else self._bell.number,
             )
         if slots is not None and self._place is not None:
-            self.ticket = self._place.ticket
+            self._ticket = self._place.ticket
             self._gap = self._reach.gap(slots)
             self._doubt_at_s = 0.0
 

@@ -120,14 +120,15 @@ class Wake(Reach):
                     pause_s = min(2 * pause_s, _POLL_S_MAX)
         return True
 
-    def enter(self, mask: int, subject: bytes = b"") -> Waiter:
+    def enter(self, mask: int, subject: bytes = b"", *, bell: Waiter | None = None) -> Waiter:
         """Return one who waits, for a `with` block.
 
         Args:
             mask: what it wants to know of; not looked at if it has a subject.
             subject: what it may be called for, of `WAKE_SUBJECT_SIZE_BYTES_MAX` bytes at most.
+            bell: a waiter of the same thread that a call to this one wakes, too.
         """
-        return Waiter(self, mask, subject)
+        return Waiter(self, mask, subject, bell)
 
     def positions(self, *, within_s: float) -> int | None:
         """Return the lowest position of those who wait, or did so within that time; None if nobody has one."""

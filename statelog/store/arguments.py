@@ -44,7 +44,7 @@ def check_seconds(argument: str, seconds: object, *, is_zero_allowed: bool = Fal
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
     if not is_number or not (0 < seconds <= _SECONDS_MAX or (is_zero_allowed and seconds == 0)):  # type: ignore[operator]
         least = "from 0" if is_zero_allowed else "above 0"
-        message = f"{argument} is a number of seconds {least}, not {seconds!r}"
+        message = f"{argument} is a number of seconds {least}, at most {_SECONDS_MAX:.0f}, not {seconds!r}"
         raise UsageError(message, argument=argument, value=seconds)
 
 

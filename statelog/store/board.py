@@ -20,7 +20,7 @@ from statelog.store import claims
 from statelog.store.arguments import check_flag, check_priority, check_seconds
 from statelog.store.board_policies import retain_board, take_turn
 from statelog.store.board_reads import ReadBoard, check_moment
-from statelog.store.claims import to_us
+from statelog.store.claims import ClaimAttempt, LeaseAttempt, to_us
 from statelog.store.fences import fence_check
 from statelog.store.retain import make_policy
 from statelog.store.session import StoreSession, session_of
@@ -392,22 +392,8 @@ class Board(ReadBoard):
             UsageError: one of the arguments is none, or the board is a transaction's or a snapshot's.
 
         """
-        some = [pattern] if isinstance(pattern, str) or not isinstance(pattern, Sequence) else pattern
-        if not some:
-            raise UsageError("a claim needs a pattern, and was given none", argument="pattern", value=pattern)
-        patterns = tuple(map(compile_pattern, some))
-        for each in some:
-            self._rights.check_reserved("pattern", each)
-            self._rights.check_any("claim", each)
-        check_seconds("lease_s", lease_s)
-        check_seconds("wait_s", wait_s, is_zero_allowed=True)
-        _check_attempts(max_attempts, dead, self._rights)
-        shunned = (unless,) if isinstance(unless, str) else tuple(unless)
-        for each in shunned:
-            check_prefix(each or "/")
-        may, check_write = partial(self._rights.may, "claim"), partial(self._rights.check, "write")
-        wanted = Wanted(patterns, may, max_attempts, dead, check_write, shunned)
-        return claims.claim_entry(self._session, self._agent, self._rights, wanted, lease_s, wait_s)
+        how: dict[str, Any] = {"max_attempts": max_attempts, "dead": dead, "unless": unless}
+        return attempt_claim(self, pattern, lease_s=lease_s, wait_s=wait_s, **how).take_in_time(wait_s)
 
     def claim_of(self, key: str, token: int, *, max_attempts: int | None = None, dead: str | None = None) -> Claim:
         """Return a claim that is held again, by its token: as in another process.
@@ -450,18 +436,57 @@ class Board(ReadBoard):
             UsageError: one of the arguments is none, or the board is a transaction's or a snapshot's.
 
         """
-        check_key(name)
-        self._rights.check("lease", name)
-        check_seconds("ttl_s", ttl_s)
-        check_seconds("wait_s", wait_s, is_zero_allowed=True)
-        check_flag("auto_renew", auto_renew)
-        return claims.take_lease(self._session, self._agent, name, ttl_s, wait_s, is_renewed=auto_renew)
+        attempt = attempt_lease(self, name, ttl_s=ttl_s, wait_s=wait_s, auto_renew=auto_renew)
+        lease = attempt.take_in_time(wait_s)
+        if lease is None:
+            raise attempt.refusal()
+        return lease
 
     def leases(self) -> builtins.list[LeaseInfo]:
         """Return the leases that were taken and not given back, by name; also those whose time is up."""
         with self._session.read() as view:
             found = claiming.leases(view)
             return [claims.lease_info(each) for each in found if self._rights.may("lease", each.event.key[1:])]
+
+
+def attempt_claim(
+    board: Board,
+    pattern: str | Sequence[str],
+    *,
+    lease_s: float,
+    wait_s: float = 0.0,
+    max_attempts: int | None = None,
+    dead: str | None = None,
+    unless: Sequence[str] = (),
+) -> ClaimAttempt:
+    """Return a claim that is still to be made. See `claim`."""
+    rights = board._rights  # noqa: SLF001 - of this file
+    some = [pattern] if isinstance(pattern, str) or not isinstance(pattern, Sequence) else pattern
+    if not some:
+        raise UsageError("a claim needs a pattern, and was given none", argument="pattern", value=pattern)
+    patterns = tuple(map(compile_pattern, some))
+    for each in some:
+        rights.check_reserved("pattern", each)
+        rights.check_any("claim", each)
+    check_seconds("lease_s", lease_s)
+    check_seconds("wait_s", wait_s, is_zero_allowed=True)
+    _check_attempts(max_attempts, dead, rights)
+    shunned = (unless,) if isinstance(unless, str) else tuple(unless)
+    for each in shunned:
+        check_prefix(each or "/")
+    may, check_write = partial(rights.may, "claim"), partial(rights.check, "write")
+    wanted = Wanted(patterns, may, max_attempts, dead, check_write, shunned)
+    return ClaimAttempt(board._session, board._agent, rights, wanted, lease_s)  # noqa: SLF001 - likewise
+
+
+def attempt_lease(board: Board, name: str, *, ttl_s: float, wait_s: float, auto_renew: bool) -> LeaseAttempt:
+    """Return a lease that is still to be taken. See `lease`."""
+    check_key(name)
+    board._rights.check("lease", name)  # noqa: SLF001 - of this file
+    check_seconds("ttl_s", ttl_s)
+    check_seconds("wait_s", wait_s, is_zero_allowed=True)
+    check_flag("auto_renew", auto_renew)
+    return LeaseAttempt(board._session, board._agent, name, ttl_s, is_renewed=auto_renew)  # noqa: SLF001 - likewise
 
 
 def own_board(held: Holder[Session], *, agent: str | None = None) -> Board:

@@ -155,8 +155,9 @@ class ReadBoard:
 
 
 def _check_count(argument: str, count: int | None) -> None:
-    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < _COUNT_MAX):
-        raise UsageError(f"{argument} is a number from 0, not {count!r}", argument=argument, value=count)
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _COUNT_MAX):
+        message = f"{argument} is an int from 0 to {_COUNT_MAX}, not {count!r}"
+        raise UsageError(message, argument=argument, value=count)
 
 
 def check_moment(view: View, argument: str, lsn: object) -> int:

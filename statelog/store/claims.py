@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statelog import reducers
 from statelog.board import claiming, reading, writing
-from statelog.board.calling import HOLDER, claimer_subject
+from statelog.board.calling import claimer_subject, holder_subject
 from statelog.board.clocks import CLOCK
 from statelog.board.names import check_directory, check_key
 from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, UsageError, not_hiding
@@ -20,6 +20,7 @@ from statelog.log.times import to_datetime
 from statelog.store.arguments import check_flag, check_seconds
 from statelog.store.fences import Fence
 from statelog.store.session import StoreSession
+from statelog.store.waiter_thread import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -238,31 +239,57 @@ class Lease(Fence):
                     return
 
 
-def claim_entry(
-    session: Session, agent: str | None, rights: Rights, wanted: Wanted, lease_s: float, wait_s: float
-) -> Claim | None:
-    """See `Board.claim`."""
-    session = of_store(session, "claim")
-    session.engine.environment.check_writable()
+class ClaimAttempt:
+    """A claim that somebody asks for. See `Board.claim`."""
 
-    def look() -> tuple[Found | None, int | None]:
-        with session.read() as view:
+    def __init__(self, session: Session, agent: str | None, rights: Rights, wanted: Wanted, lease_s: float) -> None:
+        self.session = of_store(session, "claim")
+        self.session.engine.environment.check_writable()
+        self._agent, self._rights, self._wanted, self._lease_s = agent, rights, wanted, lease_s
+
+    @property
+    def condition(self) -> Condition:
+        """What a task waits for: that there is an entry to claim."""
+        wanted = self._wanted
+        patterns = tuple(each.text for each in wanted.patterns)
+        key = ("claim", patterns, wanted.attempts_max, wanted.dead, wanted.unless, id(self._rights))
+        return Condition(self.look, key, patterns, claimer_subject(wanted.patterns))
+
+    def look(self, _waiter: Waiter | None = None) -> tuple[bool, float | None]:
+        """Return whether there is something to claim, and after how many seconds there may be."""
+        with self.session.read() as view:
             board = reading.board_of(view)
             if board is None:
-                return None, None
-            choice = claiming.choose(view, board, wanted, CLOCK)
-        if choice.found is None and not choice.lapsed:
-            return None, choice.wait_us
-        return _commit(session, agent, lambda writer: claiming.claim(writer, wanted, to_us(lease_s), CLOCK)), 0
+                return False, None
+            choice = claiming.choose(view, board, self._wanted, CLOCK)
+        is_there = choice.found is not None or bool(choice.lapsed)
+        return is_there, None if choice.wait_us is None else choice.wait_us / 1e6
 
-    found, _wait_us = look()
-    if found is None and wait_s > 0:
-        with session.engine.environment.wake.enter(0, claimer_subject(wanted.patterns)) as waiter:
-            found = _wait(waiter, look, wait_s)
-    if found is None:
-        return None
-    session.flush()
-    return Claim(session, agent, rights, wanted, found)
+    def take(self) -> Claim | None:
+        """Claim the entry whose turn it is, if there is one. Do not wait."""
+        work = partial(claiming.claim, wanted=self._wanted, lease_us=to_us(self._lease_s), clock=CLOCK)
+        found = _commit(self.session, self._agent, work)
+        if found is None:
+            return None
+        self.session.flush()
+        return Claim(self.session, self._agent, self._rights, self._wanted, found)
+
+    def take_now(self) -> Claim | None:
+        """Claim an entry if there is one now."""
+        return self.take() if self.look()[0] else None
+
+    def take_in_time(self, wait_s: float) -> Claim | None:
+        """Claim an entry. Wait for one in this thread."""
+        claim = self.take_now()
+        if claim is None and wait_s > 0:
+            with self.session.engine.environment.wake.enter(0, claimer_subject(self._wanted.patterns)) as waiter:
+                claim = _wait(waiter, self.look, self.take, wait_s)
+        return claim
+
+    @staticmethod
+    def give_back(claim: Claim) -> None:
+        """Give back a claim that nobody gets: it does not count as an attempt."""
+        claim.release(counts=False)
 
 
 def claim_again(session: Session, agent: str | None, rights: Rights, wanted: Wanted, key: str, token: int) -> Claim:
@@ -277,37 +304,64 @@ def claim_again(session: Session, agent: str | None, rights: Rights, wanted: Wan
     return Claim(session, agent, rights, wanted, found)
 
 
-def take_lease(
-    session: Session, agent: str | None, name: str, ttl_s: float, wait_s: float, *, is_renewed: bool
-) -> Lease:
-    """See `Board.lease`."""
-    session = of_store(session, "lease")
-    session.engine.environment.check_writable()
-    with session.engine.environment.wake.enter(0, HOLDER + name.encode()) as waiter:
+class LeaseAttempt:
+    """A lease that somebody asks for. See `Board.lease`."""
 
-        def look() -> tuple[Found | None, int | None]:
-            with session.read() as view:
-                held = claiming.holder(view, name)
-            left_us = 0 if held is None or held.claim is None else CLOCK.left_us(held.claim)
-            if left_us > 0 or not waiter.is_first():
-                return None, max(left_us, _TURN_US)
-            acquire = partial(claiming.acquire, name=name, ttl_us=to_us(ttl_s), clock=CLOCK)
-            return _commit(session, agent, acquire, LEASES_ID), None
+    def __init__(self, session: Session, agent: str | None, name: str, ttl_s: float, *, is_renewed: bool) -> None:
+        self.session = of_store(session, "lease")
+        self.session.engine.environment.check_writable()
+        self._agent, self._name, self._ttl_s, self._is_renewed = agent, name, ttl_s, is_renewed
+        self._subject = holder_subject(name)
 
-        found = _wait(waiter, look, wait_s)
-    if found is None:
-        with session.read() as view:
+    @property
+    def condition(self) -> Condition:
+        """What a task waits for: that the lease is free, and that it is the task's turn."""
+        return Condition(self.look, ("lease", self._name), subject=self._subject)
+
+    def look(self, waiter: Waiter | None) -> tuple[bool, float | None]:
+        """Return whether the lease can be taken, and after how many seconds it may be."""
+        with self.session.read() as view:
+            held = claiming.holder(view, self._name)
+        left_us = 0 if held is None or held.claim is None else CLOCK.left_us(held.claim)
+        is_turn = left_us <= 0 and (waiter is None or waiter.is_first())
+        return is_turn, max(left_us, _TURN_US) / 1e6
+
+    def take(self) -> Lease | None:
+        """Take the lease if it is free. Do not wait."""
+        acquire = partial(claiming.acquire, name=self._name, ttl_us=to_us(self._ttl_s), clock=CLOCK)
+        found = _commit(self.session, self._agent, acquire, LEASES_ID)
+        if found is None:
+            return None
+        self.session.flush()
+        lease = Lease(self.session, self._agent, self._name, self._ttl_s, found)
+        if self._is_renewed:
+            lease._start_renewing()  # noqa: SLF001 - of this file
+        return lease
+
+    def take_now(self) -> Lease | None:
+        """Take the lease if it is free now, and nobody else waits for it."""
+        return self.take_in_time(0.0)
+
+    def take_in_time(self, wait_s: float) -> Lease | None:
+        """Take the lease. Wait for it in this thread."""
+        with self.session.engine.environment.wake.enter(0, self._subject) as waiter:
+            return _wait(waiter, partial(self.look, waiter), self.take, wait_s)
+
+    def refusal(self) -> LeaseHeldError:
+        """Return the error that says who has the lease."""
+        name = self._name
+        with self.session.read() as view:
             held = claiming.holder(view, name)
         info = None if held is None else lease_info(held)
         holder = "somebody" if info is None or info.holder is None else repr(info.holder)
         message = f"the lease {name!r} is held by {holder}" if info else f"others wait for the lease {name!r}"
         facts = {"holder": info and info.holder, "expires": info and info.expires}
-        raise LeaseHeldError(message, name=name, **facts)
-    session.flush()
-    lease = Lease(session, agent, name, ttl_s, found)
-    if is_renewed:
-        lease._start_renewing()  # noqa: SLF001 - of this file
-    return lease
+        return LeaseHeldError(message, name=name, **facts)
+
+    @staticmethod
+    def give_back(lease: Lease) -> None:
+        """Give back a lease that nobody gets."""
+        lease.release()
 
 
 def lease_info(found: Found) -> LeaseInfo:
@@ -318,15 +372,18 @@ def lease_info(found: Found) -> LeaseInfo:
     return LeaseInfo(event.key[1:], claim.token, event.agent, acquired, expires, CLOCK.left_us(claim) <= 0)
 
 
-def _wait(waiter: Waiter, look: Callable[[], tuple[T | None, int | None]], wait_s: float) -> T | None:
-    """Look until there is something, or the time is up: when woken, when it may be time, and now and then."""
+def _wait(
+    waiter: Waiter, look: Callable[[], tuple[bool, float | None]], take: Callable[[], T | None], wait_s: float
+) -> T | None:
+    """Look until something can be taken, or the time is up: when woken, when it may be time, and now and then."""
     deadline_s = monotonic() + wait_s
     while True:
-        found, wait_us = look()
+        can_take, again_s = look()
+        taken = take() if can_take else None
         left_s = deadline_s - monotonic()
-        if found is not None or left_s <= 0:
-            return found
-        soon_s = _LOOK_S if wait_us is None else min(wait_us / 1e6 + 0.0005, _LOOK_S)
+        if taken is not None or left_s <= 0:
+            return taken
+        soon_s = _LOOK_S if again_s is None or can_take else min(again_s + 0.0005, _LOOK_S)
         waiter.wait(min(left_s, soon_s))
 
 

@@ -22,6 +22,8 @@ from statelog.errors import CursorExpiredError, StatelogError
 from statelog.log.times import now_us
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from statelog.board.following import Happened
     from statelog.log.engine import Engine
     from statelog.storage.waiter import Waiter
@@ -73,13 +75,14 @@ class Dispatcher:
         self._mask = 0
         self._waiter: Waiter | None = None
         self._has_leader = False
+        self._listener: Callable[[list[Happened] | None], None] | None = None
         self._reading = Lock()
         """Held by who reads on."""
 
     def join(self, subscription: Subscription) -> None:
         """Take a watcher in."""
         with self._changed:
-            if not self._subscriptions:
+            if not self._subscriptions and self._listener is None:
                 self._at = subscription.read_to
             self._subscriptions.add(subscription)
             self._trie.add(subscription.pattern, subscription)
@@ -99,6 +102,33 @@ class Dispatcher:
                 if not self._has_leader:
                     self._let_go()
             self._changed.notify_all()
+
+    def listen(self, listener: Callable[[list[Happened] | None], None] | None) -> None:
+        """Have a function called with all events that are read from now on; None ends it.
+
+        It is called on the thread that reads, with None where some events are gone.
+        """
+        at = 0 if listener is None else self._engine.environment.flushed_lsn()
+        with self._changed:
+            if listener is not None and not self._subscriptions:
+                self._at = at
+            self._listener = listener
+
+    def attend(self) -> float | None:
+        """Read what has happened, for the listener and for watchers of which none waits in a thread.
+
+        Returns:
+            After how many seconds to come again without a commit, since an entry expires.
+
+        """
+        while self.pump():
+            pass
+        with self._changed:
+            if self._has_leader or not self._subscriptions:
+                return None
+            self._note_position()
+            self._entered().pass_slice(0.0)  # renews the slot
+        return self._sweep_when_due()
 
     def take(self, subscription: Subscription) -> list[Happened]:
         """Return what is there, and put it into the watcher's hands."""
@@ -179,16 +209,20 @@ class Dispatcher:
             flushed, after = self._engine.environment.flushed_lsn(), self._at
             if flushed <= after:
                 return False
-            events: list[Happened] = []
+            events: list[Happened] | None = []
             with self._engine.read() as view:
                 board = reading.board_of(view)
                 if board is not None:
-                    with contextlib.suppress(CursorExpiredError):  # who was not behind is now, and reads for itself
+                    try:
                         events, flushed = read_events(view, board, after, flushed, PAGE_EVENTS)
                         self._hand_out(events, board, after, flushed)
+                    except CursorExpiredError:  # every watcher is behind now, and reads for itself
+                        events = None
             with self._changed:
                 self._at = flushed
                 self._changed.notify_all()
+            if self._listener is not None and events != []:
+                self._listener(events)
             return True
 
     def _hand_out(self, events: list[Happened], board: int, after: int, flushed: int) -> None:

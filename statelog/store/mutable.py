@@ -8,16 +8,18 @@ were touched are looked at, and only they are written.
 from __future__ import annotations
 
 import copy
+import operator
+import sys
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, cast, overload
 
 from statelog import kernels
 from statelog.errors import StatelogError, UsageError
 from statelog.format import cbor
 from statelog.limits import KEY_SIZE_BYTES_MAX
 from statelog.store.encoded import TEXT_ONLY, Encoded, Lazy, encode_value, plain
-from statelog.store.views import MapView, find_text
+from statelog.store.views import MapView, find_text, position_in
 from statelog.tree import mapping, sequence
 from statelog.tree.tree import LISTS, Tree
 from statelog.tree.value import encode_slot, is_tree, open_root, read_item
@@ -155,26 +157,18 @@ class MountList(Lazy, MutableSequence[Any]):
     def __len__(self) -> int:
         return sum(map(len, self._pieces))
 
-    def _position(self, index: int) -> int:
-        size = len(self)
-        position = index + size if index < 0 else index
-        if not 0 <= position < size:
-            message = f"index {index} of a list of {size} items"
-            raise IndexError(message)
-        return position
-
     @overload
-    def __getitem__(self, index: int) -> Any: ...
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
     @overload
     def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
         if isinstance(index, slice):
             return [self._loaded(position).value for position in range(len(self))[index]]
-        return self._loaded(self._position(index)).value
+        return self._loaded(position_in(len(self), index)).value
 
-    def __setitem__(self, index: int | slice, value: Any) -> None:
+    def __setitem__(self, index: SupportsIndex | slice, value: Any) -> None:
         if not isinstance(index, slice):
-            position = self._position(index)
+            position = position_in(len(self), index)
             self._replace(position, position + 1, [value])
             return
         positions = range(len(self))[index]
@@ -188,9 +182,9 @@ class MountList(Lazy, MutableSequence[Any]):
         for position, item in zip(positions, values, strict=True):
             self._replace(position, position + 1, [item])
 
-    def __delitem__(self, index: int | slice) -> None:
+    def __delitem__(self, index: SupportsIndex | slice) -> None:
         if not isinstance(index, slice):
-            position = self._position(index)
+            position = position_in(len(self), index)
             self._replace(position, position + 1, [])
             return
         positions = range(len(self))[index]
@@ -200,11 +194,24 @@ class MountList(Lazy, MutableSequence[Any]):
         for position in sorted(positions, reverse=True):
             self._replace(position, position + 1, [])
 
-    def insert(self, index: int, value: Any) -> None:
+    def insert(self, index: SupportsIndex, value: Any) -> None:
         """Insert before an index."""
-        size = len(self)
-        position = max(index + size, 0) if index < 0 else min(index, size)
+        number, size = operator.index(index), len(self)
+        position = max(number + size, 0) if number < 0 else min(number, size)
         self._replace(position, position, [value])
+
+    def pop(self, index: SupportsIndex = -1) -> Any:
+        """Take an item out, and return it."""
+        if not len(self):
+            raise IndexError("pop from empty list")
+        position = position_in(len(self), index)
+        value = self[position]
+        del self[position]
+        return value
+
+    def index(self, value: Any, start: SupportsIndex = 0, stop: SupportsIndex = sys.maxsize) -> int:
+        """Return the position of the first item that equals a value. Raises ValueError."""
+        return super().index(value, operator.index(start), operator.index(stop))
 
     def __iter__(self) -> Iterator[Any]:
         position = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from statelog.errors import ValidationError
 from statelog.schema.shapes import MisfitError
@@ -64,10 +64,10 @@ class TypedList(ListView):
         return typed_value(self._channel, self._items, item)
 
     @overload
-    def __getitem__(self, index: int) -> Any: ...
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
     @overload
     def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
         if isinstance(index, slice):
             return list(map(self._typed, super().__getitem__(index)))
         return self._typed(super().__getitem__(index))

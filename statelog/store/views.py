@@ -10,8 +10,10 @@ in a view comes plain and whole, a copy of the caller's own. In a `lazy` view, w
 from __future__ import annotations
 
 import copy
+import operator
+import sys
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
-from typing import Any, overload
+from typing import Any, SupportsIndex, overload
 
 from statelog import kernels
 from statelog.display.lines import list_line, map_line
@@ -70,6 +72,20 @@ def find_text(tree: Tree, key: object) -> Slot | None:
     return tree.find(item)[1]
 
 
+def position_in(size: int, index: SupportsIndex) -> int:
+    """Return the position of an index in a list of this size. Raises IndexError, TypeError: as a list's."""
+    try:
+        number = operator.index(index)
+    except TypeError:
+        message = f"list indices must be integers or slices, not {type(index).__name__}"
+        raise TypeError(message) from None
+    position = number + size if number < 0 else number
+    if not 0 <= position < size:
+        message = f"index {number} of a list of {size} items"
+        raise IndexError(message)
+    return position
+
+
 class ListView(Sequence[Any]):
     """A stored list, to read. What it makes (slices, `+`, `*`, copies, pickles) is a plain list, read in one go."""
 
@@ -90,10 +106,10 @@ class ListView(Sequence[Any]):
         return source.count if isinstance(source, Tree) else len(source)
 
     @overload
-    def __getitem__(self, index: int) -> Any: ...
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
     @overload
     def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
         source = self._source
         if not isinstance(source, Tree):
             return _copied(source[index])
@@ -103,11 +119,12 @@ class ListView(Sequence[Any]):
                 slots = source.slots(positions.start, positions.stop)
                 return _view_values(source.workspace, slots, is_lazy=self._is_lazy)
             return [self[position] for position in positions]
-        position = index + source.count if index < 0 else index
-        if not 0 <= position < source.count:
-            message = f"index {index} of a list of {source.count} items"
-            raise IndexError(message)
-        return _view_value(source.workspace, source.at(position), is_channel=False, is_lazy=self._is_lazy)
+        slot = source.at(position_in(source.count, index))
+        return _view_value(source.workspace, slot, is_channel=False, is_lazy=self._is_lazy)
+
+    def index(self, value: Any, start: SupportsIndex = 0, stop: SupportsIndex = sys.maxsize) -> int:
+        """Return the position of the first item that equals a value. Raises ValueError."""
+        return super().index(value, operator.index(start), operator.index(stop))
 
     def __iter__(self) -> Iterator[Any]:
         if isinstance(self._source, Tree):

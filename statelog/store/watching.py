@@ -11,6 +11,7 @@ from statelog.board.following import before, check_cursor, check_kept, check_lif
 from statelog.log.kinds.entries import GOES, Act
 from statelog.log.times import to_datetime
 from statelog.store.dispatching import Subscription, dispatcher_of
+from statelog.store.waiter_thread import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from statelog.store.session import StoreSession
 
 _CHECKED_RECORDS = 4096
+_FOREVER_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Watch:
         renew: bool,
         progress_s: float | None,
     ) -> None:
-        self._session, self._may = session, may
+        self.session, self._may = session, may
         self._timeout_s, self._progress_s = timeout_s, progress_s
         self._coalesces, self._renews, self._follows = coalesce, renew, follow
         self._page: list[Event] = []
@@ -100,7 +102,7 @@ class Watch:
     def __next__(self) -> Event:
         """Return the next event; wait for it, if the watch follows. Raises CursorExpiredError, ClosedError."""
         while not self._page:
-            page = self.next_page(None)
+            page = self.next_page()
             if page is None:
                 self.close()
                 raise StopIteration
@@ -109,19 +111,26 @@ class Watch:
         self._subscription.at, self._given = max(self._given, self._subscription.at), event.version
         return event
 
-    def next_page(self, timeout_s: float | None) -> list[Event] | None:
-        """Return the events that are there; wait for some, at most so long. None: there will be no more."""
+    def next_page(self) -> list[Event] | None:
+        """Return the events that are there; wait for some. None: there will be no more."""
+        while True:
+            page, wait_s = self.poll()
+            if page is None or page:
+                return page
+            self._dispatcher.wait(self._subscription, wait_s)
+
+    def poll(self) -> tuple[list[Event] | None, float]:
+        """Return the events that are there, None if there will be no more; and how long there may be none."""
         subscription = self._subscription
         subscription.at = max(subscription.at, subscription.taken)
         if not self._follows:
-            return self._read_page()
-        slice_s = monotonic() + timeout_s if timeout_s is not None else None
+            return self._read_page(), 0.0
         while not self._is_closed:
             events = self._events(self._dispatcher.take(subscription))
             now_s = monotonic()
             if events:
                 self._heard_s = self._said_s = now_s
-                return events
+                return events, 0.0
             if self._dispatcher.is_behind(subscription):
                 self._dispatcher.read_on(subscription)
                 continue
@@ -130,13 +139,17 @@ class Watch:
             since = ((self._heard_s, self._timeout_s), (self._said_s, self._progress_s))
             waits = [from_s + each - now_s for from_s, each in since if each is not None]
             if min(waits, default=1.0) <= 0 and not subscription.queue:
-                return self._silence(now_s)
-            if slice_s is not None:
-                waits.append(slice_s - now_s)
-                if slice_s <= now_s:
-                    return []
-            self._dispatcher.wait(subscription, min(waits, default=3600.0))
-        return None
+                return self._silence(now_s), 0.0
+            return [], max(min(waits, default=_FOREVER_S), 0.0)
+        return None, 0.0
+
+    @property
+    def condition(self) -> Condition:
+        """What a task waits for: that `poll` has something to return."""
+        return Condition(lambda _waiter: (self._has_news(), None), patterns=(self._subscription.pattern,))
+
+    def _has_news(self) -> bool:
+        return bool(self._subscription.queue) or self._dispatcher.is_behind(self._subscription)
 
     def _silence(self, now_s: float) -> list[Event] | None:
         """Return what there is to say when nothing has happened for long: where the watch is, or that it ends."""
@@ -144,7 +157,7 @@ class Watch:
             return None
         self._said_s = now_s
         at = self._subscription.taken
-        with self._session.read() as view:
+        with self.session.read() as view:
             return [Event("progress", None, None, None, at, cursor_at(view, at), None, None)]
 
     def _read_page(self) -> list[Event] | None:
@@ -175,9 +188,9 @@ class Watch:
 
     def _event(self, happened: Happened, first: Happened, *, more: bool) -> Event:
         found, event = happened.found, happened.found.event
-        with self._session.read() as view:
+        with self.session.read() as view:
             old = before(view, first)
-        workspace = self._session.workspace()
+        workspace = self.session.workspace()
         goes = event.act in GOES and event.act != Act.COMPLETE
         return Event(
             Act(event.act).name.lower(),

@@ -9,7 +9,7 @@ from waiting import until
 
 import statelog
 from statelog.board import clocks
-from statelog.errors import LeaseHeldError, LeaseLostError, UsageError
+from statelog.errors import LeaseHeldError, LeaseLostError, LimitError, UsageError
 from statelog.log.kinds.entries import Claimed
 
 
@@ -175,3 +175,17 @@ def test_in_another_boot_or_namespace_the_wall_clock_counts_but_no_longer_than_a
 def test_what_is_no_name_is_refused(store, name):
     with pytest.raises((UsageError, TypeError)):
         store.board().lease(name)
+
+
+@pytest.mark.parametrize("size", [398, 399, 400])
+def test_a_name_of_any_size_that_is_allowed_is_waited_for(store, size):
+    name = "n" * size
+    lease = store.board(agent="a").lease(name, ttl_s=30)
+    with pytest.raises(LeaseHeldError):
+        store.board(agent="b").lease(name)
+    release = threading.Timer(0.2, lease.release)
+    release.start()
+    store.board(agent="b").lease(name, wait_s=20).release()
+    release.join()
+    with pytest.raises(LimitError):
+        store.board().lease("n" * 401)

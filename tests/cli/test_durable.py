@@ -162,7 +162,22 @@ def test_a_run_that_has_failed_is_drawn_with_its_compensations(run, trips):
     assert "gate approve  -> approved by ann  {'n': 1}" in out
     assert "step charge  failed: ValueError" in out
     assert "step unbook  -> 'F1 is cancelled'" in out
-    assert out.splitlines()[-1].startswith("└── failed  ")
+    lines = [line.lstrip(" └─") for line in out[out.index("└── failed  ") :].splitlines()]
+    assert lines[0].startswith("failed  ")
+    assert lines[1] == "Traceback (most recent call last):"
+    assert any(line.startswith("File ") and line.endswith("in charge") for line in lines)
+    assert lines[-1] == r"ValueError: no \x1b[2J funds"
+
+
+def test_a_run_that_has_failed_is_retried(run, trips):
+    run("gates", "answer", trips, "evt-1/4", "--approve", "--by", "ann")
+    run("runs", "resume", trips, "evt-1", "--with", "flows")
+    answer = run("runs", "retry", trips, "evt-1")
+    assert "evt-1: queued" in answer.out
+    assert run("runs", "show", trips, "evt-1", "--json").document["traceback"] is None
+    answer = run("runs", "retry", trips, "evt-1")
+    assert "has not failed" in answer.err
+    assert answer.code == 2
 
 
 def test_stored_text_of_a_run_cannot_steer_the_terminal(run, trips):

@@ -35,7 +35,7 @@ for number in range(8):
     if number % 2:
         claim.complete(to="done/")
     lease.release()
-    for event in watch.next_page(0.0):
+    for event in watch.poll()[0]:
         mark(f"event {event.cursor} {event.version}".encode())
     with store._engine.read() as view:
         for lsn in range(last + 1, store.last_lsn + 1):

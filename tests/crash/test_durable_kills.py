@@ -11,8 +11,8 @@ import pytest
 
 import statelog
 from statelog import durable
-from statelog.durable import forking
 from statelog.durable.record import DONE, TRIED
+from statelog.durable.recorded import recorded_of
 from statelog.durable.runs import find
 from statelog.errors import RunNotFoundError, StoreNotFoundError
 from statelog.testing import POINTS
@@ -56,7 +56,7 @@ def in_flight(path, calls):
             value = find(store, durable_trip.RUN).value
             if durable.get(store, durable_trip.RUN).has_ended:
                 return Counter()
-            items = forking._recorded(store, value).items()
+            items = recorded_of(store, value).items()
     except (StoreNotFoundError, RunNotFoundError):
         return calls
     return calls - Counter(f"{durable_trip.RUN}/{item['p']}" for item in items if item["s"] in (TRIED, DONE))

@@ -9,8 +9,8 @@ from power_images import images, traced
 
 import statelog
 from statelog import durable
-from statelog.durable import forking
 from statelog.durable.record import DONE
+from statelog.durable.recorded import recorded_of
 from statelog.durable.runs import find
 from statelog.errors import RunNotFoundError
 from statelog.testing.powerloss.shim import is_supported
@@ -51,7 +51,7 @@ with statelog.open(sys.argv[1], durability=sys.argv[2]) as store:
 
 def recorded(store):
     try:
-        return {(item["p"], item["s"]) for item in forking._recorded(store, find(store, "trip").value).items()}
+        return {(item["p"], item["s"]) for item in recorded_of(store, find(store, "trip").value).items()}
     except RunNotFoundError:
         return set()
 

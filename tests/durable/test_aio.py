@@ -34,12 +34,6 @@ async def until(is_true):
 # --- the same names -----------------------------------------------------------------------------
 
 
-def test_the_names_are_those_of_the_other_room_but_for_a_block():
-    of_blocks = {"EnteredRun", "entered"}
-    assert of_blocks <= {*durable.__all__}
-    assert [name for name in durable.__all__ if name not in of_blocks] == threaded.__all__
-
-
 def test_importing_statelog_imports_neither_room():
     code = "import statelog, sys; print([each for each in sys.modules if 'durable' in each or each == 'asyncio'])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

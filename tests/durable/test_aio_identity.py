@@ -226,7 +226,7 @@ def test_identity_by_the_order_of_completion_would_differ(path):
             await chance.delay()
             return await make(scope.take())
 
-        return self._host.finish(self._guard(scope, work))
+        return self._host.operate(lambda: self._guard(scope, work))
 
     with mock.patch.object(Run, "_do", do):
         assert differs(path, [("together", 3), ("steps", 1)])

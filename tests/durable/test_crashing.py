@@ -189,7 +189,7 @@ def test_identity_by_order_of_completion_is_caught(tmp_path, monkeypatch, is_wro
             ended.set()
             return await step_module.take_step(self._execution, place, call)
 
-        return Branch(self._execution, f"~{what}", work(), self._guard_here)
+        return Branch(self._execution, f"~{what}", work(), self._awaited)
 
     @durable.workflow(name="w")
     def two(run):

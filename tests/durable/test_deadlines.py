@@ -1,4 +1,4 @@
-"""Runs that have not begun: cancelled, or out of time, they end at once, whatever they wait for."""
+"""Runs that have not begun: cancelled, or out of time, they end at once, whatever they wait for (D25)."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from executed import CALLS, note
 
 import statelog
 from statelog import durable
-from statelog.durable import driving, forking, holding
+from statelog.durable import driving, holding
 from statelog.durable.probes import probe
 from statelog.durable.record import DONE
-from statelog.durable.runs import find
+from statelog.durable.recorded import recorded_items
 from statelog.errors import NondeterminismError
 from statelog.reducers import add
 from statelog.store.board import own_board
@@ -157,7 +157,7 @@ def several(run, name):
 
 def recorded(store, run):
     """What a run had recorded at its end: the places of the calls that came to theirs."""
-    items = forking._recorded(store, find(store, run).value).items()
+    items = recorded_items(store, run)
     return [item["p"] for item in items if item["s"] == DONE]
 
 

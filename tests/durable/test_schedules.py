@@ -256,6 +256,7 @@ def ahead(store, name, **passed):
 
 @pytest.mark.parametrize("is_declared_again", [True, False])
 def test_a_schedule_follows_a_clock_that_was_set_back(store, is_declared_again):
+    """D26."""
     durable.schedule(store, "often", note, cron="* * * * *")
     ahead(store, "often", days=400)
     before = begun(store)

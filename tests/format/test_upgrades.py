@@ -1,5 +1,6 @@
 """A store of an older format becomes one of this release's when it is opened for writing, whole or not at all."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from statelog.errors import FormatError, StoreLockedError
 from statelog.format import cbor, upgrades
 from statelog.format.header import FORMAT_VERSION, HEADER_KEY
 from statelog.format.seal import seal, unseal
-from statelog.storage.file.locks import FileLocks
+from statelog.storage.file.locks import FileLocks, range_lock, set_lock
 
 NEVER = 0
 """A format that never was: the one before the first."""
@@ -118,12 +119,15 @@ def test_opening_read_only_does_not_upgrade(old):
 @pytest.mark.usefixtures("registered")
 def test_a_store_in_use_elsewhere_is_not_upgraded(old):
     descriptor = os.open(old, os.O_RDWR)
+    of_lmdb = os.open(f"{old}-lock", os.O_RDWR | os.O_CREAT)
     try:
         FileLocks(descriptor, old).acquire_presence(0)
+        set_lock(of_lmdb, range_lock(fcntl.F_RDLCK, 0))  # as each process has it that uses the store
         with pytest.raises(StoreLockedError, match="cannot be upgraded now"):
             statelog.open(old)
     finally:
         os.close(descriptor)
+        os.close(of_lmdb)
     with statelog.open(old) as store:
         assert store.thread("t").state["x"] == 2
 

@@ -132,6 +132,36 @@ def test_a_call_to_one_who_has_died_goes_to_the_next(slots, file):
     assert doze(slots, first) == WAKE_WOKEN
 
 
+def test_a_call_rings_the_bell_of_its_slot(slots):
+    bell, other = enter(slots), enter(slots)
+    first, second = (enter(slots, subject=b"turn", bell=bell.slot + 1) for _ in range(2))
+    assert call(slots, b"turn")
+    assert [doze(slots, each) for each in (bell, first, second, other)] == [
+        WAKE_WOKEN, WAKE_WOKEN, WAKE_ASLEEP, WAKE_ASLEEP
+    ]  # fmt: skip
+    first.bell = other.slot + 1
+    slots.describe(first, mask=0, position=0)
+    assert call(slots, b"turn")
+    assert [doze(slots, each) for each in (bell, first, other)] == [WAKE_ASLEEP, WAKE_WOKEN, WAKE_WOKEN]
+
+
+@pytest.mark.parametrize("bell", [SLOTS + 1, 2**32 - 1])
+def test_a_bell_that_is_not_a_slot_is_not_rung(slots, bell):
+    place = enter(slots, subject=b"turn", bell=bell)
+    assert call(slots, b"turn")
+    assert doze(slots, place) == WAKE_WOKEN
+
+
+def test_a_ticket_can_be_drawn_and_set(slots):
+    first, second = enter(slots, subject=b"turn"), enter(slots, subject=b"turn")
+    drawn = slots.draw_ticket()
+    assert drawn == second.ticket + 1
+    first.ticket = drawn
+    slots.describe(first, mask=0, position=0)
+    assert slots.is_first(second, stale_ms=STALE_MS)
+    assert not slots.is_first(first, stale_ms=STALE_MS)
+
+
 def test_the_lowest_position_is_of_those_renewed_lately(slots, file):
     places = [enter(slots) for _ in range(3)]
     assert slots.lowest_position(within_ms=STALE_MS) is None

@@ -40,9 +40,7 @@ def run(folder, seed, turns, copies=3):
                 increments_into(copy, source, copy.last_lsn)
                 assert index_of(copy) == expected
                 check_whole(copy)
-                last = copy.last_lsn
                 copy.compact()
-                assert copy.last_lsn == last
                 assert index_of(copy) == expected
                 check_whole(copy)
                 copy.retain(keep_last=1)

@@ -162,8 +162,9 @@ def campaign(wanted, workers, *, first=0, turns=40, images_max=1500, progress=No
     """Look at so many images, of one history after another; return what they came to, all together."""
     total, lost, wrong = 0, [], []
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        seeds = ((seed, turns, images_max) for seed in range(first, first + wanted))
-        for found in pool.imap_unordered(_examine_one, seeds):
+        each = min(images_max, -(-wanted // workers))
+        tasks = ((seed, turns, each) for seed in range(first, first + wanted))
+        for found in pool.imap_unordered(_examine_one, tasks):
             total, lost, wrong = total + found.images, lost + found.lost, wrong + found.wrong
             if progress is not None:
                 progress(total, lost, wrong)

@@ -15,7 +15,7 @@ from agent_framework.exceptions import WorkflowCheckpointException
 from statelog.adapters.kit.directory import Directory
 from statelog.adapters.kit.naming import map_key, thread_id
 from statelog.adapters.kit.parts import cut, join, put
-from statelog.adapters.kit.running import run
+from statelog.aio.running import run
 from statelog.errors import NotFoundError
 
 if TYPE_CHECKING:

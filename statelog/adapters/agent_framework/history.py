@@ -10,7 +10,7 @@ from statelog import reducers
 from statelog.adapters.kit.lives import write
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import of_all, read_list
-from statelog.adapters.kit.running import run
+from statelog.aio.running import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from statelog.adapters.kit.lives import gone
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json
 from statelog.adapters.kit.parts import cut, join, put
-from statelog.adapters.kit.running import run
+from statelog.aio.running import run
 
 if TYPE_CHECKING:
     from statelog import Store

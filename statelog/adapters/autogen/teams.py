@@ -8,8 +8,8 @@ from uuid import uuid4
 from statelog.adapters.kit.lives import write
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json, of_all
-from statelog.adapters.kit.running import run
 from statelog.adapters.kit.settling import settle
+from statelog.aio.running import run
 from statelog.errors import CheckpointNotFoundError, NotFoundError
 
 if TYPE_CHECKING:

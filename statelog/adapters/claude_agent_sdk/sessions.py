@@ -15,7 +15,7 @@ from statelog import reducers
 from statelog.adapters.kit import lives
 from statelog.adapters.kit.naming import map_key, thread_id
 from statelog.adapters.kit.ordered import Json, join_list, of_all, read_list
-from statelog.adapters.kit.running import run
+from statelog.aio.running import run
 from statelog.errors import ConflictError
 from statelog.schema import Schema
 

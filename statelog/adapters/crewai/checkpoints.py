@@ -17,7 +17,7 @@ from statelog.adapters.crewai.stores import store_at
 from statelog.adapters.kit import lives
 from statelog.adapters.kit.directory import Directory
 from statelog.adapters.kit.naming import thread_id
-from statelog.adapters.kit.running import run
+from statelog.aio.running import run
 from statelog.errors import NotFoundError
 from statelog.schema import Schema
 

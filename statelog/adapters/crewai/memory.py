@@ -13,7 +13,7 @@ from statelog.adapters.crewai.stores import store_at
 from statelog.adapters.kit import lives
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json
-from statelog.adapters.kit.running import run
+from statelog.aio.running import run
 from statelog.schema import Schema
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 import statelog
+from statelog.storage.registry import real_path
 
 if TYPE_CHECKING:
     from statelog import Store
@@ -20,7 +21,7 @@ _stores: dict[tuple[int, str], Store] = {}
 
 def store_at(path: str | os.PathLike[str]) -> Store:
     """Return the open store of a path, which is made if need be. It stays open until the process ends."""
-    key = os.getpid(), str(Path(path).expanduser().resolve())
+    key = os.getpid(), str(real_path(Path(path).expanduser()))
     with _lock:
         store = _stores.get(key)
         if store is None or store.closed:

@@ -13,7 +13,7 @@ from statelog.adapters.kit import lives
 from statelog.adapters.kit.directory import Directory
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json
-from statelog.adapters.kit.running import run
+from statelog.aio.running import run
 from statelog.errors import CheckpointNotFoundError, ConflictError, ThreadDeletedError
 from statelog.schema import Schema
 

@@ -13,7 +13,7 @@ from statelog import reducers
 from statelog.adapters.kit import lives
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json, read_list
-from statelog.adapters.kit.running import run
+from statelog.aio.running import run
 from statelog.schema import Schema
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statelog.errors import FormatError
+from statelog.storage.registry import real_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,7 @@ def copied(path: Path, kind: str, *tables: str) -> Iterator[DatabaseCopy]:
         copy = DatabaseCopy(Path(folder) / "copy.db", path, kind)
         try:
             with (
-                closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source,
+                closing(sqlite3.connect(f"{real_path(path).as_uri()}?mode=ro", uri=True)) as source,
                 closing(sqlite3.connect(copy.path)) as target,
             ):
                 source.backup(target)

@@ -13,7 +13,7 @@ from statelog.adapters.kit import items as stored_items
 from statelog.adapters.kit import lives
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json, KnownList, of_all, read_list
-from statelog.adapters.kit.running import run
+from statelog.aio.running import run
 from statelog.errors import BranchNotFoundError, ConflictError, ThreadDeletedError
 from statelog.log.operations import deleted_error
 from statelog.schema import Schema

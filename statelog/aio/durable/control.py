@@ -7,12 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog.aio.durable.host import EventLoopHost
-from statelog.aio.durable.starting import Handle, on_pool
-from statelog.aio.durable.threads import in_thread
-from statelog.durable import control, forking, streams
+from statelog.aio.durable.starting import Handle, changed, has_ended, on_pool
+from statelog.aio.running import in_thread
+from statelog.aio.waiting import FOREVER_S
+from statelog.durable import control, forking, retries, streams
 from statelog.durable.driving import rehearse, rehearse_here
 from statelog.durable.infos import get as found_run
 from statelog.durable.infos import runs as found_runs
+from statelog.durable.naming import event_key, run_key
 from statelog.durable.steps import StepContext as ThreadStepContext
 from statelog.durable.steps import current_step as step_in_thread
 from statelog.durable.workflows import check_number
@@ -27,8 +29,7 @@ if TYPE_CHECKING:
     from statelog.durable.streams import Chunk
     from statelog.durable.workflows import Workflow
     from statelog.errors import NondeterminismError, NotFoundError
-
-_SLICE_S = 0.5
+    from statelog.store.store import Store as SyncStore
 
 
 async def get(store: Store, run: str) -> RunInfo:
@@ -76,17 +77,23 @@ async def resume(store: Store, run: str) -> RunInfo:
     return found
 
 
+async def retry(store: Store, run: str) -> RunInfo:
+    """See `statelog.durable.retry`."""
+    found: RunInfo = await on_pool(store, retries.retry, run)
+    return found
+
+
 async def get_event(store: Store, run: str, name: str, *, timeout_s: float = 0.0) -> Any:
     """See `statelog.durable.get_event`."""
     check_number("timeout_s", timeout_s, least=0)
-    loop = asyncio.get_running_loop()
-    until_s = loop.time() + timeout_s
-    while True:
-        left_s = max(until_s - loop.time(), 0.0)
-        look = partial(control.get_event, store.sync, run, name, timeout_s=min(left_s, _SLICE_S))
-        found = await store._runner.wait(look)  # noqa: SLF001 - of this room
-        if found is not None or left_s <= _SLICE_S or (await get(store, run)).has_ended:
-            return found
+    check = partial(_is_set_or_ended, store.sync, run, name)
+    if timeout_s:
+        await changed(store, check, event_key(run, name), run_key(run), timeout_s=timeout_s)
+    return await on_pool(store, control.get_event, run, name)
+
+
+def _is_set_or_ended(store: SyncStore, run: str, name: str) -> bool:
+    return has_ended(store, run) or control.get_event(store, run, name) is not None
 
 
 async def stream(
@@ -98,15 +105,15 @@ async def stream(
     heard_s = loop.time()
     while True:
         lsn = await store.last_lsn()
-        has_ended = (await get(store, run)).has_ended
+        is_over = (await get(store, run)).has_ended
         for chunk in await on_pool(store, _chunks, run, after):
             after = chunk.cursor
             yield chunk
             heard_s = loop.time()
-        left_s = _SLICE_S if timeout_s is None else heard_s + timeout_s - loop.time()
-        if has_ended or not follow or left_s <= 0:
+        left_s = FOREVER_S if timeout_s is None else heard_s + timeout_s - loop.time()
+        if is_over or not follow or left_s <= 0:
             return
-        await store.wait(lsn, min(left_s, _SLICE_S))
+        await store.wait(lsn, left_s)
 
 
 def _chunks(store: Any, run: str, after: int) -> list[Chunk]:

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.durable.starting import claimed, drive_claimed, on_pool
-from statelog.aio.durable.threads import ended
+from statelog.aio.running import ended
 from statelog.durable import starting
 from statelog.durable.driving import replay
+from statelog.durable.entering import SLICE_S, CalledAnewError, check_ended, check_replayed, reason, refusal
 from statelog.durable.execution import Stopped, Unwinding, current_scope
-from statelog.durable.forking import recorded_items
 from statelog.durable.holding import LEASE_S
-from statelog.durable.runs import ENDED, create, error_of_end, find, hurry, task_key_of
+from statelog.durable.naming import check_part
+from statelog.durable.recorded import recorded_items
+from statelog.durable.runs import ENDED, create, find, hurry, task_key_of
 from statelog.durable.workflows import Cancelled, check_number, workflow
-from statelog.errors import ConflictError, RunEndedError, UsageError
+from statelog.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -57,7 +59,7 @@ class EnteredRun:
             task = asyncio.current_task()
             if task is None or task.cancelling() or not operation.cancelled():
                 raise
-            raise Stopped(_refusal(self.id, "it waits for long, which a block cannot")) from None
+            raise Stopped(refusal(self.id, "it waits for long, which a block cannot")) from None
 
 
 class _Block:
@@ -70,14 +72,10 @@ class _Block:
 
     async def hold(self, run: Run) -> None:
         if self.opened.done():
-            raise _CalledAnewError
+            raise CalledAnewError
         self.opened.set_result((run, current_scope.get()))
         if (error := await self.left) is not None:
             raise error
-
-
-class _CalledAnewError(BaseException):
-    """The run is to begin anew: its thread was rolled back while the block was at work."""
 
 
 @asynccontextmanager
@@ -113,6 +111,7 @@ async def entered(
 
     """
     check_number("wait_s", wait_s, least=0)
+    check_part("workflow", name)
     if current_scope.get() is not None:
         raise UsageError("a run is entered inside of a run", argument="id", value=id)
     block = _Block()
@@ -124,7 +123,7 @@ async def entered(
         raise
     if not block.opened.done():
         await driven
-        raise _refusal(id, "it is parked")
+        raise refusal(id, "it is parked")
     run, scope = block.opened.result()
     run._root.caller = asyncio.current_task()  # noqa: SLF001 - of this room
     token = current_scope.set(scope)
@@ -135,7 +134,7 @@ async def entered(
         await _left(block, driven, id, error)
         if isinstance(error, Exception):
             raise
-        raise await _reason(store, id, error) from error
+        raise await on_pool(store, reason, id, error) from error
     except BaseException:  # an interrupt
         current_scope.reset(token)
         await _interrupted(driven)
@@ -148,14 +147,15 @@ async def _driven(store: Store, made: Workflow, id: str, wait_s: float, lease_s:
     """Begin, go on with or replay a run. Raises ConflictError."""
     if not await on_pool(store, create, starting.prepare(made, (), {}, id=id, thread=None)):
         await on_pool(store, hurry, id)
-    value = (await on_pool(store, find, id)).value
-    if value["status"] not in ENDED:
-        claim = await claimed(store, task_key_of(value), lease_s, wait_s)
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + wait_s
+    while (value := (await on_pool(store, find, id)).value)["status"] not in ENDED:
+        left_s = max(until_s - loop.time(), 0.0)
+        claim = await claimed(store, task_key_of(value), lease_s, min(left_s, SLICE_S))
         if claim is not None:
-            return asyncio.create_task(drive_claimed(store, made, id, claim, lease_s))
-        value = (await on_pool(store, find, id)).value  # it may have ended meanwhile
-    if value["status"] not in ENDED:
-        raise _refusal(id, "it is parked" if value["status"] == "parked" else "it is at work elsewhere")
+            return asyncio.create_task(drive_claimed(store, made, id, claim, lease_s, is_block=True))
+        if left_s == 0:
+            check_ended((await on_pool(store, find, id)).value)
     items = await on_pool(store, recorded_items, id)
     return asyncio.create_task(_replay(store, made, value, items))
 
@@ -167,8 +167,8 @@ async def _left(block: _Block, driven: asyncio.Future[Any], id: str, error: Base
     await ended(driven)
     try:
         driven.result()
-    except _CalledAnewError:
-        raise _refusal(id, "its thread was rolled back meanwhile") from error
+    except CalledAnewError:
+        raise refusal(id, "its thread was rolled back meanwhile") from error
 
 
 async def _interrupted(driven: asyncio.Future[Any]) -> None:
@@ -178,23 +178,6 @@ async def _interrupted(driven: asyncio.Future[Any]) -> None:
         driven.exception()  # the interrupt is raised, whatever came of the run
 
 
-async def _reason(store: Store, id: str, error: BaseException) -> BaseException:
-    """Return what a block raises that its run has made end."""
-    if isinstance(error, Stopped):
-        return error.error
-    value = (await on_pool(store, find, id)).value
-    return error_of_end(id, value["status"], value.get("error"))
-
-
 async def _replay(store: Store, made: Workflow, value: Any, items: Any) -> None:
-    host = EventLoopHost(store._runner)  # noqa: SLF001 - of this room
-    stop = await replay(store.sync, made, value, items, host)
-    if isinstance(stop, StopIteration):
-        message = f"run {value['id']!r} has ended ({value['status']}), and the block does more than it has recorded"
-        raise RunEndedError(message, run=value["id"], status=value["status"])
-    if stop is not None:
-        raise stop
-
-
-def _refusal(id: str, why: str) -> ConflictError:
-    return ConflictError(f"run {id!r} cannot go on here: {why}", run=id)
+    host = EventLoopHost(store._runner, is_block=True)  # noqa: SLF001 - of this room
+    check_replayed(value, await replay(store.sync, made, value, items, host))

@@ -15,13 +15,15 @@ import inspect
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from weakref import finalize
 
 from statelog.aio.durable.tasks import is_operation, numbered_tasks
-from statelog.aio.durable.threads import ended, in_thread
+from statelog.aio.running import ended, in_thread
 from statelog.durable.clock import WallClock, clock
-from statelog.durable.execution import ContinuedAsNew, Stopped, Suspended, Unwinding, Wait, in_step
+from statelog.durable.execution import ContinuedAsNew, CutShort, Stopped, Suspended, Unwinding, Wait, in_step
+from statelog.durable.failures import CarriedError
+from statelog.durable.hosts import called
 from statelog.durable.workflows import Cancelled
+from statelog.errors import NondeterminismError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -40,6 +42,9 @@ _QUIET_S: Final = 0.002
 """Nothing of a run goes on when no operation begins in so many turns of the loop, so long each. A task that was woken
 by another one needs some turns until it calls its next operation."""
 
+_CANCELLED_LATE_S: Final = 5.0
+"""So much later than when it was recorded, and once more the time that it took then, a cancellation may come again."""
+
 _FAIR: Final = 32
 """After so many operations others have their turn, also where all are replayed."""
 
@@ -52,8 +57,10 @@ class EventLoopHost:
 
     is_async = True
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, *, is_block: bool = False) -> None:
         self._runner = runner
+        self.is_block = is_block
+        """Whether the calls are those of a block: who cancels it may be its caller, and that is not recorded."""
         self._begin()
 
     def _begin(self, execution: Execution | None = None) -> None:
@@ -71,6 +78,10 @@ class EventLoopHost:
         self._steps: dict[asyncio.Future[Any], tuple[asyncio.Future[Any], ...]] = {}
         self._changed = asyncio.Event()
         self._root: asyncio.Task[Any] | None = None
+        self._is_over = False
+        """Whether tasks are cancelled because the workflow has ended, or the run is suspended."""
+        self._owed: set[asyncio.Task[Any]] = set()
+        """Tasks that the workflow has cancelled in a call that had come to its end: their next one is cancelled."""
 
     def another(self) -> EventLoopHost:
         """As declared."""
@@ -151,6 +162,7 @@ class EventLoopHost:
             execution.stopped(error)
             raise
         finally:
+            self._is_over = True
             while self._tasks:
                 left = tuple(self._tasks)
                 for task in left:
@@ -171,6 +183,7 @@ class EventLoopHost:
 
     def _left(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
+        self._owed.discard(task)
         self._asleep.discard(task)
         self._changed.set()
 
@@ -186,38 +199,109 @@ class EventLoopHost:
 
     # --- operations -------------------------------------------------------------------------------
 
-    def finish(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    def operate(self, make: Callable[[], Coroutine[Any, Any, T]], place: str = "") -> Coroutine[Any, Any, T]:
         """As declared. Its task sleeps for good where it waits for long."""
-        operation = self._operate(work)
-        finalize(operation, work.close).atexit = False  # of a task that is cancelled before it begins
-        return operation
+        return self._operate(make, place)
 
     @is_operation
-    async def _operate(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _operate(self, make: Callable[[], Coroutine[Any, Any, T]], place: str) -> T:
+        """Make a call. That the workflow cancels it is recorded, and comes again on replay.
+
+        A call that has come to its end is not cancelled: the next one of its task is.
+        """
         task = asyncio.current_task()
         assert task is not None
-        assert self._root is not None
+        if self._has_ended():
+            raise asyncio.CancelledError
+        self._adopted(task)
+        began_s = asyncio.get_running_loop().time()
+        while True:
+            try:
+                self._pass_on(task, place)
+                return await self._undertaken(task, make)
+            except asyncio.CancelledError as cancelled:
+                cut = await self._cut(place, asyncio.get_running_loop().time() - began_s, cancelled)
+                if cut is not None:
+                    raise cut from None
+                self._owed.add(task)
+            except CutShort as cut_short:
+                await self._cancelled_again(cut_short)
+
+    async def _undertaken(self, task: asyncio.Task[Any], make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         try:
-            if self._root.done() and not _beside.get():
-                raise asyncio.CancelledError  # the workflow has ended
-            self._adopted(task)
             self._begun += 1
             with self._counted(1):
                 if self._begun % _FAIR == 0:
                     await asyncio.sleep(0)
-                return await work
-        except Suspended as suspended:
-            self._waits += suspended.waits
+                return await make()
+        except CarriedError as carrier:
+            message = "a step has raised StopIteration, which no coroutine can raise"
+            raise RuntimeError(message) from carrier.error
+        except Suspended as raised:
+            suspended = raised
+        self._waits += suspended.waits
         self._asleep.add(task)
         self._changed.set()
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if not self._is_over:  # the workflow goes on without it
+                self._asleep.discard(task)
+                self._waits = [each for each in self._waits if each not in suspended.waits]
+                if suspended.scope is not None:
+                    suspended.scope.suspended = None
+            raise
         raise AssertionError("a task that sleeps for good has woken")
+
+    # --- what the workflow cancels ----------------------------------------------------------------
+
+    def _has_ended(self) -> bool:
+        """Whether the workflow has ended, and this is of no branch."""
+        assert self._root is not None
+        return self._root.done() and not _beside.get()
+
+    async def _cut(self, place: str, seconds: float, cancelled: asyncio.CancelledError) -> BaseException | None:
+        """Record that the workflow cancelled a call; return what it raises, None: what the call came to."""
+        execution = self._execution
+        is_ours = self._is_over or self._has_ended() or not self._let_go.isdisjoint(_beside.get())
+        if not place or is_ours or self.is_block or execution is None or execution.stop is not None:
+            return cancelled
+        done = execution.record.done.get(place)
+        if done is None and (execution.is_dry or execution.is_unwinding):
+            return cancelled
+        return await self.io(execution.cut, place, seconds)
+
+    def _pass_on(self, task: asyncio.Task[Any], place: str) -> None:
+        """Cancel a call, if the one before had come to its end as the workflow cancelled it."""
+        if task not in self._owed or self._execution is None:
+            return
+        done = self._execution.record.done.get(place)
+        if done is not None and "x" not in done:
+            return
+        self._owed.discard(task)
+        if not task.cancelling():
+            return  # a timeout that ran out as its block ended
+        if done is not None:
+            raise asyncio.CancelledError
+        task.uncancel()
+        task.cancel()
+
+    async def _cancelled_again(self, cut: CutShort) -> None:
+        """Wait until a call is cancelled that was cancelled when it was recorded. Raises CancelledError, Stopped."""
+        execution = self._execution
+        assert execution is not None
+        with self._counted(1):
+            await asyncio.sleep(2 * cut.seconds + _CANCELLED_LATE_S)
+        message = (
+            f"run {execution.id!r} has recorded that the call at place {cut.place} was cancelled, and the code does "
+            "not cancel it. It has stopped, and goes on with code that does as it did"
+        )
+        facts = {"run": execution.id, "place": cut.place, "recorded": "a cancellation", "called": None}
+        raise execution.stopped(NondeterminismError(message, **facts))
 
     async def io(self, function: Callable[..., T], *args: Any) -> T:
         """As declared: on the runner's pool. A task that is cancelled waits for its end all the same."""
-        future = asyncio.wrap_future(self._runner.submit(function, *args))
-        await ended(future)
-        return future.result()
+        return await self._runner.finish(function, *args)
 
     async def sleep(self, seconds: float) -> None:
         """As declared."""
@@ -284,7 +368,7 @@ class EventLoopHost:
         if not self._let_go.isdisjoint(_beside.get()):
             raise asyncio.CancelledError
         if not inspect.iscoroutinefunction(function):
-            made = in_thread(lambda: function(*args, **kwargs))
+            made = in_thread(lambda: called(function, args, kwargs))
             await ended(made)
             result = made.result()
             return await self._interruptible(result, timeout_s) if inspect.isawaitable(result) else result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from statelog.aio.durable.starting import on_pool
-from statelog.aio.durable.threads import ended, in_thread
+from statelog.aio.running import ended, in_thread
 from statelog.durable.delivering import deliver as send_out
 from statelog.durable.outbox import outbox as list_outbox
 from statelog.durable.outbox import redeliver as put_back

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog.aio.durable.host import EventLoopHost
-from statelog.aio.durable.threads import ended, in_thread
+from statelog.aio.running import ended, in_thread
+from statelog.aio.waiting import FOREVER_S, holds, until, win
 from statelog.durable import control, starting
 from statelog.durable.deadlines import end_overdue
 from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
 from statelog.durable.infos import get, info_of
-from statelog.durable.owners import claim_one
-from statelog.durable.runs import DEFAULT_QUEUE, ENDED, create, find, hurry, task_key_of, wake_if_it_can_go_on
+from statelog.durable.naming import run_key
+from statelog.durable.owners import claim_one, me
+from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, hurry, task_key_of, wake_if_it_can_go_on
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.workflows import by_name, check_number
 from statelog.errors import LeaseLostError, StatelogError
+from statelog.store.board import attempt_claim
+from statelog.store.session import session_of
+from statelog.store.waiter_thread import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from statelog.durable.infos import RunInfo
     from statelog.durable.workflows import Workflow
     from statelog.store.claims import Claim
+    from statelog.store.store import Store as SyncStore
 
 _SLICE_S = 0.5
 
@@ -55,13 +62,9 @@ class Handle:
         """Return what the workflow returned; wait for it. See `statelog.durable.Handle.result`."""
         if timeout_s is not None:
             check_number("timeout_s", timeout_s, least=0)
-        loop = asyncio.get_running_loop()
-        until_s = None if timeout_s is None else loop.time() + timeout_s
-        while True:
-            left_s = _SLICE_S if until_s is None else min(_SLICE_S, max(until_s - loop.time(), 0.0))
-            info = await _sleeping(self._store, starting.wait_for_end, self.id, left_s)
-            if info.has_ended or (until_s is not None and until_s <= loop.time()):
-                return starting.result_of(info, self._workflow, timeout_s)
+        check = partial(has_ended, self._store.sync, self.id)
+        await changed(self._store, check, run_key(self.id), timeout_s=timeout_s)
+        return starting.result_of(await self.info(), self._workflow, timeout_s)
 
     async def cancel(self) -> bool:
         """Have the run, and its children, stop and undo what it did. See `statelog.durable.cancel`."""
@@ -74,9 +77,16 @@ async def on_pool(store: Store, function: Callable[..., Any], /, *args: Any, **k
     return await store._runner.run(function, store.sync, *args, **kwargs)  # noqa: SLF001 - of this room
 
 
-async def _sleeping(store: Store, function: Callable[..., Any], /, *args: Any) -> Any:
-    """Return what a function of `statelog.durable` returns that sleeps for half a second at most."""
-    return await store._runner.wait(function, store.sync, *args)  # noqa: SLF001 - likewise
+async def changed(store: Store, check: Callable[[], Any], *keys: str, timeout_s: float | None) -> bool:
+    """Wait until a check of entries of the board is true. Return False if the time is up."""
+    condition = Condition(holds(check), patterns=keys)
+    left_s = FOREVER_S if timeout_s is None else timeout_s
+    return await until(store._runner, session_of(store.sync), condition, left_s)  # noqa: SLF001 - of this room
+
+
+def has_ended(store: SyncStore, run: str) -> bool:
+    """Whether a run has ended; called on the store's threads."""
+    return find(store, run).value["status"] in ENDED
 
 
 async def run(
@@ -142,25 +152,41 @@ async def drive_here(
             return info
         slice_s = min(left_s if left_s > 0 else _SLICE_S, _SLICE_S)
         if is_elsewhere:
-            await _sleeping(store, starting.wait_for_change, run, entry.version, slice_s)
+            check = partial(_is_another, store.sync, run, entry.version)
+            await changed(store, check, run_key(run), timeout_s=slice_s)
         else:
             claim = await claimed(store, task_key_of(entry.value), lease_s, slice_s)
     ended_info: RunInfo = await on_pool(store, info_of, entry)
     return ended_info
 
 
+def _is_another(store: SyncStore, run: str, version: int) -> bool:
+    return find(store, run).version != version
+
+
+class _TaskAttempt:
+    """A claim of a task of a run, also of one whose process is gone."""
+
+    def __init__(self, store: SyncStore, key: str, lease_s: float) -> None:
+        self._store, self._key, self._lease_s = store, key, lease_s
+        attempt = attempt_claim(board_of(store, me()), key, lease_s=lease_s)
+        self.session, self.condition = attempt.session, attempt.condition
+
+    def take(self) -> Claim | None:
+        """Claim it."""
+        return claim_one(self._store, self._key, self._lease_s)
+
+    take_now = take
+
+    @staticmethod
+    def give_back(claim: Claim) -> None:
+        """Give it back: it does not count as an attempt."""
+        claim.release(counts=False)
+
+
 async def claimed(store: Store, key: str, lease_s: float, wait_s: float = 0.0) -> Claim | None:
-    """Claim a task, also one whose process is gone. Who is cancelled meanwhile gives back what was claimed."""
-    claiming = asyncio.wrap_future(
-        store._runner.submit_waiting(claim_one, store.sync, key, lease_s, wait_s)  # noqa: SLF001 - of this room
-    )
-    try:
-        await ended(claiming)
-    except asyncio.CancelledError:
-        if (claim := claiming.result()) is not None:
-            await _released(store, claim)
-        raise
-    return claiming.result()
+    """Claim a task, also one whose process is gone. A cancelled task gives back what was claimed."""
+    return await win(store._runner, _TaskAttempt(store.sync, key, lease_s), wait_s)  # noqa: SLF001 - of this room
 
 
 async def _released(store: Store, claim: Claim) -> None:
@@ -172,10 +198,17 @@ async def _released(store: Store, claim: Claim) -> None:
 
 
 async def drive_claimed(
-    store: Store, workflow: Workflow, run: str, claim: Claim, lease_s: float, *, backs_off: bool = False
+    store: Store,
+    workflow: Workflow,
+    run: str,
+    claim: Claim,
+    lease_s: float,
+    *,
+    backs_off: bool = False,
+    is_block: bool = False,
 ) -> None:
     """Drive a claimed run, and give it back when this is cancelled."""
-    host = EventLoopHost(store._runner)  # noqa: SLF001 - of this room
+    host = EventLoopHost(store._runner, is_block=is_block)  # noqa: SLF001 - of this room
     try:
         await drive(store.sync, workflow, run, claim, host, lease_s=lease_s, backs_off=backs_off)
     except asyncio.CancelledError:

@@ -41,7 +41,7 @@ class _Numbering:
         if held is not None and is_ours and how.get("context") is None:
             execution, scope = held
             how["context"] = copy_context()
-            how["context"].run(current_scope.set, (execution, Scope(f"{scope.take_task()}.", None)))
+            how["context"].run(current_scope.set, (execution, Scope(execution, f"{scope.take_task()}.", None)))
         if self.before is None:
             return asyncio.Task(coroutine, loop=loop, **how)
         return self.before(loop, coroutine, **how)

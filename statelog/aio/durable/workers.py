@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog.aio.durable.starting import drive_claimed
-from statelog.aio.durable.threads import ended, in_thread
+from statelog.aio.running import ended, in_thread
+from statelog.aio.waiting import Turn
 from statelog.durable.delivering import delivered_beside
 from statelog.durable.holding import LEASE_S
 from statelog.durable.queues import Hand
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from statelog.aio.store import Store
     from statelog.durable.workflows import Workflow
 
-_SLICE_S = 0.5
+_LOOK_S = 2.0
+"""A worker that waits looks so often for runs of processes that are gone."""
 
 
 async def work(
@@ -82,7 +85,7 @@ class _Worker:
                     await asyncio.wait({stopping, *self._at_work}, return_when=asyncio.FIRST_COMPLETED)
                     continue
                 hand = Hand()
-                taken = await self._next(hand, 0.0 if until_idle else _SLICE_S)
+                taken = await (self._next(hand) if until_idle else self._next_in_time(hand, stopping))
                 if taken is not None:
                     task = asyncio.create_task(self._drive(taken, hand))
                     self._at_work.add(task)
@@ -100,19 +103,25 @@ class _Worker:
             await ended(*left)
         return self._count
 
-    async def _next(self, hand: Hand, wait_s: float) -> Taken | None:
+    async def _next(self, hand: Hand) -> Taken | None:
         """Claim a run. A task that is cancelled gives back what it would have got."""
-        runner = self._store._runner  # noqa: SLF001 - of this room
-        claiming = asyncio.wrap_future(runner.submit_waiting(self._taker.next, hand, self._halt, wait_s))
-        try:
-            return await asyncio.shield(claiming)
-        except asyncio.CancelledError:
-            self._halt.set()
-            await ended(claiming)
-            taken = claiming.result()
-            if taken is not None:
-                await ended(in_thread(lambda: self._taker.give_back(taken, hand)))
-            raise
+        take = partial(self._taker.next, hand, self._halt, 0.0)
+        return await self._store._runner.win(take, partial(self._taker.give_back, hand=hand))  # noqa: SLF001 - of this room
+
+    async def _next_in_time(self, hand: Hand, stopping: asyncio.Task[Any]) -> Taken | None:
+        """Claim a run; wait for one, until it may be another one, or the worker is to stop."""
+        attempt, waits_s = self._taker.attempt(hand)
+        with Turn(attempt.session, attempt.condition) as turn:
+            waiting = asyncio.ensure_future(turn.woken(min(waits_s, _LOOK_S)))
+            try:
+                await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not waiting.done():
+                    waiting.cancel()
+                    await asyncio.wait([waiting])
+            if not waiting.cancelled():
+                waiting.result()
+            return None if stopping.done() else await self._next(hand)
 
     async def _drive(self, taken: Taken | None, hand: Hand) -> None:
         """Drive a run, and then others, for as long as there are."""
@@ -122,7 +131,7 @@ class _Worker:
                 with told(taken.run):
                     what = (taken.workflow, taken.run, taken.claim, self._taker.lease_s)
                     await drive_claimed(self._store, *what, backs_off=True)
-                taken = await self._next(hand, 0.0)
+                taken = await self._next(hand)
         except asyncio.CancelledError:
             await ended(in_thread(lambda: self._taker.drop(hand)))
             raise

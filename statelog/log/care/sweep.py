@@ -26,7 +26,6 @@ from statelog.format import keys
 from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, TYPE_AT, decode_record, redact_record
 from statelog.log.care.vacuum import NOBODY, RetentionReport, Rewritable, redact_released, rewrite, write_in_portions
 from statelog.log.index import TO_BE_ERASED
-from statelog.log.kinds.entries import is_leases
 from statelog.log.kinds.table import KINDS, decode_event, kind_of, others_of
 from statelog.log.view import View
 from statelog.storage.file.residency import MappedPages
@@ -64,8 +63,7 @@ def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None =
     """
     report = RetentionReport()
     with engine.read() as view:
-        releasing = (owner for owner in _releasing(view) if not is_leases(view, owner))  # that would append to the log
-        owners = [owner for owner in releasing if owner == NOBODY or view.is_alive(owner)]
+        owners = [owner for owner in _releasing(view) if owner == NOBODY or view.is_alive(owner)]
     for owner in owners:
         report.add(redact_released(engine, owner))
     sweep = _Sweep(engine)

@@ -224,8 +224,10 @@ class Agreements:
         with self._new_file() as path:
             store.image(path)
             with _opened(path) as copy:
-                copy.compact()
-                return [*_problems(copy), *self._compared(copy, observed)]
+                copy.compact()  # the log gets a removal, if records of leases have ended
+                self._spoil_copy(copy)
+                shown = {**self._observe(copy), "log": observed["log"]}
+                return [*_problems(copy), *differences(observed, shown, ("the store", "the copy"))]
 
     def _salvaged(self, store: Store, observed: dict[str, Any]) -> list[str]:
         with self._new_file() as damaged, self._new_file() as path:

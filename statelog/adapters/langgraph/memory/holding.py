@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 import statelog
-from statelog.adapters.langgraph.memory.pool import Pool
+from statelog.adapters.kit.opened import Opened
+from statelog.aio.running import Runner
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
-    from types import TracebackType
 
     from statelog.adapters.langgraph.memory.items.changes import State
 
@@ -18,7 +17,7 @@ KEEP_LAST = 1
 """Versions of such a thread that its retention policy keeps; up to 64 more lie there until its next turn."""
 
 
-class Holder:
+class Holder(Opened):
     """Holds a thread of a store; closes the store if it opened it."""
 
     _THREAD_ID: ClassVar[str]
@@ -26,8 +25,7 @@ class Holder:
     _store: statelog.Store
     _thread: statelog.Thread
     _clock: Callable[[], float]
-    _pool: Pool
-    _owns_store = False
+    _pool: Runner
     _has_policy = False
 
     def _hold(self, store: statelog.Store, clock: Callable[[], float]) -> None:
@@ -38,21 +36,7 @@ class Holder:
         self._store = store
         self._thread = store.thread(self._THREAD_ID)
         self._clock = clock
-        self._pool = Pool()
-
-    @classmethod
-    def _open(
-        cls, path: str | os.PathLike[str], options: dict[str, Any], make: Callable[[statelog.Store], Self]
-    ) -> Self:
-        """Return what `make` makes of a store of its own, which is closed again if it makes nothing."""
-        store = statelog.open(path, **options)
-        try:
-            made = make(store)
-        except BaseException:
-            store.close()
-            raise
-        made._owns_store = True  # noqa: SLF001 - of this class
-        return made
+        self._pool = Runner()
 
     @property
     def store(self) -> statelog.Store:
@@ -61,32 +45,10 @@ class Holder:
 
     def close(self) -> None:
         """End what goes on in the background; close the file if `open` opened it."""
-        self._end()
-        self._pool.close()
-        if self._owns_store:
-            self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        await self._pool.run(self._end)
-        if self._owns_store:
-            await self._pool.run(self._store.close)
-        self._pool.close()
-
-    def _end(self) -> None:
-        """End what goes on in the background: nothing, unless a class says so."""
+        try:
+            super().close()
+        finally:
+            self._pool.close()
 
     def _now_us(self) -> int:
         return int(self._clock() * 1_000_000)

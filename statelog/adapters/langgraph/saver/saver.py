@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, DeltaChannelHistory
 
-import statelog
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Lineage
+from statelog.adapters.kit.opened import Opened
 from statelog.adapters.langgraph.saver import arguments as asking
 from statelog.adapters.langgraph.saver import pending as tasks
 from statelog.adapters.langgraph.saver.awaited import AsyncCalls, Begun
@@ -56,6 +56,7 @@ from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoun
 from statelog.store.session import session_of
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Mapping, Sequence
 
     from langchain_core.runnables import RunnableConfig
@@ -86,7 +87,7 @@ def _wait_for_remote(store: Store, config: RunnableConfig) -> None:
         remote.wait(store.last_lsn)
 
 
-class StatelogSaver(AsyncCalls, BaseCheckpointSaver[str]):
+class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
     """Checkpoints of LangGraph in a statelog store.
 
     Use it from any number of OS threads, tasks and processes at once. A thread of LangGraph is a thread of the store,
@@ -136,17 +137,16 @@ class StatelogSaver(AsyncCalls, BaseCheckpointSaver[str]):
         sweep_after_retention(store)
 
     @classmethod
-    @contextmanager
     def open(
         cls,
-        path: Any,
+        path: str | os.PathLike[str],
         *,
         serde: SerializerProtocol | None = None,
         conflict: Literal["fork", "raise"] = "fork",
         cache_size_bytes: int = CACHE_SIZE_BYTES,
         **options: Any,
-    ) -> Iterator[StatelogSaver]:
-        """Open a store for a `with` block, and save to it.
+    ) -> Self:
+        """Open a store, and return a saver to it: the end of its `with` block, or `close`, closes the store.
 
         Args:
             path: the file; made if it is not there.
@@ -157,8 +157,8 @@ class StatelogSaver(AsyncCalls, BaseCheckpointSaver[str]):
 
         """
         asking.check_options(serde, conflict, cache_size_bytes)
-        with statelog.open(path, **options) as store:
-            yield cls(store, serde, conflict=conflict, cache_size_bytes=cache_size_bytes)
+        make = partial(cls, serde=serde, conflict=conflict, cache_size_bytes=cache_size_bytes)
+        return cls._open(path, options, make)
 
     @property
     def _codec(self) -> Codec:

@@ -1,0 +1,145 @@
+"""Tasks that wait for the store: the store's waiter thread wakes them, and no thread is held meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+from statelog.store.waiter_thread import RACED_S, Sleeper, waiter_thread_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.aio.running import Runner
+    from statelog.store.session import StoreSession
+    from statelog.store.waiter_thread import Condition
+
+T = TypeVar("T")
+
+FOREVER_S = 1e9
+
+
+class Turn:
+    """A place in a line, of the current task, for a `with` block. What the task was woken for goes to the next one.
+
+    Args:
+        session: of the store.
+        condition: what the task waits for.
+
+    Raises:
+        ClosedError, ForkedError: the store is not usable. So does `woken`, where the store is closed meanwhile.
+
+    """
+
+    def __init__(self, session: StoreSession, condition: Condition) -> None:
+        self._thread = waiter_thread_of(session)
+        self._loop = asyncio.get_running_loop()
+        self._sleeper = Sleeper(condition, self._wake)
+        self._future: asyncio.Future[bool] | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.join(self._sleeper)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._thread.leave(self._sleeper)
+
+    @property
+    def was_looked_for(self) -> bool:
+        """Whether the condition was looked at since the task came."""
+        return self._sleeper.was_looked_for
+
+    async def woken(self, timeout_s: float, *, after_s: float = 0.0) -> bool:
+        """Wait until the condition holds and it is this task's turn. Return False if the time is up.
+
+        Args:
+            timeout_s: how long to wait.
+            after_s: look for the first time after so many seconds, unless something is committed.
+
+        """
+        future = self._future = self._loop.create_future()
+        timer = self._loop.call_later(min(timeout_s, FOREVER_S), _settle, future, False)  # noqa: FBT003 - a result
+        try:
+            self._thread.sleep(self._sleeper, after_s=after_s)
+            is_woken = await future
+        finally:
+            timer.cancel()
+        if (error := self._sleeper.error) is not None:
+            raise type(error)(error.message, **error.facts)
+        return is_woken or self._sleeper.is_awake
+
+    def _wake(self) -> bool:
+        assert self._future is not None
+        try:
+            self._loop.call_soon_threadsafe(_settle, self._future, True)  # noqa: FBT003 - a result
+        except RuntimeError:  # the event loop is closed
+            return False
+        return True
+
+
+def _settle(future: asyncio.Future[bool], result: bool) -> None:  # noqa: FBT001 - a result
+    if not future.done():
+        future.set_result(result)
+
+
+class Attempt(Protocol[T]):
+    """What a task tries to get: a claim, a lease, or a run to drive."""
+
+    session: StoreSession
+
+    @property
+    def condition(self) -> Condition:
+        """What has to hold."""
+
+    def take(self) -> T | None:
+        """Take it when the condition held; on the pool."""
+
+    def take_now(self) -> T | None:
+        """Take it if the condition holds; on the pool."""
+
+    def give_back(self, taken: T) -> object:
+        """Give back what was taken for a task that was cancelled."""
+
+
+async def win(runner: Runner, attempt: Attempt[T], wait_s: float) -> T | None:
+    """Return what an attempt takes within a time, None if it takes nothing.
+
+    A task that is cancelled gives back what was taken for it, before it ends.
+    """
+    if wait_s <= 0:
+        return await runner.win(attempt.take_now, attempt.give_back)
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + wait_s
+    after_s = 0.0
+    condition = attempt.condition
+    if not waiter_thread_of(attempt.session).has_line(condition) and runner.tries.acquire(blocking=False):
+        try:  # a few tasks at once take a short way, so that many that begin to wait do not need as many threads
+            taken = await runner.win(attempt.take_now, attempt.give_back)
+        finally:
+            runner.tries.release()
+        if taken is not None:
+            return taken
+    with Turn(attempt.session, condition) as turn:
+        while await turn.woken(until_s - loop.time(), after_s=after_s):
+            taken = await runner.win(attempt.take, attempt.give_back)
+            if taken is not None:
+                return taken
+            after_s = RACED_S
+        if turn.was_looked_for:
+            return None
+    return await runner.win(attempt.take_now, attempt.give_back)
+
+
+async def until(runner: Runner, session: StoreSession, condition: Condition, timeout_s: float) -> bool:
+    """Wait until a condition holds. Return False if the time is up."""
+    if timeout_s > 0:
+        with Turn(session, condition) as turn:
+            is_woken = await turn.woken(timeout_s)
+            if is_woken or turn.was_looked_for:
+                return is_woken
+    return (await runner.run(condition.look, None))[0]
+
+
+def holds(check: Callable[[], Any]) -> Callable[[object], tuple[bool, None]]:
+    """Return the look of a condition that changes with commits alone."""
+    return lambda _waiter: (bool(check()), None)

@@ -1,0 +1,307 @@
+"""Exceptions on their way into a record and back.
+
+A recorded exception is a dict with its class, message, arguments and attributes. No class is imported because a record
+names it (D19).
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from types import MemberDescriptorType
+from typing import TYPE_CHECKING, Any, Final
+
+from statelog import errors
+from statelog.durable.values import decode, encode, typed
+from statelog.errors import StatelogError, StepFailedError
+from statelog.format import cbor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_KEPT_SIZE_MAX: Final = 4096
+"""Characters of a message, and bytes of the arguments, and of the attributes."""
+
+_MEMBERS_MAX: Final = 32
+"""Of a group of exceptions so many are kept."""
+
+_GROUPS_MAX: Final = 8
+"""A group of exceptions within groups is kept to this depth."""
+
+_DEPTH: Final = 32
+"""Groups, exceptions and their attributes are dicts and lists around a value."""
+
+TRACEBACK_SIZE_MAX: Final = 16_384
+"""Characters of a traceback. The beginning and the end are kept: what was called, and what was raised."""
+
+
+class CarriedError(Exception):
+    """Carries a StopIteration through coroutines, which turn it into another exception. Never seen by users.
+
+    Attributes:
+        error: the exception.
+
+    """
+
+    def __init__(self, error: StopIteration) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def carried(error: BaseException) -> BaseException:
+    """Return what to raise in a coroutine for an exception."""
+    return CarriedError(error) if isinstance(error, StopIteration) else error
+
+
+def bare(error: BaseException) -> BaseException:
+    """Return the exception itself, not what carries it."""
+    return error.error if isinstance(error, CarriedError) else error
+
+
+# --- into a record ----------------------------------------------------------------------------
+
+
+def error_of(error: BaseException, groups: int = 0) -> dict[str, Any]:
+    """Return an exception as it is recorded: its class by name, its text, arguments and attributes.
+
+    `lost` names the arguments and attributes that cannot be stored, or are too long.
+    """
+    error = bare(error)
+    kind = type(error)
+    found: dict[str, Any] = {"type": kind.__qualname__, "module": kind.__module__, "message": _text_of(error)}
+    lost: list[str] = []
+    if isinstance(error, StepFailedError):
+        found["facts"] = {"type": error.facts.get("type"), "run_message": error.facts.get("text")}
+    elif isinstance(error, StatelogError) and kind.__module__ == errors.__name__:
+        found["facts"] = _kept(error.facts, lost)
+    elif isinstance(error, ExceptionGroup) and kind is ExceptionGroup and groups < _GROUPS_MAX:
+        found["args"] = [_storable_text(error.message)]
+        found["members"] = [error_of(each, groups + 1) for each in error.exceptions[:_MEMBERS_MAX]]
+        if len(error.exceptions) > _MEMBERS_MAX:
+            lost.append(f"last {len(error.exceptions) - _MEMBERS_MAX:,} exceptions")
+    else:
+        args = list(error.args)
+        found |= _kept({"args": args}, lost)
+        if attributes := _kept(dict(_attributes(error)), lost):
+            found["attributes"] = attributes
+        if kind.__module__ != "builtins":
+            found["bases"] = [_named(each) for each in kind.__mro__[1:] if each not in _ROOTS]
+    if lost:
+        found["lost"] = lost
+    return found
+
+
+_ROOTS: Final = (Exception, BaseException, object)
+
+
+def _named(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _attributes(error: BaseException) -> Iterator[tuple[str, Any]]:
+    """Return what an exception bears: the attributes of its `__dict__`, and those of slots and of builtin classes."""
+    for kind in type(error).__mro__:
+        if kind in _ROOTS:
+            continue
+        for name, member in vars(kind).items():
+            if isinstance(member, MemberDescriptorType):
+                value = getattr(error, name, None)
+                if value is not None and (kind, name) != (AttributeError, "obj"):  # which is of the step's program
+                    yield name, value
+    yield from ((name, value) for name, value in vars(error).items() if name not in (_FAILED, _RECORDED))
+
+
+def _kept(given: Mapping[str, Any], lost: list[str]) -> dict[str, Any]:
+    """Return the values that can be stored, as far as there is room; tell in `lost` what becomes of the others."""
+    found: dict[str, Any] = {}
+    room = _KEPT_SIZE_MAX
+    for name, value in given.items():
+        item, is_plain = _item_of(value)
+        if item is None or len(item) + len(name) > room:
+            lost.append(_storable_text(name))
+            continue
+        found[name] = decode(item)
+        room -= len(item) + len(name)
+        if is_plain:
+            lost.append(f"{name} (but for its data)")
+    return found
+
+
+def _item_of(value: Any) -> tuple[bytes | None, bool]:
+    """Return the item of a value, None if it has none, and whether its type is another one then."""
+    for is_plain, encoded in ((False, cbor.encode), (True, encode)):
+        try:
+            return encoded(value, path="exception", depth=_DEPTH), is_plain
+        except (StatelogError, ValueError, TypeError, RecursionError):
+            continue
+    return None, False
+
+
+def _text_of(error: BaseException) -> str:
+    """Return what an exception says, as it can be stored; nothing, if it cannot say it."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - of a class that has not made what it shows
+        return ""
+    return _storable_text(text)
+
+
+def _storable_text(text: str) -> str:
+    return text[:_KEPT_SIZE_MAX].encode(errors="backslashreplace").decode()
+
+
+def error_text(recorded: Mapping[str, Any]) -> str:
+    """Return a recorded exception as one line."""
+    return f"{recorded['type']}: {recorded['message']}" if recorded["message"] else str(recorded["type"])
+
+
+_ROOMS: Final = tuple(str(Path(__file__).parent.parent / room) + os.sep for room in ("durable", "aio"))
+"""Whose frames are left out of tracebacks."""
+
+
+def traceback_of(error: BaseException, size_max: int = TRACEBACK_SIZE_MAX) -> str:
+    """Return the traceback of an exception as a text, without the frames of this room, cut to a number of characters.
+
+    Where a step has failed in another process, that of the step comes first, as it was recorded.
+    """
+    error = bare(error)
+    try:
+        made = traceback.TracebackException(type(error), error, error.__traceback__)
+        _leave_out_frames(made)
+        text = "".join(made.format())
+    except Exception:  # noqa: BLE001 - of a class whose attributes raise
+        text = "".join(traceback.format_tb(error.__traceback__)) + type(error).__qualname__
+    recorded = vars(error).get(_RECORDED)
+    if recorded is not None and error.__cause__ is None:
+        text = f"{recorded}\nThe above exception was recorded, and came back from the record:\n\n{text}"
+    text = text.encode(errors="backslashreplace").decode()
+    if len(text) <= size_max:
+        return text
+    head, tail = text[: size_max // 4], text[-(size_max // 2) :]
+    return f"{head}\n[... {len(text) - len(head) - len(tail):,} characters are left out ...]\n{tail}"
+
+
+def _leave_out_frames(made: traceback.TracebackException) -> None:
+    """Leave out what this room has called: the frames of the caller's code are told, and those of others."""
+    todo, seen = [made], set()
+    while todo:
+        each = todo.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if frames := [frame for frame in each.stack if not frame.filename.startswith(_ROOMS)]:
+            each.stack = traceback.StackSummary.from_list(frames)
+        todo += [origin for origin in (each.__cause__, each.__context__) if origin is not None]
+        todo += each.exceptions or ()
+
+
+# --- which calls a run has failed by --------------------------------------------------------------
+
+_FAILED: Final = "_statelog_failed"
+_FAILED_MAX: Final = 100
+_RECORDED: Final = "_statelog_traceback"
+
+
+def note_failed(error: BaseException, calls: Sequence[Mapping[str, Any]], recorded: str | None = None) -> None:
+    """Note in an exception of which calls it is: their places, and which calls had not been made when they failed.
+
+    Where its traceback was recorded, that is noted, too.
+    """
+    vars(bare(error))[_FAILED] = list(calls)
+    if recorded is not None:
+        vars(bare(error))[_RECORDED] = recorded
+
+
+def noted_failed(error: BaseException) -> list[Mapping[str, Any]]:
+    """Return the calls of which an exception is."""
+    return list(vars(bare(error)).get(_FAILED, ()))
+
+
+def failed_calls(error: BaseException) -> list[Mapping[str, Any]]:
+    """Return the calls whose failure has led to an exception, as far as it, or what it came from, is theirs."""
+    found: dict[str, Mapping[str, Any]] = {}
+    todo, seen = [error], set()
+    while todo and len(found) < _FAILED_MAX:
+        each = bare(todo.pop())
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        found |= {call["p"]: call for call in noted_failed(each)}
+        todo += [origin for origin in (each.__cause__, each.__context__) if origin is not None]
+        todo += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+    return list(found.values())[:_FAILED_MAX]
+
+
+# --- and back -----------------------------------------------------------------------------------
+
+
+def exception_of(recorded: Mapping[str, Any], known: Sequence[type[BaseException]]) -> BaseException:
+    """Return a recorded exception: a builtin, one of this library, or one that is known here; else StepFailedError.
+
+    A note tells which of its arguments and attributes were not kept. A StopIteration is carried: see `CarriedError`.
+    """
+    made = _exception_of(recorded, known)
+    if lost := recorded.get("lost"):
+        made.add_note(f"statelog could not keep its {', '.join(lost)}")
+    return carried(made)
+
+
+def _exception_of(recorded: Mapping[str, Any], known: Sequence[type[BaseException]]) -> BaseException:
+    name, module, message = recorded["type"], recorded["module"], recorded["message"]
+    if module == "builtins":
+        kind = getattr(builtins, name, None)
+        if kind is ExceptionGroup and "members" in recorded:
+            members = [bare(exception_of(each, known)) for each in recorded["members"]]
+            return ExceptionGroup(recorded["args"][0], [each for each in members if isinstance(each, Exception)])
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            return _made(kind, recorded)
+    if module == errors.__name__:
+        kind = getattr(errors, name, None)
+        facts = recorded.get("facts", {})
+        if kind is StepFailedError:
+            return StepFailedError(message, type=facts.get("type"), text=facts.get("run_message"))
+        if isinstance(kind, type) and issubclass(kind, StatelogError):
+            return kind(message, **facts)
+    kind = _known_class(recorded, known)
+    return _step_failed(recorded) if kind is None else _made(kind, recorded)
+
+
+def _known_class(recorded: Mapping[str, Any], known: Sequence[type[BaseException]]) -> type[BaseException] | None:
+    """Return the class of a recorded exception: one of `raises=`, or a subclass. Where that is not here, its base."""
+    named = f"{recorded['module']}:{recorded['type']}"
+    by_name = {_named(kind): kind for kind in known}
+    if named in by_name:
+        return by_name[named]
+    bases = [by_name[base] for base in recorded.get("bases", ()) if base in by_name]
+    found = [kind for base in bases for kind in _subclasses(base) if _named(kind) == named]
+    return next(iter((*reversed(found), *bases)), None)
+
+
+def _subclasses(kind: type[BaseException]) -> Iterator[type[BaseException]]:
+    for each in type.__subclasses__(kind):
+        yield each
+        yield from _subclasses(each)
+
+
+def _step_failed(recorded: Mapping[str, Any]) -> StepFailedError:
+    return StepFailedError(error_text(recorded), type=recorded["type"], text=recorded["message"])
+
+
+def _made(kind: type[BaseException], recorded: Mapping[str, Any]) -> BaseException:
+    """Make an exception of its arguments, and set the attributes that it had."""
+    args = recorded.get("args", [recorded["message"]])
+    try:
+        made = kind(*args)
+    except Exception:  # noqa: BLE001 - a class that takes other arguments than it keeps
+        try:
+            made = kind.__new__(kind)
+        except Exception:  # noqa: BLE001 - one that cannot be made without arguments
+            return _step_failed(recorded)
+    made.args = tuple(args)
+    for name, value in recorded.get("attributes", {}).items():
+        with suppress(Exception):  # one that its class computes by now
+            object.__setattr__(made, name, typed(kind, name, value))
+    return made

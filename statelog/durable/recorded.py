@@ -1,0 +1,59 @@
+"""What a run has recorded: in the head of its thread, or in the version before the end of the run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.durable.naming import HEADER, STEPS
+from statelog.durable.runs import ENDED, find, thread_of
+from statelog.errors import CheckpointNotFoundError, ExpiredError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from statelog.durable.record import Item
+    from statelog.store.store import Store
+
+
+class Recorded(NamedTuple):
+    """A thread, and the version that has what a run has recorded; -1 where there is none, or it was let go."""
+
+    thread: Any
+    version: int
+    run: str
+
+    def held(self) -> Any:
+        """Return a view of the items."""
+        try:
+            state = self.thread.at(self.version).state if self.version >= 0 else {}
+        except (CheckpointNotFoundError, ExpiredError):
+            state = {}
+        header = state.get(HEADER)
+        return [] if header is None or header["run"] != self.run else state.get(STEPS, [])
+
+    def items(self) -> list[Item]:
+        """Return the items; none if the thread was deleted, or begun anew since."""
+        try:
+            held = self.held()
+        except NotFoundError:
+            return []
+        return list(held) if isinstance(held, list) else list(held.to_python())
+
+
+def recorded_of(store: Store, value: Mapping[str, Any]) -> Recorded:
+    """Return where that is which a run has recorded."""
+    run = value["id"]
+    checkpoint = value.get("checkpoint") if value["status"] in ENDED else value.get("retry", {}).get("checkpoint")
+    thread = None
+    try:
+        thread = thread_of(store, value)
+        if not checkpoint:
+            return Recorded(thread, thread.version, run)
+        return Recorded(thread, thread.at(checkpoint).version - 1, run)
+    except NotFoundError:  # it was let go, or its thread was deleted
+        return Recorded(thread, -1, run)
+
+
+def recorded_items(store: Store, run: str) -> list[Item]:
+    """Return the items that a run has recorded, or had at its end. Raises RunNotFoundError."""
+    return recorded_of(store, find(store, run).value).items()

@@ -1,0 +1,410 @@
+"""One OS thread of a store that waits for all tasks of its process: see DESIGN.md, "Waiting in asyncio".
+
+A task that waits stands in a line. Tasks that want the same entry to claim, or the same lease, share a line in order of
+their arrival. The thread looks for a line when a commit may have changed what it waits for, and wakes its first task.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from statelog.board.calling import watch_bits
+from statelog.board.trie import Trie
+from statelog.errors import StatelogError
+from statelog.storage.wake import ANY
+from statelog.store.dispatching import dispatcher_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from statelog.board.following import Happened
+    from statelog.storage.waiter import Waiter
+    from statelog.store.session import StoreSession
+
+SLOT_LINES_MAX: Final = 32
+"""Lines of one process that have a slot in the wake-up file, so that its slots are enough for other processes, too."""
+
+_SLICE_S: Final = 0.05
+"""The longest sleep where some commits do not wake the thread."""
+_TICK_S: Final = 0.25
+"""The longest sleep where every commit that matters wakes the thread.
+
+So often slots are renewed, and lines with a slot are looked for after commits that did not call them: the process that
+was called may have died.
+"""
+RACED_S: Final = 0.005
+"""When to look again after a task was woken and found nothing: another process was faster."""
+_LINGER_S: Final = 1.0
+"""How long the thread stays when nobody waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a task waits for.
+
+    Attributes:
+        look: reads the store without waiting, on the waiter thread. It returns whether a task can go on, and after how
+            many seconds to look again although nothing was committed. It is given the line's waiter, None if the line
+            has no slot. What it raises wakes a task, which is to find out for itself.
+        key: tasks with the same key share a line, and are woken one at a time. None: the task has a line of its own.
+        patterns: of the entries whose changes call for a look.
+        subject: what the line is called for in the wake-up file. A line that gets a slot does not go by `patterns`.
+        is_any: any record calls for a look.
+
+    """
+
+    look: Callable[[Waiter | None], tuple[bool, float | None]]
+    key: Hashable = None
+    patterns: tuple[str, ...] = ()
+    subject: bytes = b""
+    is_any: bool = False
+
+
+class Sleeper:
+    """A task that stands in a line.
+
+    Args:
+        condition: what it waits for.
+        wake: wakes the task, from another OS thread. It returns False if the task can never go on.
+
+    """
+
+    __slots__ = ("condition", "error", "is_awake", "line", "ticket", "wake", "was_looked_for")
+
+    def __init__(self, condition: Condition, wake: Callable[[], bool]) -> None:
+        self.condition, self.wake = condition, wake
+        self.line: _Line | None = None
+        self.is_awake = True
+        """Whether it was woken, or has not begun to wait."""
+        self.was_looked_for = False
+        """Whether the thread has looked since it joined its line."""
+        self.ticket = 0
+        self.error: StatelogError | None = None
+        """Why nobody waits any more: the store is closed, or cannot be read."""
+
+
+class _Line:
+    """Sleepers that wait for the same."""
+
+    def __init__(self, condition: Condition) -> None:
+        self.condition = condition
+        self.sleepers: dict[Sleeper, None] = {}
+        """The first came first."""
+        self.waiter: Waiter | None = None
+        self.is_new = True
+        self.is_pending = False
+        """Whether to look for it now."""
+        self.commit: int | None = None
+        """LMDB's number of the last commit when the thread looked."""
+
+    def first_asleep(self) -> Sleeper | None:
+        return next((each for each in self.sleepers if not each.is_awake), None)
+
+
+class WaiterThread:
+    """Wakes tasks. Its methods may be called on any thread, and do not wait for the disk."""
+
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+        self._wake = session.engine.environment.wake
+        self._dispatcher = dispatcher_of(session)
+        self._lock = threading.RLock()
+        self._lines: dict[object, _Line] = {}
+        """By the key of their condition, or by themselves."""
+        self._pending: dict[_Line, None] = {}
+        self._slot_lines: dict[_Line, None] = {}
+        self._due_s: dict[_Line, float] = {}
+        """When to look for lines without a commit."""
+        self._polled: dict[_Line, None] = {}
+        """Lines that neither a call nor an event reaches."""
+        self._trie: Trie[_Line] = Trie()
+        self._listed: dict[_Line, None] = {}
+        """Lines that go by events of their patterns, which are in the trie."""
+        self._mask = 0
+        self._any_lines: dict[_Line, None] = {}
+        self._changed = threading.Event()
+        self._bell: Waiter | None = None
+        self._thread: threading.Thread | None = None
+        self._process_id = os.getpid()
+
+    # --- tasks -----------------------------------------------------------------------------
+
+    def has_line(self, condition: Condition) -> bool:
+        """Return whether tasks wait for the same already. Raises as `join`."""
+        self._session.engine.check_usable()
+        with self._lock:
+            line = self._lines.get(condition.key)
+            return line is not None and bool(line.sleepers)
+
+    def join(self, sleeper: Sleeper) -> None:
+        """Put a task at the end of its line.
+
+        Raises:
+            ClosedError, ForkedError: the store is not usable.
+
+        """
+        self._session.engine.check_usable()
+        condition = sleeper.condition
+        with self._lock:
+            line = None if condition.key is None else self._lines.get(condition.key)
+            if line is None:
+                line = _Line(condition)
+                self._lines[line if condition.key is None else condition.key] = line
+            line.sleepers[sleeper] = None
+            sleeper.line = line
+
+    def sleep(self, sleeper: Sleeper, *, after_s: float = 0.0) -> None:
+        """Have a task woken when its condition holds: it is looked for so many seconds from now, and after commits."""
+        with self._lock:
+            line = sleeper.line
+            if line is None:  # the thread has ended with an error, which is the sleeper's
+                sleeper.wake()
+                return
+            sleeper.is_awake = False
+            if after_s:
+                self._due_s[line] = min(monotonic() + after_s, self._due_s.get(line, float("inf")))
+            self._pend(line, is_now=not after_s)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="statelog waiter", daemon=True)
+                self._thread.start()
+        self._ring()
+
+    def leave(self, sleeper: Sleeper) -> None:
+        """Take a task out of its line. If it was woken, the thread looks for the next one."""
+        if os.getpid() != self._process_id:
+            return  # in a forked child, whose parent may have held the lock
+        with self._lock:
+            line, sleeper.line = sleeper.line, None
+            if line is None:
+                return
+            del line.sleepers[sleeper]
+            if not line.sleepers:
+                self._drop(line)  # at once: others must not stand behind a line that is empty
+                return
+            self._pend(line, is_now=sleeper.is_awake)
+        self._ring()
+
+    def _pend(self, line: _Line, *, is_now: bool) -> None:
+        """Have the thread attend to a line. The caller holds the lock."""
+        line.is_pending |= is_now
+        self._pending[line] = None
+
+    def _ring(self) -> None:
+        self._changed.set()
+        if (bell := self._bell) is not None:
+            bell.ring()
+
+    # --- the thread -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            with self._wake.enter(0) as bell:
+                self._bell = bell
+                self._serve(bell)
+        except StatelogError as error:
+            self._end(error)
+        except BaseException as error:
+            self._end(StatelogError(f"the thread that wakes tasks has failed: {error!r}"))
+            raise
+
+    def _serve(self, bell: Waiter) -> None:
+        tick_s = idle_s = monotonic()
+        is_rung = False
+        while True:
+            self._session.engine.check_usable()
+            is_tick = monotonic() >= tick_s
+            if is_tick:
+                tick_s = monotonic() + _TICK_S
+            self._attend(is_rung=is_rung, is_tick=is_tick)
+            sweep_s = self._dispatcher.attend() if self._listed else None
+            soon_s = self._look_for_all()
+            if sweep_s is not None:
+                soon_s = min(soon_s, monotonic() + sweep_s)
+            with self._lock:
+                if self._lines:
+                    idle_s = monotonic() + _LINGER_S
+                elif monotonic() >= idle_s:
+                    self._end(None)
+                    return
+                self._set_mask(bell)
+                if self._pending:
+                    continue
+                self._changed.clear()
+            is_rung = self._doze(bell, min(soon_s, tick_s) - monotonic())
+
+    def _doze(self, bell: Waiter, timeout_s: float) -> bool:
+        """Sleep until the bell rings, or something may be due. Return whether it has rung."""
+        if not bell.has_slot:
+            self._changed.wait(max(min(timeout_s, _SLICE_S), 0.0))
+            timeout_s = 0.0
+        slice_s = _SLICE_S if self._polled or self._wake.unreached else _TICK_S
+        return bell.pass_slice(max(timeout_s, 0.0), slice_s) or not bell.has_slot
+
+    def _attend(self, *, is_rung: bool, is_tick: bool) -> None:
+        """Find the lines that something has happened for."""
+        commit = self._wake.commit_number()
+        with self._lock:
+            for line in self._slot_lines if is_rung or is_tick else ():
+                assert line.waiter is not None
+                if line.waiter.was_called() or (is_tick and line.commit != commit):
+                    self._pend(line, is_now=True)
+            for line in self._any_lines if is_rung else ():
+                self._pend(line, is_now=True)
+            for line in (*self._polled, *(self._any_lines if is_tick else ())):
+                if commit is None or line.commit != commit:
+                    self._pend(line, is_now=True)
+
+    def _note_events(self, events: list[Happened] | None) -> None:
+        """Have the lines looked for whose patterns fit; None: some events are gone, so all lines."""
+        with self._lock:
+            if events is None:
+                found = {*self._listed}
+            else:
+                found = {line for event in events for line in self._trie.find(event.found.event.key)}
+            for line in found:
+                self._pend(line, is_now=True)
+        if found and threading.current_thread() is not self._thread:
+            self._ring()
+
+    def _look_for_all(self) -> float:
+        """Look for every line that is pending or due. Return when the next one is due."""
+        now_s = monotonic()
+        with self._lock:
+            for line, due_s in self._due_s.items():
+                if due_s <= now_s:
+                    self._pend(line, is_now=True)
+            pending, self._pending = tuple(self._pending), {}
+        for line in pending:
+            self._tend(line)
+        with self._lock:
+            return min(self._due_s.values(), default=float("inf"))
+
+    def _tend(self, line: _Line) -> None:
+        with self._lock:
+            if not line.sleepers:
+                self._drop(line)
+                return
+            is_new, line.is_new = line.is_new, False
+            first = line.first_asleep()
+        if is_new:
+            self._begin(line)
+        self._give_tickets(line)
+        if first is not None and line.is_pending:
+            self._look_for(line)
+
+    def _look_for(self, line: _Line) -> None:
+        """Look for a line, and wake its first sleeper if it can go on."""
+        line.is_pending = False
+        self._due_s.pop(line, None)
+        line.commit = self._wake.commit_number()
+        seen = tuple(line.sleepers)
+        try:
+            can_go_on, again_s = line.condition.look(line.waiter)
+        except Exception:  # noqa: BLE001 - the task that is woken gets it by itself
+            can_go_on, again_s = True, None
+        with self._lock:
+            if again_s is not None:
+                self._due_s[line] = monotonic() + again_s
+            for sleeper in seen:
+                sleeper.was_looked_for = True
+            if not can_go_on:
+                return
+            while (first := line.first_asleep()) is not None:
+                first.is_awake = True
+                if first.wake():
+                    return
+                del line.sleepers[first]  # its event loop is closed
+                first.line = None
+            if not line.sleepers:
+                self._pend(line, is_now=False)
+
+    # --- lines ------------------------------------------------------------------------------
+
+    def _begin(self, line: _Line) -> None:
+        """Have a line called, or told of events."""
+        condition = line.condition
+        if condition.subject and len(self._slot_lines) < SLOT_LINES_MAX:
+            waiter = self._wake.enter(0, condition.subject, bell=self._bell).__enter__()
+            with self._lock:
+                if waiter.has_slot and line.sleepers:
+                    line.waiter = waiter
+                    self._slot_lines[line] = None
+                    return
+            waiter.__exit__()
+        with self._lock:
+            if not line.sleepers:
+                return  # they have left meanwhile
+            if condition.patterns and not self._listed:
+                self._dispatcher.listen(self._note_events)
+            for pattern in condition.patterns:
+                self._trie.add(pattern, line)
+                self._mask |= watch_bits(pattern)
+                self._listed[line] = None
+            if condition.is_any:
+                self._any_lines[line] = None
+            elif not condition.patterns:
+                self._polled[line] = None
+            if self._bell is not None:
+                self._set_mask(self._bell)  # before the first look: a later commit wakes the thread
+
+    def _set_mask(self, bell: Waiter) -> None:
+        mask = self._mask | (ANY if self._any_lines else 0)
+        if bell.mask != mask:
+            bell.mask = mask
+
+    def _give_tickets(self, line: _Line) -> None:
+        """Have the slot of a line show the ticket of its first sleeper."""
+        with self._lock:
+            waiter = line.waiter
+            if waiter is None:
+                return
+            for sleeper in line.sleepers:
+                if not sleeper.ticket:
+                    sleeper.ticket = waiter.draw_ticket()
+            first = next(iter(line.sleepers))
+            if first.ticket and waiter.ticket != first.ticket:
+                waiter.ticket = first.ticket
+
+    def _drop(self, line: _Line) -> None:
+        """Forget a line that nobody stands in. The caller holds the lock."""
+        key = line if line.condition.key is None else line.condition.key
+        if self._lines.get(key) is line:
+            del self._lines[key]
+        for lines in (self._slot_lines, self._polled, self._any_lines, self._pending, self._due_s):
+            lines.pop(line, None)
+        if line in self._listed:
+            del self._listed[line]
+            for pattern in {*line.condition.patterns}:
+                self._trie.remove(pattern, line)
+            if not self._listed:
+                self._mask = 0
+                self._dispatcher.listen(None)
+        waiter, line.waiter = line.waiter, None
+        if waiter is not None:
+            waiter.__exit__()  # passes a call on
+
+    def _end(self, error: StatelogError | None) -> None:
+        """End the thread. Wake all tasks if it ends with an error."""
+        with self._lock:
+            self._bell, self._thread = None, None
+            lines, self._lines = tuple(self._lines.values()), {}
+            for line in lines:
+                sleepers, line.sleepers = tuple(line.sleepers), {}
+                for sleeper in sleepers:
+                    sleeper.line, sleeper.error = None, error
+                    sleeper.wake()
+            for line in lines:
+                self._drop(line)
+
+
+def waiter_thread_of(session: StoreSession) -> WaiterThread:
+    """Return the waiter thread of an open store."""
+    found = session.kept.get("waiter thread")
+    if found is None:
+        found = session.kept.setdefault("waiter thread", WaiterThread(session))
+    thread: WaiterThread = found
+    return thread
