@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,8 @@ def test_every_cell_names_the_test_that_proves_it(row: list[str]) -> None:
 
 def test_every_test_named_is_one() -> None:
     names = sorted({name for row in ROWS for cell in row for name in NAMED.findall(cell)})
+    if find_spec("langgraph") is None:  # these are collected where it is installed
+        names = [name for name in names if not name.startswith("tests/adapters/langgraph/")]
     files = sorted({name.split("::")[0] for name in names})
     command = [
         sys.executable,

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
+
+pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
+
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import START, StateGraph
 from pydantic import BaseModel, SecretBytes, SecretStr

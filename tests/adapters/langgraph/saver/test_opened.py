@@ -3,6 +3,9 @@
 import asyncio
 
 import pytest
+
+pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
+
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import START, StateGraph
 
