@@ -77,6 +77,8 @@ def import_sessions(*, source: str, store: Path | None, as_json: bool) -> None:
         output.emit(_document(report, source, target))
     else:
         output.say(_sentence(report, source, target))
+        for remark in report.remarks:
+            output.say(remark)
         for each in report.left_out if len(report.left_out) > 1 else ():
             output.say(f"{each.name!r} is left out: {each.error.message}")
     if report.left_out:
@@ -102,6 +104,7 @@ def _document(report: MoveReport, source: str, target: Path) -> dict[str, Any]:
         "found": report.found,
         "copied": report.copied,
         "left_out": to_json(left_out),
+        "remarks": list(report.remarks),
     }
 
 

@@ -46,6 +46,7 @@ def opened(path: Path) -> Iterator[_Folder]:
 
 class _Folder:
     unit = "checkpoint"
+    remarks = ()
 
     def __init__(self, path: Path) -> None:
         self._path = path

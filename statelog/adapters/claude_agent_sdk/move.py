@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import tempfile
 import uuid
@@ -19,7 +20,7 @@ from statelog.adapters.kit.ordered import of_all
 from statelog.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from claude_agent_sdk.types import SessionKey, SessionStoreEntry
 
@@ -68,6 +69,7 @@ class _Projects:
     unit = "session"
 
     def __init__(self, files: Sequence[Path]) -> None:
+        self.remarks: list[str] = []
         self._files = {join_names(file.parent.name, file.stem): file for file in files}
 
     def names(self) -> Sequence[str]:
@@ -83,7 +85,8 @@ class _Projects:
         key: SessionKey = {"project_key": file.parent.name, "session_id": file.stem}
         what = f"session {name!r}"
         with reading(what):
-            found = asyncio.run(_read(key, file))
+            cut = _cut_files(file)
+            found = asyncio.run(_read(key, file, cut))
         transcripts = {subpath: _Transcript.of(entries) for subpath, entries in found.items()}
         wanted = {subpath: transcript.text for subpath, transcript in transcripts.items()}
 
@@ -91,7 +94,9 @@ class _Projects:
             for subpath, (entries, _text) in transcripts.items():
                 add_entries({**key, "subpath": subpath}, entries, of_all(entries), tx)
 
-        return copy_once(store, what, wanted, held=lambda within: read_transcripts(within, key) or None, write=write)
+        is_new = copy_once(store, what, wanted, held=lambda within: read_transcripts(within, key) or None, write=write)
+        self.remarks += [f"{each}: the last line was cut off while it was written, and is left out" for each in cut]
+        return is_new
 
 
 class _Transcript(NamedTuple):
@@ -112,29 +117,64 @@ class _Transcript(NamedTuple):
         return cls(kept, f"[{','.join(each.text for each in of_all(kept))}]")
 
 
-async def _read(key: SessionKey, file: Path) -> dict[str, list[SessionStoreEntry]]:
-    """Return the entries of a session's transcripts by subpath; "" is its own."""
+def _cut_files(file: Path) -> dict[Path, bytes]:
+    """Return the transcripts of a session whose last line was cut off, each with its whole lines.
+
+    Claude Code appends a line for each entry. If it is killed while it writes, the last line has no end.
+
+    Raises:
+        FormatError: another line is not a JSON object. It names the file and the line.
+
+    """
+    cut = {}
+    for each in (file, *sorted((file.parent / file.stem).rglob(f"*{_SUFFIX}"))):
+        text = each.read_bytes()
+        for number, line in enumerate(text.splitlines(keepends=True), 1):
+            try:
+                entry = json.loads(line) if line.strip() else {}
+            except ValueError as error:
+                if not line.endswith(b"\n"):
+                    cut[each] = text[: -len(line)]
+                    break
+                message = f"{each}, line {number}, is not JSON: {error}"
+                raise FormatError(message, source=str(each), line=number) from error
+            if not isinstance(entry, dict):
+                message = f"{each}, line {number}, is not a JSON object"
+                raise FormatError(message, source=str(each), line=number)
+    return cut
+
+
+async def _read(key: SessionKey, file: Path, cut: Mapping[Path, bytes]) -> dict[str, list[SessionStoreEntry]]:
+    """Return the entries of a session's transcripts by subpath. The subpath of the session's own transcript is ""."""
     store = InMemorySessionStore()
-    with _alone(file.parent):
+    with _alone(file, cut):
         await import_session_to_store(file.stem, store)
     subpaths = await store.list_subkeys({"project_key": key["project_key"], "session_id": key["session_id"]})
     found = {each: await store.load({**key, "subpath": each} if each else key) or [] for each in ("", *subpaths)}
     if not found[""]:
         message = f"{file} has no entry"
         raise FormatError(message, source=str(file))
-    if not all(isinstance(entry, dict) for entries in found.values() for entry in entries):
-        message = f"an entry in {file} is no object"
-        raise FormatError(message, source=str(file))
     return found
 
 
 @contextmanager
-def _alone(project: Path) -> Iterator[None]:
-    """Have the SDK see one project alone: a session's id may stand in several."""
+def _alone(file: Path, cut: Mapping[Path, bytes]) -> Iterator[None]:
+    """Show the SDK a single session, because several projects may have one of its id.
+
+    `cut` has the contents that the SDK reads in place of those files.
+    """
     before = os.environ.get(_CONFIG)
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "projects").mkdir()
-        (Path(folder) / "projects" / project.name).symlink_to(project, target_is_directory=True)
+        project = Path(folder, "projects", file.parent.name)
+        project.mkdir(parents=True)
+        below = file.parent / file.stem
+        for each in (file, *(each for each in below.rglob("*") if each.is_file())):
+            shown = project / each.relative_to(file.parent)
+            shown.parent.mkdir(parents=True, exist_ok=True)
+            if each in cut:
+                shown.write_bytes(cut[each])
+            else:
+                shown.symlink_to(each)
         os.environ[_CONFIG] = folder
         try:
             yield

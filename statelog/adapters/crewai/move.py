@@ -55,6 +55,7 @@ class _Flow(NamedTuple):
 
 class _Database:
     unit = "flow"
+    remarks = ()
 
     def __init__(self, database: DatabaseCopy, names: Sequence[str]) -> None:
         self._database = database

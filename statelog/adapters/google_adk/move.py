@@ -79,6 +79,7 @@ def _service_of(database: DatabaseCopy) -> DatabaseSessionService | SqliteSessio
 
 class _Database:
     unit = "session"
+    remarks = ()
 
     def __init__(
         self,

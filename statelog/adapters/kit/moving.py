@@ -30,10 +30,12 @@ class Source(Protocol):
 
     Attributes:
         unit: what a name stands for, as "session".
+        remarks: what the person who moves should know of what was copied. Empty for most.
 
     """
 
     unit: str
+    remarks: Sequence[str]
 
     def names(self) -> Sequence[str]:
         """Return what is to be copied, by names that a person knows: of sessions, or of users and sessions."""
@@ -68,6 +70,7 @@ class MoveReport:
         found: names in the database.
         copied: those that were not there before.
         left_out: those that are not there now, each with its error.
+        remarks: what the source remarked; see `Source`.
 
     """
 
@@ -75,6 +78,7 @@ class MoveReport:
     found: int
     copied: int
     left_out: tuple[LeftOut, ...]
+    remarks: tuple[str, ...]
 
 
 def move(source: Source, store: Store, *, progress: Callable[[int, int], None] | None = None) -> MoveReport:
@@ -96,7 +100,13 @@ def move(source: Source, store: Store, *, progress: Callable[[int, int], None] |
             copied += source.copy(name, store)
         except StatelogError as error:
             left_out.append(LeftOut(name, error))
-    return MoveReport(unit=source.unit, found=len(names), copied=copied, left_out=tuple(left_out))
+    return MoveReport(
+        unit=source.unit,
+        found=len(names),
+        copied=copied,
+        left_out=tuple(left_out),
+        remarks=tuple(source.remarks),
+    )
 
 
 def copy_once(

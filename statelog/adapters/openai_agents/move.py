@@ -47,6 +47,7 @@ def opened(path: Path) -> Iterator[_Database]:
 
 class _Database:
     unit = "session"
+    remarks = ()
 
     def __init__(self, database: DatabaseCopy, names: Sequence[str], *, has_branches: bool) -> None:
         self._database = database

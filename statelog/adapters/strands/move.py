@@ -51,6 +51,7 @@ def opened(path: Path) -> Iterator[_Folder]:
 
 class _Folder:
     unit = "item"
+    remarks = ()
 
     def __init__(
         self, runner: asyncio.Runner, storage: LocalFileStorage, keys: Sequence[str], sessions: set[str]

@@ -159,7 +159,7 @@ def test_a_move_that_was_cut_off_goes_on(projects, store):
     assert (report.found, report.copied, report.left_out) == (4, 2, ())
 
 
-@pytest.mark.parametrize("damage", ["{", "[1]", "1", '{"a": NaN}'])
+@pytest.mark.parametrize("damage", ["{\n", "[1]", "1", '{"a": NaN}', "{\n{}\n"])
 @pytest.mark.parametrize("file", [f"{A}.jsonl", f"{A}/{SUBPATH}.jsonl"])
 def test_a_damaged_session_is_left_out_and_named(projects, store, damage, file):
     with (projects / PROJECT / file).open("a") as opened_file:
@@ -169,6 +169,28 @@ def test_a_damaged_session_is_left_out_and_named(projects, store, damage, file):
     assert [left.name for left in report.left_out] == [f"{PROJECT}/{A}"]
     assert load(store, A) is None
     assert load(store, A, subpath=SUBPATH) is None
+
+
+@pytest.mark.parametrize("file", [f"{A}.jsonl", f"{A}/{SUBPATH}.jsonl"])
+def test_a_last_line_that_was_cut_off_is_left_out_and_told(projects, store, file):
+    path = projects / PROJECT / file
+    whole = path.read_text()
+    half = json.dumps(entry(A, 9), ensure_ascii=False).encode()
+    path.write_bytes(whole.encode() + half[: half.index("é".encode()) + 1])
+    report = moved(projects, store)
+    assert (report.copied, report.left_out) == (4, ())
+    assert report.remarks == (f"{path}: the last line was cut off while it was written, and is left out",)
+    assert load(store, A) == transcript(A)[:7]
+    assert load(store, A, subpath=SUBPATH)[0]["uuid"] == f"{A}-7"
+
+
+@pytest.mark.parametrize(("line", "said"), [("{", "is not JSON"), ("[1]", "is not a JSON object")])
+def test_a_damaged_line_is_named(projects, store, line, said):
+    path = projects / PROJECT / f"{A}.jsonl"
+    path.write_text(f"{{}}\n{line}\n{{}}\n")
+    (left,) = moved(projects, store).left_out
+    assert f"{path}, line 2, {said}" in str(left.error)
+    assert left.error.facts["line"] == 2
 
 
 def test_a_session_without_an_entry_is_left_out(projects, store):
