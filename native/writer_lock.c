@@ -9,8 +9,8 @@
  * 1. Tickets from `serving` up to `next` wait; if the two are equal, nobody does. `serving` only leaves a ticket by
  *    compare-and-swap from that ticket, so a ticket is passed once.
  * 2. A process tries the mutex out of turn in four cases only: nobody waits; its own turn is not over; nothing moved
- *    for a whole slice; the time of the call is up. A turn lasts TURN_NS, unless its owner releases the lock for
- *    good before.
+ *    for a whole slice; the time of the call is up. A turn ends TURN_NS after it began. It ends before if its owner
+ *    releases the lock for good, or if the owner has not taken the lock again GRACE_NS after it released it.
  * 3. Nobody sleeps longer than SLICE_NS without looking. So a waiter or owner that is killed or stopped at any
  *    point (also between a release and its wake-up) delays the others by two slices at most, once: whoever finds
  *    the mutex free after a slice in which nothing moved takes it, and passes the ticket that did not.
@@ -46,25 +46,28 @@ static const uint64_t SECOND_NS = 1000000000;
 static const uint64_t MILLISECOND_NS = 1000000;
 static const uint64_t SLICE_NS = 2000000;
 static const uint64_t TURN_NS = 2000000; /* some commits: a turn of one would cost a change of process for each */
+static const uint64_t GRACE_NS = 200000; /* an owner that commits in a loop comes back after a tenth of it */
+static const uint64_t LOOK_NS = 100000;  /* how often the next in line looks whether the turn has ended */
 static const uint64_t MAGIC = 0x736c77726974656c;
 
 typedef struct {
     uint64_t magic; /* written last */
     uint64_t layout;
-    uint64_t turn_end_ns; /* who is served next waits until then; written only with the mutex */
+    uint64_t turn_end_ns; /* the next in line waits until then; written only with the mutex */
     uint32_t is_abandoned;
     uint32_t turn; /* raised by each owner whose turn begins; only with the mutex */
     uint32_t next;
     uint32_t serving;
     uint32_t changes;
     uint32_t given_up[GIVEN_UP_MAX]; /* ticket t was given up if it stands at t % GIVEN_UP_MAX */
+    uint64_t turn_limit_ns; /* the latest end of this turn; only with the mutex */
     pthread_mutex_t mutex;
 } lock_page;
 
 /* What has to agree between two builds: this file's layout, the word size, and whose mutex it is. */
 static uint64_t layout_here(void)
 {
-    uint64_t version = 2;
+    uint64_t version = 3;
 #ifdef __GLIBC__
     uint64_t library = 1;
 #else
@@ -173,8 +176,9 @@ static int take(lock_page *page, sl_lock *lock)
     lock->is_held = 1;
     if (lock->has_ticket || lock->turn != page->turn) {
         lock->turn = ++page->turn;
-        set_turn_end(page, clock_ns() + TURN_NS);
+        page->turn_limit_ns = clock_ns() + TURN_NS;
     }
+    set_turn_end(page, page->turn_limit_ns);
     (void)leave_queue(page, lock);
     return load(&page->is_abandoned) ? SL_LOCK_ABANDONED : SL_LOCK_OWNED;
 }
@@ -210,10 +214,12 @@ static int take_in_turn(lock_page *page, sl_lock *lock, uint64_t deadline_ns)
         if (now_ns >= deadline_ns) {
             return SL_LOCK_BUSY;
         }
-        uint64_t pause_ns = is_served && left_ns != 0 ? left_ns : SLICE_NS;
+        bool is_whole = !is_served || left_ns == 0; /* a whole slice, after which a waiter may conclude that all stands */
+        uint64_t pause_ns = is_whole ? SLICE_NS : left_ns < LOOK_NS ? left_ns : LOOK_NS;
         uint64_t until_ns = deadline_ns - now_ns < pause_ns ? deadline_ns : now_ns + pause_ns;
-        is_stuck = wait_for_change(page, seen, lock->ticket, until_ns) && until_ns != deadline_ns &&
-                   load(&page->changes) == seen && load(&page->serving) == serving;
+        bool is_late = wait_for_change(page, seen, lock->ticket, until_ns);
+        is_stuck = is_late && is_whole && until_ns != deadline_ns && load(&page->changes) == seen &&
+                   load(&page->serving) == serving;
     }
 }
 
@@ -292,9 +298,13 @@ int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size, int goes_on)
         }
         return SL_LOCK_OWNED;
     }
-    bool is_over = !goes_on || turn_left_ns(page, clock_ns()) == 0;
+    uint64_t now_ns = clock_ns();
+    uint64_t left_ns = turn_left_ns(page, now_ns);
+    bool is_over = !goes_on || left_ns == 0;
     if (is_over) {
         set_turn_end(page, 0);
+    } else if (left_ns > GRACE_NS) {
+        set_turn_end(page, now_ns + GRACE_NS);
     }
     if (pthread_mutex_unlock(&page->mutex) != 0) { /* another thread's */
         return SL_LOCK_INVALID;
@@ -306,7 +316,7 @@ int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size, int goes_on)
     }
     if (is_over) {
         wake_first(page);
-    } else { /* it wakes at the end of the turn; the others see that something moves */
+    } else { /* the next in line looks again by itself; the others see that something moves */
         (void)__atomic_add_fetch(&page->changes, 1, __ATOMIC_SEQ_CST);
     }
     return SL_LOCK_OWNED;

@@ -147,8 +147,8 @@ class WriterLock:
         """Let the next process write; nothing happens if the lock is not held.
 
         Args:
-            goes_on: after some commits of this process, if it makes more at once: each change of process costs as
-                much as a commit. Whoever waits does so for two milliseconds at most.
+            goes_on: keep the turn of this process, because a change of process costs as much as a commit. The next
+                process writes 2 ms after the turn began, or as soon as this one has not come back for 200 us.
 
         Raises:
             UsageError: another thread acquired it.

@@ -183,6 +183,30 @@ lock.release()
 """
 )
 
+COME_BACK = (
+    OPEN
+    + """
+import time
+say("waits")
+lock.acquire(30)
+lock.release(True)
+time.sleep(0.001)  # more than the grace, less than a turn
+lock.acquire(30)
+say(int.from_bytes(os.pread(counters, 8, 0), "big"))
+lock.release()
+"""
+)
+
+COUNT_ONCE = (
+    OPEN
+    + """
+say("waits")
+lock.acquire(30)
+count(0)
+lock.release()
+"""
+)
+
 EXIT = (
     OPEN
     + """
@@ -260,6 +284,18 @@ def test_who_goes_on_and_does_not_come_back_keeps_nobody_waiting(start_child, lo
     wait_for_waiters(descriptor, 2)
     lock.release(goes_on=True)
     assert [child.communicate(timeout=300)[0] for child in children] == ["waits\nheld\n"] * 2
+
+
+@needs_mutex
+def test_an_owner_that_comes_back_after_the_grace_is_behind_those_that_wait(start_child, lock, descriptor):
+    lock.acquire(0)
+    first = start_child(COME_BACK)
+    wait_for_waiters(descriptor, 1)
+    second = start_child(COUNT_ONCE)
+    wait_for_waiters(descriptor, 2)
+    lock.release()
+    assert first.communicate(timeout=300)[0] == "waits\n1\n"
+    assert second.communicate(timeout=300)[0] == "waits\n"
 
 
 def test_who_comes_after_an_owner_that_was_killed_is_told_until_it_has_repaired(kind, lock, start_child):
