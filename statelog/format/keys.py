@@ -20,6 +20,7 @@ _PAGE = struct.Struct(">cQII")
 _EVENT = struct.Struct(">cQQ")
 _PAIR = struct.Struct(">QQ")
 _PLACE = struct.Struct(">QIQ?")
+_FORMER = struct.Struct(">QI")
 
 
 def encode_thread_id_key(thread_id: str) -> bytes:
@@ -158,6 +159,21 @@ def encode_borrowed_key(thread: int, digest: bytes) -> bytes:
 def encode_borrowed_prefix(thread: int) -> bytes:
     """All of them."""
     return b"o" + _U64.pack(thread)
+
+
+def encode_former_key(thread: int, digest: bytes, lsn: int, node: int) -> bytes:
+    """Return the key of an earlier place of a widely shared node of a thread, which another thread referred to."""
+    return b"O" + _U64.pack(thread) + digest + _FORMER.pack(lsn, node)
+
+
+def encode_former_prefix(thread: int) -> bytes:
+    """Return the prefix of the keys of all of them."""
+    return b"O" + _U64.pack(thread)
+
+
+def decode_former_key(key: bytes) -> tuple[bytes, int, int]:
+    """Return digest, LSN and node number of an earlier place."""
+    return key[9:-_FORMER.size], *_FORMER.unpack_from(key, len(key) - _FORMER.size)
 
 
 def encode_loan_key(lender: int, lsn: int) -> bytes:

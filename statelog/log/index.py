@@ -133,13 +133,15 @@ def apply_nodes(index: IndexWriter, lsn: int, thread: int, nodes: Iterable[NodeF
 def enter_shared(index: IndexWriter, digest: bytes, place: keys.Place) -> None:
     """Enter the place of a widely shared node.
 
-    It replaces an earlier place of the same node. A copy of a log may still have that place, though the store that the
-    log comes from had erased it. So a note that other threads refer to the earlier place goes, too.
+    It replaces an earlier place of the same node. A copy of a log may still have the node there, though the store that
+    the log comes from has erased it. If another thread referred to the earlier place, that place is noted by itself:
+    redacted records may hold nodes that lead there, so retention and deletion keep it (V2).
     """
     key = keys.encode_digest_key(digest)
     payload = index.get_index(key)
     if payload is not None and (former := keys.decode_place(payload)).is_borrowed:
         index.delete_index(keys.encode_borrowed_key(former.thread, digest))
+        index.put_index(keys.encode_former_key(former.thread, digest, former.lsn, former.node), b"")
     index.put_index(key, keys.encode_place(place))
 
 

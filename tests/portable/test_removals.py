@@ -9,6 +9,7 @@ import pytest
 import statelog
 from statelog.errors import ConflictError, UsageError
 from statelog.log.care.vacuum import RetentionReport
+from statelog.store.session import session_of
 
 LONG = "a long text that is stored once " * 400
 
@@ -196,3 +197,50 @@ def test_deleted_thread_needs_no_removal(source):
         source.thread("t").commit({"n": number})
     source.delete_thread("t")
     assert [each.type for each in source.log()][-1] == "delete"
+
+
+def test_copy_keeps_a_text_that_its_redacted_records_refer_to(source, copy):
+    first, second = source.thread("first"), source.thread("second")
+    first.commit({"a": 1, "text": LONG})
+    second.commit({"a": 2, "text": LONG})
+    second.commit({"a": 3, "text": "short"})
+    first.commit({"a": 4, "text": "short"})
+    take_increment(copy, source)
+    source.retain(keep_last=1)
+    source.compact()
+    second.commit({"a": 5, "text": LONG})  # stored anew, as the compaction has erased it
+    source.delete_thread("first")
+    take_increment(copy, source)
+    copy.compact()
+    assert copy.verify().problems == []
+    assert copy.thread("second").state["text"] == LONG
+    assert former_places(copy) == []
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_copy_that_is_written_finds_no_text_of_which_it_has_erased_a_part(source, copy, is_compacted):
+    book = "".join(f"{number} and so on, " for number in range(5000))
+    first, second = source.thread("first"), source.thread("second")
+    first.commit({"text": book})
+    second.commit({"text": book})
+    second.commit({"text": book + "the end"})  # its pieces are those of the first thread, but for the last one
+    second.commit({"text": "short"})
+    first.commit({"text": "short"})
+    take_increment(copy, source)
+    source.retain(keep_last=1)
+    source.compact()
+    second.commit({"text": book})
+    source.delete_thread("first")
+    take_increment(copy, source)
+    if is_compacted:
+        copy.compact()
+    copy.thread("third").commit({"text": book + "the end"})
+    assert copy.verify().problems == []
+    assert copy.thread("third").state["text"] == book + "the end"
+    copy.rebuild_index()
+    assert copy.verify().problems == []
+
+
+def former_places(store):
+    with session_of(store).read() as view:
+        return list(view.transaction.scan_index(b"O"))

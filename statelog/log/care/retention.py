@@ -390,15 +390,18 @@ def _expire(
 
 
 def _borrowed_nodes(view: View, thread: int) -> Iterator[NodeRef]:
-    """Yield a thread's widely shared nodes that other threads refer to (V2)."""
-    for key, _payload in view.transaction.scan_index(keys.encode_borrowed_prefix(thread)):
-        digest = key[9:]
-        payload = view.transaction.get_index(keys.encode_digest_key(digest))
+    """Yield a thread's widely shared nodes that other threads refer to, or referred to (V2)."""
+    transaction = view.transaction
+    places = [keys.decode_former_key(key) for key, _ in transaction.scan_index(keys.encode_former_prefix(thread))]
+    for key, _payload in transaction.scan_index(keys.encode_borrowed_prefix(thread)):
+        payload = transaction.get_index(keys.encode_digest_key(key[9:]))
         if payload is not None:
             place = keys.decode_place(payload)
-            record = view.transaction.get_log(place.lsn)
-            if record is not None:
-                yield kernels.record_node(record, place.node)[0], digest, place.lsn, place.node
+            places.append((key[9:], place.lsn, place.node))
+    for digest, lsn, node in places:
+        record = transaction.get_log(lsn)
+        if record is not None:
+            yield kernels.record_node(record, node)[0], digest, lsn, node
 
 
 # --- deleted threads ----------------------------------------------------------------

@@ -193,7 +193,8 @@ def rewrite(
         if len(alive) < len(rows) or heir is not None or not flags & FLAG_REDACTED:
             owner, field = thread if heir is None else heir, KINDS[old[TYPE_AT]].borrowed_field
             new = rewritten[lsn] = redact_record(old, lsn, owner, alive=alive, rows=rows, borrowed_field=field)
-            _forget_shared(index, lsn, [(number, row[1]) for number, row in rows.items() if number not in alive])
+            gone = [(number, row[1]) for number, row in rows.items() if number not in alive]
+            _forget_shared(index, lsn, thread, gone)
             report.vacuumed_nodes += len(rows) - len(alive)
             report.freed_bytes += len(old) - len(new)
             flags = new[FLAGS_AT]
@@ -201,7 +202,7 @@ def rewrite(
         states.setdefault(thread, {})[lsn] = state if heir is None else None
         if heir is not None:
             states.setdefault(heir, {})[lsn] = state
-            _give_shared(index, lsn, heir, [(number, rows[number][1]) for number in sorted(alive)])
+            _give_shared(index, lsn, thread, heir, [(number, rows[number][1]) for number in sorted(alive)])
     transaction.replace_logs(rewritten | _between(transaction, sorted(rewritten)))
     for thread, changes in states.items():
         enter_redacted(index, thread, changes)
@@ -252,21 +253,34 @@ def _between(transaction: WriteTransaction, lsns: list[int]) -> dict[int, bytes]
     return found
 
 
-def _forget_shared(index: _Direct, lsn: int, nodes: list[tuple[int, bytes]]) -> None:
+def _forget_shared(index: _Direct, lsn: int, thread: int, nodes: list[tuple[int, bytes]]) -> None:
     """Remove nodes from the index of widely shared nodes."""
+    for key in _former_keys(index, lsn, thread, nodes):
+        index.delete_index(key)
     for place, digest in _shared(index, lsn, nodes):
         index.delete_index(keys.encode_digest_key(digest))
         if place.is_borrowed:
             index.delete_index(keys.encode_borrowed_key(place.thread, digest))
 
 
-def _give_shared(index: _Direct, lsn: int, thread: int, nodes: list[tuple[int, bytes]]) -> None:
-    """Change the owner of widely shared nodes in the index."""
+def _give_shared(index: _Direct, lsn: int, thread: int, heir: int, nodes: list[tuple[int, bytes]]) -> None:
+    """Change the owner of widely shared nodes in the index from a thread to its heir."""
+    for key in _former_keys(index, lsn, thread, nodes):
+        index.delete_index(key)
+        index.put_index(keys.encode_former_key(heir, *keys.decode_former_key(key)), b"")
     for place, digest in _shared(index, lsn, nodes):
-        index.put_index(keys.encode_digest_key(digest), keys.encode_place(place._replace(thread=thread)))
+        index.put_index(keys.encode_digest_key(digest), keys.encode_place(place._replace(thread=heir)))
         if place.is_borrowed:
             index.delete_index(keys.encode_borrowed_key(place.thread, digest))
-            index.put_index(keys.encode_borrowed_key(thread, digest), b"")
+            index.put_index(keys.encode_borrowed_key(heir, digest), b"")
+
+
+def _former_keys(index: _Direct, lsn: int, thread: int, nodes: list[tuple[int, bytes]]) -> list[bytes]:
+    """Return the keys of those nodes of a record that are noted as earlier places."""
+    if next(index.view.transaction.scan_index(keys.encode_former_prefix(thread)), None) is None:
+        return []
+    found = (keys.encode_former_key(thread, digest, lsn, number) for number, digest in nodes)
+    return [key for key in found if index.get_index(key) is not None]
 
 
 def _shared(index: _Direct, lsn: int, nodes: list[tuple[int, bytes]]) -> Iterator[tuple[keys.Place, bytes]]:

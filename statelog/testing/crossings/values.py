@@ -39,6 +39,8 @@ SCHEMAS: dict[str, Any] = {
 
 _TEXTS = ("", "soup", "ä€😀", "x" * 40, "a longer text of some words " * 4)
 _SIZES = (900, 1500, 2100, 4200, 9000)
+_RECURRING = ("the same prompt " * 300, b"the same picture" * 400, "a book " * 3000, "A book " + "a book " * 2999)
+"""Large values that threads, entries and runs share: each is stored once, whoever writes it."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ def draw_value(rng: Random, depth: int = 2) -> Any:
     kind = rng.randrange(10)
     if depth == 0 or kind < 4:
         return draw_scalar(rng)
+    if kind == 4 and rng.randrange(2):
+        return rng.choice(_RECURRING)
     if kind == 4:
         return draw_text(rng, rng.choice(_SIZES)) if rng.randrange(2) else rng.randbytes(rng.choice(_SIZES))
     if kind < 7:
