@@ -212,10 +212,10 @@ class Board:
         """See `statelog.Board.watch`. It begins with the first event that is asked for."""
         how: dict[str, Any] = {"after": after, "follow": follow, "timeout_s": timeout_s, "coalesce": coalesce}
         call = partial(self._board.watch, pattern, renew=renew, progress_s=progress_s, **how)
-        watch = await self._runner.run(call)
+        watch = await self._runner.poll(call)
         try:
             with Turn(watch.session, watch.condition) as turn:
-                while (page := (polled := await self._runner.run(watch.poll))[0]) is not None:
+                while (page := (polled := await self._runner.poll(watch.poll))[0]) is not None:
                     for event in page:
                         yield event
                     if follow and not page:

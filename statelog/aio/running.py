@@ -23,6 +23,9 @@ WORKERS_MAX = 32
 """OS threads of one runner: as many commits can wait for one flush."""
 
 _TRIES_MAX = 4
+_POLL_WORKERS_MAX = 3
+"""OS threads for the reads of waiting tasks: with the waiter thread four, however many tasks wait."""
+
 _PAGE = 64
 
 
@@ -38,6 +41,7 @@ class Runner:
         self.path = path
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
+        self._poll_pool: ThreadPoolExecutor | None = None
         self._process_id = os.getpid()
         self._closing: Future[None] | None = None
         self.tries = threading.Semaphore(_TRIES_MAX)
@@ -50,15 +54,22 @@ class Runner:
             ClosedError: the store is closed.
 
         """
+        return self._begin(self._executor, partial(function, *args, **kwargs))
+
+    def _begin(self, executor: Callable[[], ThreadPoolExecutor], call: Callable[[], T]) -> Future[T]:
         if self._closing is not None and self.path is not None:
             message = f"the store {self.path} is closed"
             raise ClosedError(message, path=self.path)
         with self._lock:
-            return self._executor().submit(copy_context().run, _call, partial(function, *args, **kwargs))
+            return executor().submit(copy_context().run, _call, call)
 
     async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Return what a call returns. Cancelling the task does not undo a commit that has begun."""
         return await asyncio.wrap_future(self.submit(function, *args, **kwargs))
+
+    async def poll(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """Return what a short read returns that a task makes between two waits. All tasks share a few OS threads."""
+        return await asyncio.wrap_future(self._begin(self._poll_executor, partial(function, *args, **kwargs)))
 
     async def finish(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a call returns, under asyncio and under trio.
@@ -103,13 +114,28 @@ class Runner:
                 self._closing = pool.submit(last or _do_nothing)
                 self._pool = None
                 pool.shutdown(wait=False)
+                if self._poll_pool is not None:
+                    self._poll_pool.shutdown(wait=False)
+                    self._poll_pool = None
             return self._closing
 
     def _executor(self) -> ThreadPoolExecutor:
-        if self._pool is None or self._process_id != os.getpid():
-            self._process_id = os.getpid()
+        self._forget_pools_of_parent()
+        if self._pool is None:
             self._pool = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="statelog")
         return self._pool
+
+    def _poll_executor(self) -> ThreadPoolExecutor:
+        self._forget_pools_of_parent()
+        if self._poll_pool is None:
+            self._poll_pool = ThreadPoolExecutor(_POLL_WORKERS_MAX, thread_name_prefix="statelog poll")
+        return self._poll_pool
+
+    def _forget_pools_of_parent(self) -> None:
+        """In a forked child, forget the pools: their threads run in the parent alone."""
+        if self._process_id != os.getpid():
+            self._process_id = os.getpid()
+            self._pool = self._poll_pool = None
 
 
 _shared = Runner()

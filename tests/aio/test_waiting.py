@@ -95,6 +95,29 @@ def test_a_thousand_tasks_wait_with_few_threads_and_each_gets_one_entry(run, pat
     run(main, durability="interval")
 
 
+def test_a_thousand_watchers_wait_with_few_threads_and_each_gets_its_event(run):
+    async def main(store):
+        board = store.board(agent="w")
+        await board.set("warm", 1)
+        before = threading.active_count()
+
+        async def watch(number):
+            return (await anext(board.watch(f"w{number}/*"))).key
+
+        tasks = [asyncio.create_task(watch(number)) for number in range(1000)]
+        await asleep(store, 1000)
+        assert threading.active_count() <= before + 4
+
+        def put():
+            for number in range(1000):
+                store.sync.board().set(f"w{number}/x", number)
+
+        await asyncio.to_thread(put)
+        assert await asyncio.gather(*tasks) == [f"w{number}/x" for number in range(1000)]
+
+    run(main, durability="interval")
+
+
 def test_the_task_that_came_first_is_served_first(run):
     async def main(store):
         board, order = store.board(agent="w"), []
