@@ -20,7 +20,7 @@ _PAGE = struct.Struct(">cQII")
 _EVENT = struct.Struct(">cQQ")
 _PAIR = struct.Struct(">QQ")
 _PLACE = struct.Struct(">QIQ?")
-_FORMER = struct.Struct(">QI")
+_NODE = struct.Struct(">QI")
 
 
 def encode_thread_id_key(thread_id: str) -> bytes:
@@ -161,19 +161,24 @@ def encode_borrowed_prefix(thread: int) -> bytes:
     return b"o" + _U64.pack(thread)
 
 
-def encode_former_key(thread: int, digest: bytes, lsn: int, node: int) -> bytes:
-    """Return the key of an earlier place of a widely shared node of a thread, which another thread referred to."""
-    return b"O" + _U64.pack(thread) + digest + _FORMER.pack(lsn, node)
+def encode_former_key(digest: bytes, lsn: int, node: int) -> bytes:
+    """Return the key of a place of a widely shared node that a later place has replaced."""
+    return b"O" + digest + _NODE.pack(lsn, node)
 
 
-def encode_former_prefix(thread: int) -> bytes:
-    """Return the prefix of the keys of all of them."""
-    return b"O" + _U64.pack(thread)
+def encode_former_prefix(digest: bytes) -> bytes:
+    """Return the prefix of the keys of all such places of a node."""
+    return b"O" + digest
 
 
-def decode_former_key(key: bytes) -> tuple[bytes, int, int]:
-    """Return digest, LSN and node number of an earlier place."""
-    return key[9:-_FORMER.size], *_FORMER.unpack_from(key, len(key) - _FORMER.size)
+def encode_borrowed_former_key(thread: int, digest: bytes, lsn: int, node: int) -> bytes:
+    """Return the key that notes of such a place of a thread that other threads refer to it."""
+    return encode_borrowed_key(thread, digest) + _NODE.pack(lsn, node)
+
+
+def decode_borrowed_key(key: bytes) -> tuple[bytes, tuple[int, int] | None]:
+    """Return the digest, and LSN and node of the place if the index entry of the digest does not lead there."""
+    return key[9:29], _NODE.unpack_from(key, 29) if len(key) > 29 else None
 
 
 def encode_loan_key(lender: int, lsn: int) -> bytes:

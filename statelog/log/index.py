@@ -131,18 +131,77 @@ def apply_nodes(index: IndexWriter, lsn: int, thread: int, nodes: Iterable[NodeF
 
 
 def enter_shared(index: IndexWriter, digest: bytes, place: keys.Place) -> None:
-    """Enter the place of a widely shared node.
+    """Enter the place of a widely shared node. The index keeps the place that it replaces.
 
-    It replaces an earlier place of the same node. A copy of a log may still have the node there, though the store that
-    the log comes from has erased it. If another thread referred to the earlier place, that place is noted by itself:
-    redacted records may hold nodes that lead there, so retention and deletion keep it (V2).
+    A copy of a log may still have the earlier node, though the store that the log comes from has erased it. Redacted
+    records may hold nodes that lead there, and if the later node is erased first, the earlier place counts again.
+    """
+    payload = index.get_index(keys.encode_digest_key(digest))
+    if payload is not None:
+        _put_former(index, digest, keys.decode_place(payload))
+    index.put_index(keys.encode_digest_key(digest), keys.encode_place(place))
+
+
+def forget_shared(index: IndexWriter, digest: bytes, lsn: int, node: int) -> None:
+    """Take a place of a widely shared node out of the index, which was erased there. The place before it counts again.
+
+    Who borrows the node from the later place borrows it from the earlier one then: so a rebuild finds it (L4).
     """
     key = keys.encode_digest_key(digest)
     payload = index.get_index(key)
-    if payload is not None and (former := keys.decode_place(payload)).is_borrowed:
-        index.delete_index(keys.encode_borrowed_key(former.thread, digest))
-        index.put_index(keys.encode_former_key(former.thread, digest, former.lsn, former.node), b"")
-    index.put_index(key, keys.encode_place(place))
+    place = None if payload is None else keys.decode_place(payload)
+    if place is None or (place.lsn, place.node) != (lsn, node):
+        _delete_former(index, digest, lsn, node)
+        return
+    if place.is_borrowed:
+        index.delete_index(keys.encode_borrowed_key(place.thread, digest))
+    formers = index.view.transaction.scan_index(keys.encode_former_prefix(digest), reverse=True)
+    found = next(formers, None)
+    if found is None:
+        index.delete_index(key)
+        return
+    former = keys.decode_place(found[1])
+    _delete_former(index, digest, former.lsn, former.node)
+    former = former._replace(is_borrowed=former.is_borrowed or place.is_borrowed)
+    index.put_index(key, keys.encode_place(former))
+    if former.is_borrowed:
+        index.put_index(keys.encode_borrowed_key(former.thread, digest), b"")
+
+
+def give_shared(index: IndexWriter, digest: bytes, lsn: int, node: int, heir: int) -> None:
+    """Change the owner of a place of a widely shared node."""
+    key = keys.encode_digest_key(digest)
+    payload = index.get_index(key)
+    place = None if payload is None else keys.decode_place(payload)
+    if place is None or (place.lsn, place.node) != (lsn, node):
+        former = _delete_former(index, digest, lsn, node)
+        if former is not None:
+            _put_former(index, digest, former._replace(thread=heir))
+        return
+    index.put_index(key, keys.encode_place(place._replace(thread=heir)))
+    if place.is_borrowed:
+        index.delete_index(keys.encode_borrowed_key(place.thread, digest))
+        index.put_index(keys.encode_borrowed_key(heir, digest), b"")
+
+
+def _put_former(index: IndexWriter, digest: bytes, place: keys.Place) -> None:
+    index.put_index(keys.encode_former_key(digest, place.lsn, place.node), keys.encode_place(place))
+    if place.is_borrowed:
+        index.delete_index(keys.encode_borrowed_key(place.thread, digest))
+        index.put_index(keys.encode_borrowed_former_key(place.thread, digest, place.lsn, place.node), b"")
+
+
+def _delete_former(index: IndexWriter, digest: bytes, lsn: int, node: int) -> keys.Place | None:
+    """Delete an earlier place of a node; return it, None if the index has none there."""
+    key = keys.encode_former_key(digest, lsn, node)
+    payload = index.get_index(key)
+    if payload is None:
+        return None
+    place = keys.decode_place(payload)
+    index.delete_index(key)
+    if place.is_borrowed:
+        index.delete_index(keys.encode_borrowed_former_key(place.thread, digest, lsn, node))
+    return place
 
 
 NodeFacts = tuple[int, bytes, int, int]

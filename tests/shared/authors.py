@@ -10,7 +10,7 @@ from statelog.errors import AlreadyExistsError, ExpiredError
 from statelog.log.kinds import removals
 from statelog.portable.overlay import Overlay
 
-ABOUT_NODES = (b"r", b"d", b"o")
+ABOUT_NODES = (b"r", b"d", b"o", b"O")
 """Keys that follow from which records are whole and which nodes are there: copies may differ in them."""
 
 SCHEMA = {"log": reducers.extend, "n": reducers.add, "text": reducers.replace}
@@ -41,7 +41,7 @@ class Author:
 
     def commit(self):
         thread = self.thread()
-        text = "text " * self.random.choice([1, 10, 2000])
+        text = "text " * self.random.choice([1, 10, 2000, 5000]) + self.random.choice(["", "more"])
         id = f"id {self.random.randrange(6)}" if self.random.random() < 0.3 else None
         try:
             thread.commit({"log": [f"item {self.turn}"], "n": 1, "text": text}, id=id)
@@ -126,7 +126,7 @@ def index_of(store):
 
 
 def check_whole(store):
-    assert store.verify(deep=True).problems == []
+    assert store.verify(deep=True).problems == [], store.verify(deep=True).problems
     before = index_of(store)
     store.rebuild_index()
     assert index_of(store) == before

@@ -392,16 +392,17 @@ def _expire(
 def _borrowed_nodes(view: View, thread: int) -> Iterator[NodeRef]:
     """Yield a thread's widely shared nodes that other threads refer to, or referred to (V2)."""
     transaction = view.transaction
-    places = [keys.decode_former_key(key) for key, _ in transaction.scan_index(keys.encode_former_prefix(thread))]
     for key, _payload in transaction.scan_index(keys.encode_borrowed_prefix(thread)):
-        payload = transaction.get_index(keys.encode_digest_key(key[9:]))
-        if payload is not None:
+        digest, at = keys.decode_borrowed_key(key)
+        if at is None:
+            payload = transaction.get_index(keys.encode_digest_key(digest))
+            if payload is None:
+                continue
             place = keys.decode_place(payload)
-            places.append((key[9:], place.lsn, place.node))
-    for digest, lsn, node in places:
-        record = transaction.get_log(lsn)
+            at = place.lsn, place.node
+        record = transaction.get_log(at[0])
         if record is not None:
-            yield kernels.record_node(record, node)[0], digest, lsn, node
+            yield kernels.record_node(record, at[1])[0], digest, *at
 
 
 # --- deleted threads ----------------------------------------------------------------

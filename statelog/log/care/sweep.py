@@ -133,9 +133,7 @@ class _Sweep:
                 self._mapped.read(ENVELOPE_SIZE_BYTES)
             self._starts.append(pairs)
             is_lent = NOBODY in threads or any(
-                view.lent_below(thread)
-                or next(transaction.scan_index(keys.encode_borrowed_prefix(thread)), None)
-                or next(transaction.scan_index(keys.encode_former_prefix(thread)), None)
+                view.lent_below(thread) or next(transaction.scan_index(keys.encode_borrowed_prefix(thread)), None)
                 for thread in threads
             )
             # Where nothing is lent, no other thread leads to these.

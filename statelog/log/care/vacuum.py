@@ -18,15 +18,23 @@ from statelog.format.record import (
 )
 from statelog.log.batch import read_log_end
 from statelog.log.events import RemovalEvent
-from statelog.log.index import TO_BE_ERASED, enter_redacted, redacted_records, redacted_state
+from statelog.log.index import (
+    TO_BE_ERASED,
+    enter_redacted,
+    forget_shared,
+    give_shared,
+    redacted_records,
+    redacted_state,
+)
 from statelog.log.kinds.entries import is_leases
 from statelog.log.kinds.table import KINDS, apply_event, decode_event, kind_of_event, owner_of
 from statelog.log.times import now_us
 from statelog.log.view import View
 from statelog.storage.file.residency import MappedPages
+from statelog.tree.node import is_shared_widely
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from statelog.log.engine import Engine
     from statelog.log.transaction import Transaction
@@ -193,8 +201,8 @@ def rewrite(
         if len(alive) < len(rows) or heir is not None or not flags & FLAG_REDACTED:
             owner, field = thread if heir is None else heir, KINDS[old[TYPE_AT]].borrowed_field
             new = rewritten[lsn] = redact_record(old, lsn, owner, alive=alive, rows=rows, borrowed_field=field)
-            gone = [(number, row[1]) for number, row in rows.items() if number not in alive]
-            _forget_shared(index, lsn, thread, gone)
+            for number, digest in _shared_nodes(old, rows, rows.keys() - alive):
+                forget_shared(index, digest, lsn, number)
             report.vacuumed_nodes += len(rows) - len(alive)
             report.freed_bytes += len(old) - len(new)
             flags = new[FLAGS_AT]
@@ -202,7 +210,8 @@ def rewrite(
         states.setdefault(thread, {})[lsn] = state if heir is None else None
         if heir is not None:
             states.setdefault(heir, {})[lsn] = state
-            _give_shared(index, lsn, thread, heir, [(number, rows[number][1]) for number in sorted(alive)])
+            for number, digest in _shared_nodes(old, rows, alive):
+                give_shared(index, digest, lsn, number, heir)
     transaction.replace_logs(rewritten | _between(transaction, sorted(rewritten)))
     for thread, changes in states.items():
         enter_redacted(index, thread, changes)
@@ -253,41 +262,11 @@ def _between(transaction: WriteTransaction, lsns: list[int]) -> dict[int, bytes]
     return found
 
 
-def _forget_shared(index: _Direct, lsn: int, thread: int, nodes: list[tuple[int, bytes]]) -> None:
-    """Remove nodes from the index of widely shared nodes."""
-    for key in _former_keys(index, lsn, thread, nodes):
-        index.delete_index(key)
-    for place, digest in _shared(index, lsn, nodes):
-        index.delete_index(keys.encode_digest_key(digest))
-        if place.is_borrowed:
-            index.delete_index(keys.encode_borrowed_key(place.thread, digest))
-
-
-def _give_shared(index: _Direct, lsn: int, thread: int, heir: int, nodes: list[tuple[int, bytes]]) -> None:
-    """Change the owner of widely shared nodes in the index from a thread to its heir."""
-    for key in _former_keys(index, lsn, thread, nodes):
-        index.delete_index(key)
-        index.put_index(keys.encode_former_key(heir, *keys.decode_former_key(key)), b"")
-    for place, digest in _shared(index, lsn, nodes):
-        index.put_index(keys.encode_digest_key(digest), keys.encode_place(place._replace(thread=heir)))
-        if place.is_borrowed:
-            index.delete_index(keys.encode_borrowed_key(place.thread, digest))
-            index.put_index(keys.encode_borrowed_key(heir, digest), b"")
-
-
-def _former_keys(index: _Direct, lsn: int, thread: int, nodes: list[tuple[int, bytes]]) -> list[bytes]:
-    """Return the keys of those nodes of a record that are noted as earlier places."""
-    if next(index.view.transaction.scan_index(keys.encode_former_prefix(thread)), None) is None:
-        return []
-    found = (keys.encode_former_key(thread, digest, lsn, number) for number, digest in nodes)
-    return [key for key in found if index.get_index(key) is not None]
-
-
-def _shared(index: _Direct, lsn: int, nodes: list[tuple[int, bytes]]) -> Iterator[tuple[keys.Place, bytes]]:
-    """Yield place and digest of the nodes of a record whose digests lead to this record in the index."""
-    for number, digest in nodes:
-        payload = index.get_index(keys.encode_digest_key(digest))
-        if payload is not None:
-            place = keys.decode_place(payload)
-            if (place.lsn, place.node) == (lsn, number):
-                yield place, digest
+def _shared_nodes(
+    data: bytes, rows: Mapping[int, tuple[int, bytes, int, int, int]], numbers: Iterable[int]
+) -> Iterator[tuple[int, bytes]]:
+    """Yield number and digest of those of some nodes of a record that are widely shared."""
+    for number in sorted(numbers):
+        type_, digest, at, content_size, _total_size = rows[number]
+        if is_shared_widely(type_, content_size, data[at]):
+            yield number, digest
