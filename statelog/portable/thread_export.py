@@ -258,7 +258,7 @@ class _Exporter:
             event.id,
             event.metadata,
             event.written,
-            self._number_of_event(event.target) if event.target else None,
+            None if event.target in {0, event.thread} else self._number_of_event(event.target),
         )
 
     def _number_of_event(self, lsn: int) -> int | None:

@@ -394,3 +394,17 @@ def test_a_damaged_node_is_not_exported(open_store, export, tmp_path):
     with pytest.raises(CorruptionError):
         export(damaged, threads=["t"])
     damaged.close()
+
+
+def test_a_copied_rollback_whose_target_has_expired_is_taken_in(open_store, export, take):
+    source, copy = open_store("source.state"), open_store("copy.state")
+    thread = source.thread("a")
+    thread.commit({"x": 1})
+    thread.commit({"x": 2})
+    thread.rollback(0)
+    source.expire([thread.at(0)])
+    source.copy_thread("a", "b")
+    take(copy, export(source, threads=["b"]))
+    assert copy.thread("b").state == {"x": 1}
+    assert [each.version for each in copy.thread("b").history()] == [2, 1]
+    assert copy.verify().problems == []
