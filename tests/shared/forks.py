@@ -1,8 +1,9 @@
 """Python processes forked from one that has imported statelog. They start in a tenth of the time that Python takes.
 
 `Popen` and `run` take what those of `subprocess` take. The command is `[sys.executable, ...]`, with `-W`, `-c`, `-m` or
-the path of a script. Each command runs in a process of its own, which is a child of the caller: `kill`, `wait` and
-`returncode` mean what they mean for every child. `commands` puts a `python` and a `statelog` for shells into a folder.
+the path of a script, or it begins with the path of `statelog`. Each command runs in a process of its own, which is a
+child of the caller: `kill`, `wait` and `returncode` mean what they mean for every child. `commands` puts a `python` and
+a `statelog` for shells into a folder.
 
 A forked process has imported `PRELOADED` before its first line runs. A test of what an import does starts a real one.
 """
@@ -29,13 +30,14 @@ from inspect import signature
 from pathlib import Path
 
 PRELOADED = ("statelog", "statelog.aio", "statelog.cli", "statelog.durable", "statelog.storage.environment")
+_STATELOG = str(Path(sys.executable).with_name("statelog"))
 _NUMBER = struct.Struct("<q")
 _SET_CHILD_SUBREAPER = 36
 _SHIM = """#!{python} -IS
 import os, sys, _socket
 calls = _socket.socket(_socket.AF_UNIX)
 calls.connect({address!r})
-words = [{python!r}, *{options!r}, *sys.argv[1:]]
+words = [*{options!r}, *sys.argv[1:]]
 variables = [name + "=" + value for name, value in os.environ.items()]
 message = b"\\0".join(map(os.fsencode, [os.getcwd(), "", str(len(words)), *words, *variables]))
 descriptors = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
@@ -54,24 +56,25 @@ class _Server:
     def __init__(self):
         self._calls, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen([sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()])
+            command = [sys.executable, __file__, str(theirs.fileno())]
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
         self._lock = threading.Lock()
         self._control = ctypes.CDLL(None, use_errno=True).prctl
 
     def fork(self, message, descriptors):
         """Fork a process that runs a command; return its pid. It becomes a child of this process."""
         with self._lock:
-            self._adopt(True)
+            self._adopt(is_adopting=True)
             try:
                 socket.send_fds(self._calls, [_NUMBER.pack(len(message))], descriptors)
                 self._calls.sendall(message)
                 answer = self._calls.recv(_NUMBER.size, socket.MSG_WAITALL)
             finally:
-                self._adopt(False)
+                self._adopt(is_adopting=False)
         assert answer, "the process that forks has ended"
         return _NUMBER.unpack(answer)[0]
 
-    def _adopt(self, is_adopting):
+    def _adopt(self, *, is_adopting):
         """Become the parent of processes whose parent ends, or leave them to init again."""
         assert self._control(_SET_CHILD_SUBREAPER, int(is_adopting), 0, 0, 0) == 0
 
@@ -92,9 +95,13 @@ class _Popen(subprocess.Popen):
 
     def _execute_child(self, *arguments):
         given = signature(subprocess.Popen._execute_child).bind(self, *arguments).arguments
-        assert not (given["preexec_fn"] or given["pass_fds"] or given["shell"])
-        command = [os.fspath(word) for word in given["args"]]
-        assert command[0] == sys.executable, command
+        if given["preexec_fn"]:  # what it does to a process is done before a Python starts there
+            super()._execute_child(*arguments)
+            return
+        assert not any(given[name] for name in ("pass_fds", "shell"))
+        name, *words = map(os.fspath, given["args"])
+        assert name in (sys.executable, _STATELOG), name
+        command = words if name == sys.executable else ["-m", "statelog", *words]
         cwd = os.fspath(given["cwd"] or Path.cwd())
         group = "session" if given["start_new_session"] else "group" if given["process_group"] == 0 else ""
         environment = os.environ if given["env"] is None else given["env"]
@@ -228,7 +235,7 @@ def _receive(calls):
 
 
 def _become(message, descriptors):
-    """Make this process one that has just been started, and return its command without Python's name."""
+    """Make this process one that has just been started, and return the arguments of its Python."""
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number + 100)
         os.close(descriptor)
@@ -248,7 +255,7 @@ def _become(message, descriptors):
     sys.path[:] = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *path]
     _open_streams()
     gc.enable()
-    return command[1:]
+    return command
 
 
 def _open_streams():
@@ -256,7 +263,7 @@ def _open_streams():
     is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         how = "backslashreplace" if name == "stderr" else errors
-        stream = open(number, mode, encoding=encoding, errors=how, closefd=False)  # noqa: PTH123, SIM115 - a descriptor
+        stream = open(number, mode, encoding=encoding, errors=how, closefd=False)  # noqa: SIM115 - used on
         if mode == "w":
             stream.reconfigure(
                 line_buffering=name == "stderr" or stream.isatty(), write_through=is_unbuffered and name == "stdout"
@@ -287,7 +294,7 @@ def _run(command):
     sys.argv[:] = [how, *rest]
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__builtins__ = __builtins__
-    exec(compile(code, "<string>", "exec"), main.__dict__)  # noqa: S102 - as `python -c` does
+    exec(compile(code, "<string>", "exec"), main.__dict__)
 
 
 def _main():
