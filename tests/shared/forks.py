@@ -186,12 +186,15 @@ def _serve_parent(calls):
         if message is None:
             os._exit(0)
         told, tell = os.pipe()
+        may_begin, begin = os.pipe()
         between = os.fork()
         if between == 0:
             pid = os.fork()
             if pid == 0:
-                os.close(told)
-                os.close(tell)
+                for each in (told, tell, begin):
+                    os.close(each)
+                os.read(may_begin, 1)  # it ends when the process has its other parent
+                os.close(may_begin)
                 break
             os.write(tell, _NUMBER.pack(pid))
             os._exit(0)
@@ -201,6 +204,8 @@ def _serve_parent(calls):
         pid = os.read(told, _NUMBER.size)
         os.close(told)
         os.waitpid(between, 0)  # from here on the process has another parent
+        os.close(begin)
+        os.close(may_begin)
         calls.sendall(pid)
     return message, descriptors
 
