@@ -59,7 +59,8 @@ def test_the_pin_is_given_back_and_taken_again(path):
 @pytest.mark.parametrize("seed", range(4))
 def test_a_full_store_that_is_killed_is_whole(path, seed):
     """Without its pin a process writes over the steady snapshot, which is what the next one begins with."""
-    command = [sys.executable, "-c", FILL, path, str(seed), os.path.dirname(__file__)]  # noqa: PTH120
+    folders = [os.path.dirname(each) for each in (__file__, forks.__file__)]  # noqa: PTH120
+    command = [sys.executable, "-c", FILL, path, str(seed), *folders]
     for turn in range(2):
         child = forks.run([*command[:4], str(seed + 100 * turn), *command[5:]], capture_output=True, check=False)
         assert child.returncode == -signal.SIGKILL, child.stderr.decode()
