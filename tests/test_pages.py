@@ -9,8 +9,13 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import forks
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -45,8 +50,16 @@ def blocks_of(page: Path) -> list[tuple[str, str]]:
     return [(language, code) for language, code in found if language == "python" or not INSTALLS.search(code)]
 
 
+@pytest.fixture(scope="module")
+def search_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The PATH of a shell that forks for each `python` and `statelog`: a page starts up to 80 of them."""
+    folder = tmp_path_factory.mktemp("bin")
+    with forks.commands(folder):
+        yield os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_a_pages_blocks_run_in_order_and_again(page: Path, tmp_path: Path) -> None:
+def test_a_pages_blocks_run_in_order_and_again(page: Path, tmp_path: Path, search_path: str) -> None:
     """One after the other in one directory, as a reader pastes them."""
     blocks = blocks_of(page)
     if any("langgraph" in code for _language, code in blocks):
@@ -55,13 +68,14 @@ def test_a_pages_blocks_run_in_order_and_again(page: Path, tmp_path: Path) -> No
     if framework is not None:
         pytest.importorskip(framework, exc_type=ImportError)
     warnings = "error" if framework is None else "ignore"  # frameworks warn of each other
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 600}
+    options["env"] = os.environ | {"PATH": search_path}
     for _turn in range(2):
         for language, code in blocks:
-            command = [sys.executable, "-W", warnings, "-c", code] if language == "python" else ["sh", "-e", "-c", code]
-            done = subprocess.run(
-                command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=600
-            )
+            if language == "python":
+                done = forks.run([sys.executable, "-W", warnings, "-c", code], **options)
+            else:
+                done = subprocess.run(["sh", "-e", "-c", code], check=False, **options)
             assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
 
 
@@ -90,7 +104,7 @@ def test_what_some_pages_print_is_what_they_show(name: str, least: int, tmp_path
     assert len(examples) >= least
     for code, shown in examples:
         command = [sys.executable, "-c", code]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
+        done = forks.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
         assert done.stdout == shown, done.stderr
 
 

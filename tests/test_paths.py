@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import pytest
 
 import statelog
@@ -68,7 +68,7 @@ def test_no_image_and_no_restored_file_is_named_so(folder, name):
 def test_the_command_refuses_it_likewise(folder, name):
     cli = str(Path(sys.executable).with_name("statelog"))
     for command in (["threads", name], ["verify", name], ["board", "set", name, "k", "1"]):
-        done = subprocess.run([cli, *command], cwd=folder, capture_output=True, text=True, check=False)
+        done = forks.run([cli, *command], cwd=folder, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (2, "")
         assert NAMES[name] in " ".join(done.stderr.split())
     assert list(folder.iterdir()) == []
@@ -97,7 +97,7 @@ from pathlib import Path
 
 
 def run(program, folder):
-    done = subprocess.run(
+    done = forks.run(
         [sys.executable, "-c", PROGRAM + program, str(folder)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
@@ -154,14 +154,12 @@ def test_a_command_says_what_is_gone(tmp_path, command):
     gone = tmp_path / "gone"
     gone.mkdir()
     script = f"import os, sys; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); os.execv(sys.argv[1], sys.argv[1:])"
-    done = subprocess.run(
-        [sys.executable, "-c", script, cli, *command.split()], capture_output=True, text=True, check=False
-    )
+    done = forks.run([sys.executable, "-c", script, cli, *command.split()], capture_output=True, text=True, check=False)
     assert done.returncode == StoreNotFoundError.exit_code
     assert "the working directory was removed" in done.stderr
     with statelog.open(tmp_path / "whole.state") as store:
         store.thread("t").commit({"n": 1})
     gone.mkdir()
     whole = [command.split()[0], str(tmp_path / "whole.state")]
-    done = subprocess.run([sys.executable, "-c", script, cli, *whole], capture_output=True, check=False)
+    done = forks.run([sys.executable, "-c", script, cli, *whole], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr

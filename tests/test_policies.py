@@ -6,9 +6,9 @@ import asyncio
 import collections
 import io
 import itertools
-import subprocess
 import sys
 
+import forks
 import pytest
 from elsewhere import elsewhere
 
@@ -208,7 +208,7 @@ def test_a_policy_outlives_the_store_and_holds_in_other_processes(path):
     with statelog.open(path) as store:
         store.retain(keep_last=10, threads="chat-*", as_policy=True)
         program = "import statelog, sys\nstatelog.open(sys.argv[1]).thread('chat-1').commit({'n': 0})"
-        subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+        forks.run([sys.executable, "-c", program, str(path)], check=True)
         assert policies(store) == {"chat-1": policy(10)}
     with statelog.open(path) as store:
         begin(store, "chat-2")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
 import sys
 import traceback
 from pathlib import Path
 
+import forks
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -114,7 +114,7 @@ def test_no_command_prints_a_password(command, tmp_path):
     cli = str(Path(sys.executable).with_name("statelog"))
     for url in ("postgresql+psycopg://agents:hunter2@db/agents", "mysql://db/agents?password=hunter2"):
         arguments = [cli, *(each.format(url) for each in command)]
-        done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = forks.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode not in (0, 70)
         assert SECRET not in done.stdout + done.stderr
         assert "Traceback" not in done.stderr

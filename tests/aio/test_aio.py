@@ -46,9 +46,9 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
 
 
 def join_pool() -> None:
-    """Wait for the threads of stores that were told to close."""
+    """Wait for the threads of stores that were told to close; not for those that wait on, as the one of all waiters."""
     for thread in threading.enumerate():
-        if thread.name.startswith("statelog"):
+        if thread.name.startswith("statelog_"):  # as a pool names them
             thread.join(timeout=10)
 
 

@@ -1,6 +1,6 @@
 """Tasks that wait: no thread is held, no wake-up is lost, and a task that is cancelled takes nothing with it."""
 
-# ruff: noqa: ASYNC110, ASYNC220, ASYNC222 - these tests look from outside at what sleeps, and at other processes
+# ruff: noqa: ASYNC110, ASYNC222 - these tests look from outside at what sleeps, and at other processes
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 
+import forks
 import pytest
 
 import statelog
@@ -643,7 +644,7 @@ def test_when_a_process_is_killed_the_next_waiter_goes_on(run, tmp_path, is_call
     async def main(store):
         board = store.board(agent="w")
         command = [sys.executable, "-c", VICTIM, str(tmp_path / "a.state")]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
+        with forks.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
             assert await asyncio.to_thread(victim.stdout.readline) == "waits\n"
             if heir == "task":
                 (task,) = await begun(store, board.claim("jobs/*", wait_s=DEADLINE_S))
@@ -742,7 +743,7 @@ def test_tasks_wait_for_commits_of_other_processes(run, tmp_path):
 
         events = board.watch("b/*")
         claiming, watching = await begun(store, board.claim("a/*", wait_s=DEADLINE_S), anext(events))
-        await asyncio.to_thread(subprocess.run, [sys.executable, "-c", PUT, str(tmp_path / "a.state")], check=True)
+        await asyncio.to_thread(forks.run, [sys.executable, "-c", PUT, str(tmp_path / "a.state")], check=True)
         assert (await claiming).key == "a/1"
         assert (await watching).key == "b/1"
 
@@ -772,7 +773,7 @@ def test_tasks_of_a_store_that_is_only_read_wait_for_others(tmp_path):
         async with asyncio.timeout(DEADLINE_S), aio.open(path, read_only=True) as store:
             task = asyncio.create_task(store.wait(await store.last_lsn(), DEADLINE_S))
             await asyncio.sleep(0.1)
-            await asyncio.to_thread(subprocess.run, [sys.executable, "-c", PUT, str(path)], check=True)
+            await asyncio.to_thread(forks.run, [sys.executable, "-c", PUT, str(path)], check=True)
             assert await task
 
     asyncio.run(main())

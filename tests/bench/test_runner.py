@@ -42,19 +42,16 @@ def test_every_workload_measures_and_its_json_parses(name, tmp_path):
     assert result["checks"]
     assert all(side[number] > 0 for side in result["sides"] for number in NUMBERS)
     assert all(side["p50_us"] <= side["p99_us"] for side in result["sides"])
+    assert list(tmp_path.iterdir()) == [], "it leaves nothing behind"
 
 
-def test_tables_tell_durability_and_what_was_missed(tmp_path):
+def test_tables_tell_durability_and_what_was_missed_and_nothing_is_left_behind(tmp_path):
     _code, text = run_to_text(["file-of-small-messages", "open-after-kill"], tmp_path)
+    assert list(tmp_path.iterdir()) == []
     assert "durability: commit; SQLite: WAL, synchronous=FULL" in text
     assert "open-after-kill" in text.split("Targets")[1]
     assert "of 4 targets met" in text
     assert "Sizes were shrunk by 0.001" in text
-
-
-def test_nothing_is_left_behind(tmp_path):
-    run_to_text(["file-of-large-messages", "open-after-kill"], tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_name_is_refused_and_the_known_ones_listed(tmp_path):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import io
-import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
 
+import forks
 import pytest
 
 import statelog
@@ -200,7 +200,7 @@ with statelog.open(sys.argv[1], lock_timeout_s=30) as store:
 
 
 def test_several_processes_lose_nothing_and_one_is_first(store):
-    children = [subprocess.Popen([sys.executable, "-c", ADD, str(store.path), f"p{n}"]) for n in range(3)]
+    children = [forks.Popen([sys.executable, "-c", ADD, str(store.path), f"p{n}"]) for n in range(3)]
     assert [child.wait(300) for child in children] == [0, 0, 0]
     board = store.board()
     assert (board.get("total").value, board.get("cas").value) == (300, 300)
@@ -307,4 +307,4 @@ def test_a_late_write_to_a_deleted_thread_and_an_entry_come_to_nothing_together(
 
 def _delete_elsewhere(path):
     code = "import sys, statelog\nwith statelog.open(sys.argv[1]) as store: store.delete_thread('t')"
-    subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=600)
+    forks.run([sys.executable, "-c", code, str(path)], check=True, timeout=600)

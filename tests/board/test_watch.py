@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 
+import forks
 import pytest
 
 import statelog
@@ -301,7 +302,7 @@ def test_a_reader_watches_what_a_writer_does(tmp_path):
             "    print(next(watch).new, flush=True)\n"
         )
         command = [sys.executable, "-c", script, str(tmp_path / "a.state")]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+        with forks.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
             assert reader.stdout.readline() == "ready\n"
             store.board().set("t", 1)
             assert reader.stdout.readline() == "1\n"

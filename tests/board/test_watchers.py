@@ -6,10 +6,10 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 
+import forks
 import pytest
 
 import statelog
@@ -49,7 +49,7 @@ def faults(seen, written):
 def start(path, pattern, diary):
     text = diary.read_text() if diary.exists() else ""
     diary.write_text(text[: text.rfind("\n") + 1])
-    return subprocess.Popen([sys.executable, "-c", _WATCHER, str(path), pattern, str(diary)])
+    return forks.Popen([sys.executable, "-c", _WATCHER, str(path), pattern, str(diary)])
 
 
 def run(tmp_path, count, watchers, seed):

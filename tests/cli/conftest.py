@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+import forks
 import pytest
 from click.testing import CliRunner
 
@@ -55,7 +56,8 @@ def start():
 
     def start_there(*arguments, **options):
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
-        process = subprocess.Popen([sys.executable, "-m", "statelog", *map(str, arguments)], **options)
+        begin = subprocess.Popen if "env" in options else forks.Popen  # a locale is read as Python starts
+        process = begin([sys.executable, "-m", "statelog", *map(str, arguments)], **options)
         started.append(process)
         return process
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import click
+import forks
 import lmdb
 import pytest
 
@@ -91,7 +92,7 @@ def test_an_unknown_thread_is_not_found(run, state, command):
 
 
 def test_a_store_that_another_process_writes_is_locked(run, state, monkeypatch):
-    holder = subprocess.Popen(
+    holder = forks.Popen(
         [sys.executable, "-c", _HOLD_WRITER_LOCK, str(state)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     with holder:
@@ -289,7 +290,7 @@ def test_reading_leaves_the_file_as_it_was(run, state):
 
 
 def test_reading_goes_on_while_another_process_writes(run, state):
-    holder = subprocess.Popen(
+    holder = forks.Popen(
         [sys.executable, "-c", _HOLD_WRITER_LOCK, str(state)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     with holder:

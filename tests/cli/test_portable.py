@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import forks
 import lmdb
 import pytest
 
@@ -57,7 +58,7 @@ def test_compact_when_enough_is_free(run, state):
 
 def test_a_store_in_use_is_compacted(run, state):
     script = "import statelog, sys; store = statelog.open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
-    child = subprocess.Popen(
+    child = forks.Popen(
         [sys.executable, "-c", script, str(state)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
@@ -104,8 +105,8 @@ def test_a_store_through_a_file_is_the_same_store(run, state, tmp_path):
 
 def test_a_store_through_a_pipe_is_the_same_store(run, state, tmp_path):
     command = [sys.executable, "-m", "statelog"]
-    export = subprocess.Popen([*command, "export", str(state)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    import_ = subprocess.run(
+    export = forks.Popen([*command, "export", str(state)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    import_ = forks.run(
         [*command, "import", str(tmp_path / "b.state")], stdin=export.stdout, capture_output=True, check=False
     )
     _out, errors = export.communicate()

@@ -1,9 +1,9 @@
 """`statelog recover`: a store that was not closed, with its journal, without, and with a damaged one."""
 
 import signal
-import subprocess
 import sys
 
+import forks
 import pytest
 
 import statelog
@@ -25,7 +25,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.fixture
 def killed(path):
     command = [sys.executable, "-c", COMMIT_AND_DIE, str(path)]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert forks.run(command, check=False).returncode == -signal.SIGKILL
     return path
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import forks
 import pytest
 
 import statelog
@@ -118,7 +119,7 @@ main(["export", *sys.argv[1:]])
 def half_exported(state, earlier):
     """An export to the same file that has come half way, as a process."""
     command = [sys.executable, "-c", HALF_AN_EXPORT, str(state), "-o", str(earlier)]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    child = forks.Popen(command, stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "half\n"
     yield child
     child.kill()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import forks
 import pytest
 
 from statelog.cli import reporting
@@ -27,7 +28,7 @@ def test_an_error_of_the_child_keeps_its_exit_code(tmp_path):
 def test_a_child_that_ends_without_a_word_is_an_internal_error(state, monkeypatch):
     def start(_module, *_arguments, errors):
         code = "import sys; sys.exit('out of luck')"
-        return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=errors, text=True)
+        return forks.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=errors, text=True)
 
     monkeypatch.setattr(reporting, "start_module", start)
     with pytest.raises(ChildError, match="verifying ended with 1: out of luck") as raised:

@@ -1,9 +1,9 @@
 """Bytes of a journal change: what was acknowledged is there, or an error names the journal; a torn end is no damage."""
 
 import signal
-import subprocess
 import sys
 
+import forks
 import pytest
 
 import statelog
@@ -169,7 +169,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_an_earlier_copy_of_the_same_journal_is_told(path, tmp_path):
     earlier = tmp_path / "earlier"
     command = [sys.executable, "-c", KILLED_AFTER, str(path), "6000", "50", str(earlier)]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert forks.run(command, check=False).returncode == -signal.SIGKILL
     own = journal_path(path).read_bytes()
     assert max(epochs(own)) > max(epochs(earlier.read_bytes()))
     journal_path(path).write_bytes(earlier.read_bytes())
@@ -203,7 +203,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_damage_to_what_a_barrier_has_flushed_is_told(path, durability):
     """No later group says that it was flushed."""
     command = [sys.executable, "-c", FLUSHED, str(path), durability]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert forks.run(command, check=False).returncode == -signal.SIGKILL
     damage(path, GROUPS_AT + 108)
     refused(path, "damaged")
     damage(path, GROUPS_AT + 108)
@@ -214,7 +214,7 @@ def test_damage_to_what_a_barrier_has_flushed_is_told(path, durability):
 @pytest.mark.parametrize("cut", [8192, GROUPS_AT, GROUPS_AT + 12_000, GROUPS_AT + 52_000])
 def test_of_a_journal_cut_off_salvage_saves_what_the_file_has(path, tmp_path, cut):
     command = [sys.executable, "-c", KILLED_AFTER, str(path), "600", "5", str(tmp_path / "unused")]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert forks.run(command, check=False).returncode == -signal.SIGKILL
     without = tmp_path / "without.state"
     without.write_bytes(path.read_bytes())
     least = statelog.recover(without, without_journal=True).last_lsn

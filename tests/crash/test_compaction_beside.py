@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import forks
 import pytest
 from waiting import until
 
@@ -70,7 +71,7 @@ class Writer:
     def start(self):
         command = [sys.executable, "-c", WRITE, self._path, self.name, str(self.acknowledged), self._prelude]
         with self._said.open("wb") as said:
-            self.child = subprocess.Popen(command, stdout=said, stderr=subprocess.PIPE, text=True)
+            self.child = forks.Popen(command, stdout=said, stderr=subprocess.PIPE, text=True)
 
     def said_size_bytes(self):
         """Return how much it has said in this life: a line for every commit."""
@@ -108,7 +109,7 @@ def run(path, seed, kills, prelude=""):
     statelog.open(path).close()
     writers = [Writer(path, f"writer {number}", prelude) for number in range(4)]
     compactor = [sys.executable, "-c", COMPACT, path]
-    compacting = subprocess.Popen(compactor)
+    compacting = forks.Popen(compactor)
     errors = []
     for writer in writers:
         writer.start()
@@ -121,7 +122,7 @@ def run(path, seed, kills, prelude=""):
         if victim is None:
             compacting.kill()
             compacting.wait()
-            compacting = subprocess.Popen(compactor)
+            compacting = forks.Popen(compactor)
         else:
             errors.append(victim.kill())
             victim.start()
@@ -159,14 +160,14 @@ def test_killed_anywhere_beside_another_process(path, point):
         thread = store.thread("here")
         for number in range(20):
             thread.commit({"number": number})
-        child = subprocess.run(
+        child = forks.run(
             [sys.executable, "-c", "import sys, statelog; statelog.open(sys.argv[1]).compact()", path],
             env={**os.environ, faults.ENVIRONMENT_VARIABLE: f"{point}:1:kill"},
             check=False,
         )
         assert child.returncode == (0 if point == "compaction.between_transactions" else -signal.SIGKILL)
         thread.commit({"number": 20})
-        subprocess.run([sys.executable, "-c", COMMIT_AFTER, path], check=True)
+        forks.run([sys.executable, "-c", COMMIT_AFTER, path], check=True)
         assert thread.state["number"] == 21
         store.compact()
         assert store.verify(deep=True).problems == []
@@ -192,7 +193,7 @@ with statelog.open(sys.argv[1]) as store, store.snapshot() as snapshot:
 def test_a_stopped_reader_keeps_nobody_waiting(path):
     with statelog.open(path, lock_timeout_s=20) as store:
         store.thread("here").commit({"number": 1})
-        reader = subprocess.Popen(
+        reader = forks.Popen(
             [sys.executable, "-c", READ, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert reader.stdout.readline() == "1\n"
@@ -219,7 +220,7 @@ statelog.open(sys.argv[1]).compact()
 def test_a_compaction_that_is_stopped_is_waited_for_no_longer_than_allowed(path):
     with statelog.open(path, lock_timeout_s=0.5) as store:
         store.thread("here").commit({"number": 1})
-        child = subprocess.Popen([sys.executable, "-c", STOP_AT_RENAME, path])
+        child = forks.Popen([sys.executable, "-c", STOP_AT_RENAME, path])
         try:
             os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
             assert store.thread("here").state["number"] == 1
@@ -265,7 +266,7 @@ def test_a_compaction_that_begins_as_the_log_is_rewritten_carries_nothing_over(p
         for number in range(50):
             thread.commit({"text": f"secret {number} " * 20})
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        with subprocess.Popen([sys.executable, "-c", COMPACT_ONCE, str(path)], **pipes) as child:
+        with forks.Popen([sys.executable, "-c", COMPACT_ONCE, str(path)], **pipes) as child:
             assert child.stdout.readline() == b"open\n"
             monkeypatch.setattr(Steady, "_append", append_and_compact)
             store.retain(keep_last=1)

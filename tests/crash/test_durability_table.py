@@ -80,19 +80,23 @@ def test_a_commit_that_leaves_its_flush_is_durable_with_the_next_that_does_not(r
     assert report.images >= 10
     steps = tuple(replace(step, durable=None) for step in recordings["left"].workload.lanes[0])
     strict = replace(recordings["left"], workload=replace(recordings["left"].workload, lanes=(steps,)))
-    assert examine_recordings([strict], images=1, thorough=False, until_bad=True).lost > 0, "a negative control"
+    assert examine_recordings([strict], images=1, thorough=False, until_bad=True, workers=1).lost > 0, (
+        "a negative control"
+    )
 
 
 def test_a_power_cut_does_take_what_was_not_flushed(recordings):
     """Negative control: held to the promise of the other mode, it is caught."""
     lenient = recordings["interval"]
     strict = replace(lenient, workload=replace(lenient.workload, durability="commit"))
-    report = examine_recordings([strict], images=1, thorough=False, until_bad=True)
+    report = examine_recordings([strict], images=1, thorough=False, until_bad=True, workers=1)
     assert report.lost > 0
 
 
 @pytest.mark.parametrize(("mode", "nth"), [("commit", 4), ("interval", 1)])
 def test_a_mode_that_leaves_a_flush_out_is_caught(recordings, mode, nth):
     """Negative control: one of a commit; that of the first steady snapshot."""
-    report = examine_recordings([forget_one_flush(recordings[mode], nth)], images=1, thorough=False, until_bad=True)
+    report = examine_recordings(
+        [forget_one_flush(recordings[mode], nth)], images=1, thorough=False, until_bad=True, workers=1
+    )
     assert report.bad != []

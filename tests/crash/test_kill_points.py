@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import forks
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -133,7 +134,7 @@ def test_who_has_the_pin_dies_while_another_opens_the_store(path, tmp_path, monk
         first.wait()
         return plain(*arguments)
 
-    with subprocess.Popen([sys.executable, "-c", OWNER, str(path)], stdout=subprocess.PIPE) as first:
+    with forks.Popen([sys.executable, "-c", OWNER, str(path)], stdout=subprocess.PIPE) as first:
         assert first.stdout.readline() == b"done\n"
         monkeypatch.setattr(owner, name, kill_before)
         with statelog.open(path) as store:

@@ -47,7 +47,9 @@ def recordings(tmp_path_factory):
 def controls(tmp_path_factory, evidence):
     recordings = control_recordings(tmp_path_factory.mktemp("controls"), QUICK_CONTROLS)
     assert {*recordings} == {*QUICK_CONTROLS}
-    return examine_recordings([*recordings.values()], images=1, thorough=False, until_bad=True, evidence=evidence)
+    return examine_recordings(
+        [*recordings.values()], images=1, thorough=False, until_bad=True, evidence=evidence, workers=1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +84,15 @@ def test_every_write_and_flush_is_a_cut(tmp_path):
     workload = WORKLOADS["commit"]
     recording = record(replace(workload, lanes=tuple(lane[:2] for lane in workload.lanes)), tmp_path)
     events = recording.trace.events
-    report = examine_recordings([recording], images=1, thorough=False)
+    report = examine_recordings([recording], images=1, thorough=False, workers=1)
     assert report.cuts == report.cuts_all == len(events) + 1
     assert {Write, FlushEnd, Create, DirectoryFlushEnd, Unlink} <= {type(event) for event in events}
 
 
 def test_a_share_of_the_cuts_is_spread_over_all_of_them(recordings):
-    report = examine_recordings([recordings["commit"], recordings["epochs"]], images=1, share=1 / 16, thorough=False)
+    report = examine_recordings(
+        [recordings["commit"], recordings["epochs"]], images=1, share=1 / 16, thorough=False, workers=1
+    )
     assert report.cuts == -(-report.cuts_all // 16)
     assert all(report.by_workload.values())
     assert spread(10, 0.3) == [True, False, False, True, False, False, True, False, False, False]
@@ -152,19 +156,19 @@ def test_each_single_flush_is_needed(recordings):
     """Eight commits, a flush of the journal each, behind those of the first slot: the first and the last."""
     flushes = len(flushes_of(recordings["commit"], of_journal=True))
     without = [renamed(forget_one_flush(recordings["commit"], nth), str(nth)) for nth in (flushes - 7, flushes)]
-    report = examine_recordings(without, images=1, thorough=False, until_bad=True)
+    report = examine_recordings(without, images=1, thorough=False, until_bad=True, workers=1)
     assert [name for name, bad in report.bad_by_workload.items() if not bad] == []
 
 
 def test_an_image_that_two_recordings_share_counts_once(recordings):
     twins = [renamed(recordings["interval"], name) for name in ("one", "the other")]
-    report = examine_recordings(twins, images=150, share=1 / 6, thorough=False)
+    report = examine_recordings(twins, images=150, share=1 / 6, thorough=False, workers=1)
     assert 150 <= report.images < sum(report.by_workload.values())
 
 
 def test_users_may_bring_their_own_workload():
     steps = tuple(Commit("mine", ({"n": n},)) for n in range(3))
-    report = check_power_loss([Workload("mine", (steps,), schema={"n": statelog.reducers.add})], images=100)
+    report = check_power_loss([Workload("mine", (steps,), schema={"n": statelog.reducers.add})], images=100, workers=1)
     assert report.ok
     assert report.by_workload["mine"] > 50
 

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import forks
 import pytest
 
 import statelog
@@ -87,7 +88,7 @@ def run_gateway(directory, *, processes, seconds, guard="with", seed=1):
             break
         if started < processes and len(live) < AT_ONCE and time.monotonic() >= began_s + seconds * started / processes:
             command = [sys.executable, "-c", PROCESS, str(path), f"p{started}", str(acknowledged), guard]
-            live[subprocess.Popen(command, stderr=subprocess.PIPE, text=True)] = False
+            live[forks.Popen(command, stderr=subprocess.PIPE, text=True)] = False
             started += 1
         elif live and rng.random() < KILLED_SHARE / 50:
             child = rng.choice(list(live))

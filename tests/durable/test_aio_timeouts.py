@@ -30,6 +30,13 @@ def slow_in_a_thread(name):
     return name
 
 
+async def slow_to_its_end(name):
+    """Take longer than the timeout, and end soon after: a run waits for the end of a branch that nothing cancels."""
+    CALLS.append(name)
+    await asyncio.sleep(3 * S if CALLS.count(name) == 1 else 0)
+    return name
+
+
 async def quick(name):
     CALLS.append(name)
     return name
@@ -78,17 +85,17 @@ async def mapped(run):
 
 async def branch(run):
     async with asyncio.timeout(S):
-        return await run.start(slow, "a")
+        return await run.start(slow_to_its_end, "a")
 
 
 async def branches(run):
     async with asyncio.timeout(S):
-        return await run.gather(run.start(slow, "a"), run.start(quick, "b"))
+        return await run.gather(run.start(slow_to_its_end, "a"), run.start(quick, "b"))
 
 
 async def first(run):
     async with asyncio.timeout(S):
-        return await (await run.wait_any(run.start(slow, "a"), run.start(slow, "b")))
+        return await (await run.wait_any(run.start(slow_to_its_end, "a"), run.start(slow_to_its_end, "b")))
 
 
 async def group(run):
@@ -337,7 +344,7 @@ def test_a_kill_at_every_boundary_changes_nothing():
     @durable.workflow
     async def go(run):
         try:
-            async with asyncio.timeout(0.4):
+            async with asyncio.timeout(S):
                 await run.step(never, "a")
         except TimeoutError:
             said = await run.step(quick, "then")

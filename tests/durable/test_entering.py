@@ -2,10 +2,10 @@
 
 import asyncio
 import signal
-import subprocess
 import sys
 from contextvars import Context
 
+import forks
 import pytest
 
 from statelog import aio
@@ -187,7 +187,7 @@ asyncio.run(main())
 
 def test_a_killed_process_repeats_the_step_in_flight_alone(tmp_path):
     codes = [
-        subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=600).returncode
+        forks.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=600).returncode
         for _time in range(2)
     ]
     assert codes == [-signal.SIGKILL, 0]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import threading
 
+import forks
 import pytest
 from executed import CALLS
 
@@ -250,7 +250,7 @@ with statelog.open(folder / "a.state") as store, durable.entered(store, "r") as 
 
 def test_a_killed_process_repeats_the_step_in_flight_alone(tmp_path):
     codes = [
-        subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=60).returncode
+        forks.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=60).returncode
         for _time in range(2)
     ]
     assert codes == [-signal.SIGKILL, 0]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import forks
 import pytest
 
 import statelog
@@ -49,7 +50,7 @@ durable.run(statelog.open(sys.argv[1]), parent if "parent" in sys.argv else flow
 def begun(path, request):
     """A process that is in the middle of a step."""
     command = [sys.executable, "-c", _PROGRAM, path, getattr(request, "param", "flow")]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child = forks.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert [child.stdout.readline() for _ in range(2)] == [b"one\n", b"two\n"]
     yield child
     child.kill()

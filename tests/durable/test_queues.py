@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 
+import forks
 import pytest
 from waiting import until
 
@@ -360,7 +360,7 @@ def slow(run, pause_s):
 def begin(path, notes, how, lease_s):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", PROGRAM, str(path), str(notes), how, str(lease_s)]
-    return subprocess.Popen(command, env=environment)
+    return forks.Popen(command, env=environment)
 
 
 def test_two_processes_never_drive_more_runs_than_a_queue_lets_through(path, tmp_path):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import forks
 import pytest
 
 import statelog
@@ -54,7 +55,7 @@ def test_a_commit_is_outside_by_itself_and_others_of_the_machine_are_shipped_too
     fleet = machine("a")
     with fleet.open("t", ship_ms=20) as store:
         code = f"import statelog; statelog.open({str(fleet.path('t'))!r}).thread('chat').commit({{'n': 'other'}})"
-        subprocess.run([sys.executable, "-c", code], check=True)
+        forks.run([sys.executable, "-c", code], check=True)
         assert store.remote.wait(store.last_lsn, timeout_s=10)
     with machine("b").open("t") as store:
         assert heard(store) == "other"
@@ -130,7 +131,7 @@ def test_killed_owners_lose_nothing_that_they_acknowledged(tmp_path):
     last = 0
     for turn in range(4):
         code = OWNER.format(bucket=tmp_path / "bucket", cache=tmp_path / f"m{turn % 2}")
-        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
+        with forks.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
             said = [int(owner.stdout.readline()) for _ in range(3 + turn)]
             owner.send_signal(signal.SIGKILL)
             said += [int(line) for line in owner.stdout if line.endswith("\n")]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import resource
-import subprocess
 import sys
 import time
 from datetime import UTC, datetime
 
+import forks
 import pytest
 import zstandard
 
@@ -167,5 +167,5 @@ def test_damage_is_named_where_there_is_little_memory(shipped):
         "        data[where] ^= 1 << bit\n"
     )
     path = max((shipped.folder / "bucket").rglob("log/*/*"), key=lambda each: each.stat().st_size)
-    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
+    done = forks.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import forks
 import pytest
 
 from statelog.errors import AccessError, NotFoundError, RemoteError, UsageError
@@ -170,7 +171,7 @@ def test_a_process_killed_at_any_time_leaves_the_old_object_or_the_new_one(archi
     archive.create("s/head", b"%08d" % 0 * 5000)
     for number in range(8):
         command = [sys.executable, "-c", SWAPPING, str(archive._root)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        with forks.Popen(command, stdout=subprocess.PIPE) as process:
             told = process.stdout.readline()
             time.sleep(0.003 * number)
             process.send_signal(signal.SIGKILL)
@@ -185,7 +186,7 @@ def test_no_swap_of_several_processes_is_lost(archive):
     archive.create("s/head", b"0")
     command = [sys.executable, "-c", COUNTING, str(archive._root)]
     pipe = subprocess.PIPE
-    processes = [subprocess.Popen(command, stdin=pipe, stdout=pipe) for _ in range(3)]
+    processes = [forks.Popen(command, stdin=pipe, stdout=pipe) for _ in range(3)]
     for process in processes:
         assert process.stdout.readline() == b"ready\n"
     for process in processes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 
+import forks
 import pytest
 
 from statelog.errors import CorruptionError, ExpiredError, FencedError, ReadOnlyError, StoreNotFoundError
@@ -136,7 +136,7 @@ def test_the_copy_of_a_follower_that_was_killed_goes_with_the_next_one_and_no_ot
     with fleet.open("t") as store:
         say(store, 1)
     code = KILLED.format(bucket=tmp_path / "bucket", cache=tmp_path / "cache")
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    assert forks.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
     left = list((tmp_path / "cache").glob(".scratch-*/copy.state"))
     assert len(left) == 1
     with fleet.follow("t") as one, fleet.follow("t") as other:

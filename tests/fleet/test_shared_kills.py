@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import forks
 import pytest
 from waiting import until
 
@@ -59,7 +60,7 @@ class Host:
 
     def __init__(self, url, name, cache, who, how="", number=0, many=20):
         arguments = [url, name, str(cache), who, how, str(number), str(many)]
-        self.process = subprocess.Popen(
+        self.process = forks.Popen(
             [sys.executable, "-c", SAYING, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 
+import forks
 import psycopg
 import pytest
 
@@ -119,7 +119,7 @@ def test_processes_of_one_machine_share_a_copy(host, postgres_url, name, tmp_pat
         "    for _ in range(20): thread.commit({'n': 1})\n"
     )
     command = [sys.executable, "-c", code, postgres_url, name, str(tmp_path / "a")]
-    others = [subprocess.Popen(command) for _ in range(2)]
+    others = [forks.Popen(command) for _ in range(2)]
     for _ in range(20):
         add(a)
         time.sleep(0.02)

@@ -9,6 +9,7 @@ import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import forks
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -41,7 +42,7 @@ class Other:
 
     def __init__(self, path, durability="commit"):
         command = [sys.executable, "-c", CHILD, str(path), durability]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = forks.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout.readline() == "there\n"
 
     def do(self, code):

@@ -1,8 +1,8 @@
 """A policy is applied to a thread that had none, whoever gives it one."""
 
-import subprocess
 import sys
 
+import forks
 import pytest
 
 import statelog
@@ -58,7 +58,7 @@ def test_a_policy_given_through_another_object_is_applied(path, durability):
 def test_a_policy_of_another_process_is_applied(store, path):
     thread = store.thread("t")
     fill(thread)
-    subprocess.run([sys.executable, "-c", GIVE, str(path)], check=True)
+    forks.run([sys.executable, "-c", GIVE, str(path)], check=True)
     fill(thread)
     assert kept(thread) <= 3 + TURN
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 import time
 
+import forks
 import pytest
 
 import statelog
@@ -19,7 +19,7 @@ RETAIN = 'store.retain(threads="t", keep_last=2)'
 def elsewhere(path, change):
     """Let another process change a store."""
     code = f"import statelog, sys\nstore = statelog.open(sys.argv[1])\n{change}\nstore.close()"
-    subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=600)
+    forks.run([sys.executable, "-c", code, str(path)], check=True, timeout=600)
 
 
 def refuse_commit(thread):

@@ -2,6 +2,7 @@
 
 import io
 
+import forks
 import pytest
 
 from statelog.errors import ConflictError, CorruptionError, UsageError
@@ -98,7 +99,6 @@ def test_small_imports_go_by_the_journal_and_not_by_an_advance_each(source, open
 
 def test_what_was_imported_is_there_after_a_kill(source, open_store, tmp_path):
     """The journal alone has it: it is put back with all that follows from it."""
-    import subprocess
     import sys
 
     exports, _ends = grow(source)
@@ -111,7 +111,7 @@ def test_what_was_imported_is_there_after_a_kill(source, open_store, tmp_path):
         "    store.import_(open(f'{number}.export', 'rb'))\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
+    forks.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
     killed = open_store("killed.state")
     assert list(killed.log()) == list(source.log())
 

@@ -2,9 +2,9 @@
 
 import os
 import signal
-import subprocess
 import sys
 
+import forks
 import pytest
 
 import statelog
@@ -29,7 +29,7 @@ def killed(tmp_path):
     with statelog.open(path) as store:
         store.thread("other").commit({"n": 1})
     command = [sys.executable, "-c", COMMIT_AND_DIE, str(path), "40"]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert forks.run(command, check=False).returncode == -signal.SIGKILL
     return path
 
 

@@ -206,5 +206,5 @@ def examine_broken(name, directory):
         recording = record(named_workload(of), directory)
         recording = replace(recording, workload=replace(recording.workload, setup=f"{__name__}:{setup.__name__}"))
     recording, share = renamed(recording, name), _SHARES.get(name, 1.0)
-    report = examine_recordings([recording], images=1, share=share, thorough=False, until_bad=True)
+    report = examine_recordings([recording], images=1, share=share, thorough=False, until_bad=True, workers=1)
     return report.bad_by_workload[name] > 0

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import forks
 import pytest
 
 from statelog.storage import Environment, faults
@@ -91,7 +92,7 @@ def start_child(path):
         variables = {**os.environ, "PYTHONPATH": str(ROOT)}
         if fault is not None:
             variables[faults.ENVIRONMENT_VARIABLE] = fault
-        child = subprocess.Popen(
+        child = forks.Popen(
             [sys.executable, "-c", PRELUDE + textwrap.dedent(script), str(path), *map(str, arguments)],
             env=variables,
             stdin=subprocess.PIPE,

@@ -1,9 +1,10 @@
 """A compaction and the opening of the same file take their locks in one order."""
 
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+
+import forks
 
 import statelog
 
@@ -19,7 +20,7 @@ def test_compactions_and_openings_do_not_wait_for_each_other(tmp_path):
     path = tmp_path / "a.state"
     with statelog.open(path, lock_timeout_s=5) as store:
         store.thread("t").commit({"n": 0})
-        others = [subprocess.Popen([sys.executable, "-c", OPEN_AND_CLOSE, str(path)]) for _ in range(3)]
+        others = [forks.Popen([sys.executable, "-c", OPEN_AND_CLOSE, str(path)]) for _ in range(3)]
         try:
             while any(other.poll() is None for other in others):
                 store.compact()

@@ -1,8 +1,8 @@
 """What an application's signal handler raises comes out as itself, wherever a commit or a read was."""
 
-import subprocess
 import sys
 
+import forks
 import pytest
 
 import statelog
@@ -72,5 +72,5 @@ while time.monotonic() < ends_at_s or hits <= 100:
 def test_a_timeout_at_any_moment_is_a_timeout(tmp_path, error):
     """In a process of its own: a signal comes in finalizers of the test runner, too."""
     command = [sys.executable, "-c", AT_ANY_MOMENT, str(tmp_path / "s.state"), error.__name__]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    ended = forks.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr

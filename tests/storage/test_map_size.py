@@ -3,9 +3,9 @@
 import os
 import random
 import signal
-import subprocess
 import sys
 
+import forks
 import pytest
 
 import statelog
@@ -59,9 +59,10 @@ def test_the_pin_is_given_back_and_taken_again(path):
 @pytest.mark.parametrize("seed", range(4))
 def test_a_full_store_that_is_killed_is_whole(path, seed):
     """Without its pin a process writes over the steady snapshot, which is what the next one begins with."""
-    command = [sys.executable, "-c", FILL, path, str(seed), os.path.dirname(__file__)]  # noqa: PTH120
+    folders = [os.path.dirname(each) for each in (__file__, forks.__file__)]  # noqa: PTH120
+    command = [sys.executable, "-c", FILL, path, str(seed), *folders]
     for turn in range(2):
-        child = subprocess.run([*command[:4], str(seed + 100 * turn), *command[5:]], capture_output=True, check=False)
+        child = forks.run([*command[:4], str(seed + 100 * turn), *command[5:]], capture_output=True, check=False)
         assert child.returncode == -signal.SIGKILL, child.stderr.decode()
         with statelog.open(path, max_size_bytes=QUOTA_BYTES) as store:
             assert store.verify().ok

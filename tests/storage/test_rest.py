@@ -2,11 +2,11 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 
+import forks
 import pytest
 from waiting import until
 
@@ -118,7 +118,7 @@ def test_a_commit_of_many_threads_after_a_rest_needs_no_advance_either(store, en
 def test_what_another_process_has_written_meanwhile_is_in_a_steady_snapshot_first(store, environment, thread, path):
     rest(environment)
     epoch = environment.steady.control.epoch
-    subprocess.run([sys.executable, "-c", COMMIT, path], check=True)
+    forks.run([sys.executable, "-c", COMMIT, path], check=True)
     thread.commit({"x": "after another"})
     assert environment.steady.control.epoch > epoch
     assert len(environment.steady.pins) == 1
@@ -173,7 +173,7 @@ def test_who_commits_again_and_again_does_not_rest(environment, thread, monkeypa
 
 
 def test_a_process_killed_after_a_rest_loses_nothing(path):
-    child = subprocess.run([sys.executable, "-c", KILLED, path], check=False)
+    child = forks.run([sys.executable, "-c", KILLED, path], check=False)
     assert child.returncode == -9
     with statelog.open(path) as store:
         assert store.thread("t").state["x"] == "after a rest"
@@ -203,7 +203,7 @@ def test_closing_a_store_at_rest_ends_its_thread(path):
 def test_who_is_killed_as_an_epoch_ends_in_a_pause_loses_nothing(path, point):
     command = [sys.executable, "-c", PAUSING, str(path)]
     fault = {**os.environ, "STATELOG_FAULT": f"{point}:3:kill"}
-    child = subprocess.run(command, env=fault, capture_output=True, text=True, timeout=600, check=False)
+    child = forks.run(command, env=fault, capture_output=True, text=True, timeout=600, check=False)
     assert child.returncode == -signal.SIGKILL
     last = int(child.stdout.split()[-1])
     with statelog.open(path) as store:

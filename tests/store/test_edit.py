@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import forks
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def add_one(state):
 def test_edits_of_threads_and_processes_lose_nothing(path):
     command = [sys.executable, "-c", COUNT_APART, str(path), str(TIMES)]
     with statelog.open(path) as store, ThreadPoolExecutor(8) as pool:
-        others = [subprocess.Popen(command) for _ in range(2)]
+        others = [forks.Popen(command) for _ in range(2)]
         for done in [pool.submit(store.thread("t").edit, add_one) for _ in range(TIMES)]:
             assert done.result() is None
         assert [other.wait() for other in others] == [0, 0]

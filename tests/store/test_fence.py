@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import forks
 import pytest
 
 import statelog
@@ -30,7 +31,7 @@ def store(tmp_path):
 
 
 def test_every_process_is_refused_and_reads(store, tmp_path):
-    with subprocess.Popen(
+    with forks.Popen(
         [sys.executable, "-c", OTHER], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout.readline() == "ready\n"

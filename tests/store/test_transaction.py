@@ -7,11 +7,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import forks
 import pytest
 from elsewhere import elsewhere
 
@@ -472,7 +472,7 @@ def test_a_kill_leaves_a_deletion_with_all_else_or_none_of_it(path, point):
         store.thread("t").commit({"secret": "the secret of it " * 300})
         store.thread("list").commit({"t": True})
     environment = {**os.environ, "STATELOG_FAULT": f"{point}:1:kill"}
-    subprocess.run([sys.executable, "-c", DELETING, str(path)], env=environment, check=False)
+    forks.run([sys.executable, "-c", DELETING, str(path)], env=environment, check=False)
     with statelog.open(path) as store:
         assert store.verify().ok
         is_deleted = store.thread("t").version == -1

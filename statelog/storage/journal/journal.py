@@ -45,6 +45,9 @@ _SLOTS_AT = (0, _PAGE_SIZE_BYTES)
 _READ_SIZE_BYTES = 16 * 1024
 """Groups are read by so much at a time, or one that is larger."""
 
+_ZEROS = bytes(64 * 1024)
+"""A half is searched for its end by so much at a time, which divides it. To compare is ten times as fast as `strip`."""
+
 _FILLED_SIZE_BYTES_MIN = 64 * 1024
 _FILLED_SIZE_BYTES_MAX = 1024 * 1024
 """Zeros are written ahead: at first so many; then as many again as there are, up to so many at a time."""
@@ -226,8 +229,8 @@ def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Ite
     """Yield whatever groups of an epoch stand in its half behind `at`, wherever they begin."""
     start = HALVES_AT[epoch & 1]
     at, end = max(at, start), start + HALF_SIZE_BYTES
-    while end > at and not os.pread(descriptor, _READ_SIZE_BYTES, end - _READ_SIZE_BYTES).strip(b"\0"):
-        end -= _READ_SIZE_BYTES  # most of a half is zeros
+    while end > at and _is_zeros(os.pread(descriptor, len(_ZEROS), end - len(_ZEROS))):
+        end -= len(_ZEROS)  # most of a half is zeros
     data = os.pread(descriptor, max(end - at, 0), at)
     wanted = epoch.to_bytes(8)
     found = data.find(wanted)
@@ -237,6 +240,11 @@ def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Ite
         if group is not None:
             yield group
         found = data.find(wanted, found + 1)
+
+
+def _is_zeros(data: bytes) -> bool:
+    """Return True if `data` has zeros alone; it is no longer than `_ZEROS`."""
+    return data == _ZEROS[: len(data)]
 
 
 def find_records(descriptor: int, slot: Slot) -> dict[int, bytes]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import forks
 import pytest
 
 import statelog
@@ -70,9 +71,7 @@ def take_away(request):
 
 
 def open_elsewhere(path):
-    done = subprocess.run(
-        [sys.executable, "-c", OPEN, str(path)], capture_output=True, text=True, timeout=600, check=True
-    )
+    done = forks.run([sys.executable, "-c", OPEN, str(path)], capture_output=True, text=True, timeout=600, check=True)
     return done.stdout.strip()
 
 
@@ -133,7 +132,7 @@ def test_read_of_a_file_that_was_taken_away_is_refused(path, take_away, backed_u
 
 
 def test_reader_in_another_process_is_refused(backed_up):
-    with subprocess.Popen(
+    with forks.Popen(
         [sys.executable, "-c", HOLD, str(backed_up)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout.readline() == "19\n"
@@ -182,7 +181,7 @@ def test_backup_beside_the_former_file_is_opened_in_the_process_that_has_that(ba
 
 def test_backup_in_the_place_of_a_killed_store_is_opened(backed_up):
     code = "import os, statelog, sys; statelog.open(sys.argv[1]).thread('t').commit({'n': 20}); os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", code, str(backed_up)], timeout=600, check=False)
+    forks.run([sys.executable, "-c", code, str(backed_up)], timeout=600, check=False)
     assert journal_path(backed_up).exists()
     replace(backed_up)
     assert open_elsewhere(backed_up) == "9 True"

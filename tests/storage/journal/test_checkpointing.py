@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import forks
 import pytest
 from waiting import beating, until
 
@@ -361,7 +362,7 @@ def test_who_has_committed_and_thinks_holds_no_pages(path, durability, size_byte
     command = [sys.executable, "-c", IDLE, path, durability]
     with (
         statelog.open(path, durability=durability) as store,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child,
+        forks.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child,
     ):
         thread = store.thread("busy")
         thread.commit({"x": 0})
