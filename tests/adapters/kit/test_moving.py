@@ -74,6 +74,7 @@ def test_a_thread_that_was_deleted_begins_anew(store):
 def test_one_that_fails_is_named_and_the_others_go_on(store):
     class Source:
         unit = "thing"
+        remarks = ()
 
         def names(self):
             return ["a", "b", "c"]
