@@ -161,7 +161,13 @@ def _check_kwargs(named: Any, taken: Collection[str]) -> None:
 @_RUN
 @click.argument("message", metavar="JSON")
 @click.option("--topic", default="default", show_default=True, metavar="NAME", help="Of `run.recv`.")
-@click.option("--key", metavar="TEXT", help="Of two messages with the same key the second is passed over.")
+@click.option(
+    "--key",
+    "--idempotency-key",
+    "key",
+    metavar="TEXT",
+    help="Of two messages with the same key the second is passed over.",
+)
 @AS_JSON
 def send(*, store: Path, run: str, message: str, topic: str, key: str | None, as_json: bool) -> None:
     """Send RUN of STORE a message, which it gets from `run.recv`. It is kept until the run asks for it.

@@ -127,7 +127,7 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Decimal: ("$decimal", str),
 }
 _SHOWN: dict[type, Callable[[Any], Any]] = {
-    Json: lambda value: value.value,
+    Json: lambda value: json.loads(value.text, parse_constant=lambda name: {"$float": str(float(name))}),
     Packed: lambda value: to_json(_shown(value)),
     Serialised: lambda value: to_json(_shown(value)),
     Constructed: lambda value: {"$object": value.name, "fields": to_json(value.fields)},

@@ -93,6 +93,7 @@ def _transact(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> Any:
+    failed: Exception
     for _ in range(_CONFLICTS_MAX):
         item = execution.done(place, "transact", name, digest)
         has_returned = False
@@ -111,14 +112,15 @@ def _transact(
             execution.commit(item, also=also)
         except SIGNALS:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is recorded
             if isinstance(error, ConflictError) and has_returned:
                 continue  # others wrote what it has read
-            failed = execution.record_failure(error, place, "transact", name, digest)
-            raise failed from error
+            failed = error
+            break
         return typed(function, "return", item["r"])
-    message = f"transaction {name!r} found what it reads changed by others {_CONFLICTS_MAX} times"
-    raise execution.record_failure(ConflictError(message), place, "transact", name, digest)
+    else:
+        failed = ConflictError(f"transaction {name!r} found what it reads changed by others {_CONFLICTS_MAX} times")
+    raise execution.record_failure(failed, place, "transact", name, digest)
 
 
 async def take_patch(execution: Execution, next_places: Sequence[str], name: str) -> bool:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from statelog.durable.clock import clock
-from statelog.durable.failures import error_of, exception_of, note_failed, noted_failed
+from statelog.durable.failures import (
+    CALL_TRACEBACK_SIZE_MAX,
+    error_of,
+    exception_of,
+    note_failed,
+    noted_failed,
+    show_step,
+    traceback_of,
+)
 from statelog.durable.naming import HEADER, STEPS, gate_key, new_checkpoint, run_key
 from statelog.durable.outbox import stage_message, stage_withdrawal
 from statelog.durable.probes import tell
@@ -482,14 +490,18 @@ class Execution:
         self, error: BaseException, place: str, op: str, name: str, digest: bytes | None, **more: Any
     ) -> Any:
         """Record that a call has failed, and return the exception as the workflow gets it."""
-        item = self.done(place, op, name, digest, **more, e=error_of(error))
-        self.commit(item)
-        return self.failure(item["e"], place)
+        recorded = error_of(error)
+        if error.__traceback__ is not None:
+            recorded["traceback"] = traceback_of(error, CALL_TRACEBACK_SIZE_MAX)
+        self.commit(self.done(place, op, name, digest, **more, e=recorded))
+        return self.failure(recorded, place, error)
 
-    def failure(self, recorded: Mapping[str, Any], place: str) -> BaseException:
-        """Return a recorded exception of a call, as the workflow gets it."""
+    def failure(self, recorded: Mapping[str, Any], place: str, origin: BaseException | None = None) -> BaseException:
+        """Return a recorded exception of a call, as the workflow gets it. `origin` was raised just now."""
         error = exception_of(recorded, self.workflow.raises)
         note_failed(error, [{"p": place, "next": self._next_numbers(place)}], recorded.get("traceback"))
+        if origin is not None:
+            show_step(error, origin)
         return error
 
     def failed(self, error: BaseException, *others: BaseException) -> BaseException:

@@ -7,6 +7,7 @@ names it (D19).
 from __future__ import annotations
 
 import builtins
+import functools
 import os
 import traceback
 from contextlib import suppress
@@ -36,6 +37,9 @@ _DEPTH: Final = 32
 
 TRACEBACK_SIZE_MAX: Final = 16_384
 """Characters of a traceback. The beginning and the end are kept: what was called, and what was raised."""
+
+CALL_TRACEBACK_SIZE_MAX: Final = 4096
+"""Characters of the traceback of a call."""
 
 
 class CarriedError(Exception):
@@ -77,14 +81,14 @@ def error_of(error: BaseException, groups: int = 0) -> dict[str, Any]:
         found["facts"] = {"type": error.facts.get("type"), "run_message": error.facts.get("text")}
     elif isinstance(error, StatelogError) and kind.__module__ == errors.__name__:
         found["facts"] = _kept(error.facts, lost)
-    elif isinstance(error, ExceptionGroup) and kind is ExceptionGroup and groups < _GROUPS_MAX:
-        found["args"] = [_storable_text(error.message)]
-        found["members"] = [error_of(each, groups + 1) for each in error.exceptions[:_MEMBERS_MAX]]
-        if len(error.exceptions) > _MEMBERS_MAX:
-            lost.append(f"last {len(error.exceptions) - _MEMBERS_MAX:,} exceptions")
     else:
-        args = list(error.args)
-        found |= _kept({"args": args}, lost)
+        if isinstance(error, ExceptionGroup) and groups < _GROUPS_MAX:
+            found["args"] = [_storable_text(error.message)]
+            found["members"] = [error_of(each, groups + 1) for each in error.exceptions[:_MEMBERS_MAX]]
+            if len(error.exceptions) > _MEMBERS_MAX:
+                lost.append(f"last {len(error.exceptions) - _MEMBERS_MAX:,} exceptions")
+        else:
+            found |= _kept({"args": list(error.args)}, lost)
         if attributes := _kept(dict(_attributes(error)), lost):
             found["attributes"] = attributes
         if kind.__module__ != "builtins":
@@ -94,7 +98,7 @@ def error_of(error: BaseException, groups: int = 0) -> dict[str, Any]:
     return found
 
 
-_ROOTS: Final = (Exception, BaseException, object)
+_ROOTS: Final = (Exception, BaseException, BaseExceptionGroup, object)
 
 
 def _named(kind: type) -> str:
@@ -108,14 +112,22 @@ def _attributes(error: BaseException) -> Iterator[tuple[str, Any]]:
             continue
         for name, member in vars(kind).items():
             if isinstance(member, MemberDescriptorType):
-                value = getattr(error, name, None)
+                value = _member_of(error, member)
                 if value is not None and (kind, name) != (AttributeError, "obj"):  # which is of the step's program
                     yield name, value
-    yield from ((name, value) for name, value in vars(error).items() if name not in (_FAILED, _RECORDED))
+    yield from ((name, value) for name, value in vars(error).items() if name not in _OURS)
+
+
+def _member_of(error: BaseException, member: MemberDescriptorType) -> Any:
+    """Return the value of a slot, None if it was never set. A `__getattr__` of its class is not asked."""
+    try:
+        return member.__get__(error, type(error))
+    except AttributeError:
+        return None
 
 
 def _kept(given: Mapping[str, Any], lost: list[str]) -> dict[str, Any]:
-    """Return the values that can be stored, as far as there is room; tell in `lost` what becomes of the others."""
+    """Return the values that can be stored, as far as there is room. Name in `lost` what is not kept."""
     found: dict[str, Any] = {}
     room = _KEPT_SIZE_MAX
     for name, value in given.items():
@@ -126,8 +138,11 @@ def _kept(given: Mapping[str, Any], lost: list[str]) -> dict[str, Any]:
         found[name] = decode(item)
         room -= len(item) + len(name)
         if is_plain:
-            lost.append(f"{name} (but for its data)")
+            lost.append(_TYPE_OF + _storable_text(name))
     return found
+
+
+_TYPE_OF: Final = "type of "
 
 
 def _item_of(value: Any) -> tuple[bytes | None, bool]:
@@ -170,6 +185,8 @@ def traceback_of(error: BaseException, size_max: int = TRACEBACK_SIZE_MAX) -> st
     error = bare(error)
     try:
         made = traceback.TracebackException(type(error), error, error.__traceback__)
+        if vars(error).get(_RECORDED) is not None:
+            _leave_out_step(made, vars(error).get(_STEP_FRAMES, 0))
         _leave_out_frames(made)
         text = "".join(made.format())
     except Exception:  # noqa: BLE001 - of a class whose attributes raise
@@ -184,15 +201,22 @@ def traceback_of(error: BaseException, size_max: int = TRACEBACK_SIZE_MAX) -> st
     return f"{head}\n[... {len(text) - len(head) - len(tail):,} characters are left out ...]\n{tail}"
 
 
+def _leave_out_step(made: traceback.TracebackException, count: int) -> None:
+    """Leave out the innermost frames, which are those of a step: its recorded traceback has them."""
+    if 0 < count < len(made.stack):
+        made.stack = traceback.StackSummary.from_list(made.stack[:-count])
+
+
 def _leave_out_frames(made: traceback.TracebackException) -> None:
-    """Leave out what this room has called: the frames of the caller's code are told, and those of others."""
+    """Leave out the frames of this room. The outermost exception keeps them if it has no others."""
     todo, seen = [made], set()
     while todo:
         each = todo.pop()
         if id(each) in seen:
             continue
         seen.add(id(each))
-        if frames := [frame for frame in each.stack if not frame.filename.startswith(_ROOMS)]:
+        frames = [frame for frame in each.stack if not frame.filename.startswith(_ROOMS)]
+        if frames or each is not made:
             each.stack = traceback.StackSummary.from_list(frames)
         todo += [origin for origin in (each.__cause__, each.__context__) if origin is not None]
         todo += each.exceptions or ()
@@ -203,6 +227,8 @@ def _leave_out_frames(made: traceback.TracebackException) -> None:
 _FAILED: Final = "_statelog_failed"
 _FAILED_MAX: Final = 100
 _RECORDED: Final = "_statelog_traceback"
+_STEP_FRAMES: Final = "_statelog_step_frames"
+_OURS: Final = (_FAILED, _RECORDED, _STEP_FRAMES)
 
 
 def note_failed(error: BaseException, calls: Sequence[Mapping[str, Any]], recorded: str | None = None) -> None:
@@ -213,6 +239,16 @@ def note_failed(error: BaseException, calls: Sequence[Mapping[str, Any]], record
     vars(bare(error))[_FAILED] = list(calls)
     if recorded is not None:
         vars(bare(error))[_RECORDED] = recorded
+
+
+def show_step(error: BaseException, origin: BaseException) -> None:
+    """Give an exception of a step, as the record has it, the traceback of the one that the step has just raised.
+
+    An exception from the record has no cause, live as on replay (D7). This shows a developer the line that failed.
+    """
+    found = bare(error)
+    BaseException.with_traceback(found, origin.__traceback__)
+    vars(found)[_STEP_FRAMES] = sum(1 for _ in traceback.walk_tb(origin.__traceback__))
 
 
 def noted_failed(error: BaseException) -> list[Mapping[str, Any]]:
@@ -241,32 +277,40 @@ def failed_calls(error: BaseException) -> list[Mapping[str, Any]]:
 def exception_of(recorded: Mapping[str, Any], known: Sequence[type[BaseException]]) -> BaseException:
     """Return a recorded exception: a builtin, one of this library, or one that is known here; else StepFailedError.
 
-    A note tells which of its arguments and attributes were not kept. A StopIteration is carried: see `CarriedError`.
+    A note names those of its arguments and attributes that were not kept. A StopIteration is carried: see
+    `CarriedError`.
     """
-    made = _exception_of(recorded, known)
-    if lost := recorded.get("lost"):
-        made.add_note(f"statelog could not keep its {', '.join(lost)}")
+    lost = list(recorded.get("lost", ()))
+    made = _exception_of(recorded, known, lost)
+    if lost:  # not by `add_note`: it asks a `__getattr__` of the class, which may fail where an attribute is missing
+        notes = vars(made).get("__notes__")
+        note = f"statelog could not keep its {', '.join(lost)}"
+        vars(made)["__notes__"] = [*(notes if isinstance(notes, list) else ()), note]
     return carried(made)
 
 
-def _exception_of(recorded: Mapping[str, Any], known: Sequence[type[BaseException]]) -> BaseException:
+def _exception_of(recorded: Mapping[str, Any], known: Sequence[type[BaseException]], lost: list[str]) -> BaseException:
     name, module, message = recorded["type"], recorded["module"], recorded["message"]
-    if module == "builtins":
-        kind = getattr(builtins, name, None)
-        if kind is ExceptionGroup and "members" in recorded:
-            members = [bare(exception_of(each, known)) for each in recorded["members"]]
-            return ExceptionGroup(recorded["args"][0], [each for each in members if isinstance(each, Exception)])
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            return _made(kind, recorded)
     if module == errors.__name__:
-        kind = getattr(errors, name, None)
+        ours = getattr(errors, name, None)
         facts = recorded.get("facts", {})
-        if kind is StepFailedError:
+        if ours is StepFailedError:
             return StepFailedError(message, type=facts.get("type"), text=facts.get("run_message"))
-        if isinstance(kind, type) and issubclass(kind, StatelogError):
-            return kind(message, **facts)
-    kind = _known_class(recorded, known)
-    return _step_failed(recorded) if kind is None else _made(kind, recorded)
+        if isinstance(ours, type) and issubclass(ours, StatelogError):
+            return ours(message, **facts)
+    named = getattr(builtins, name, None) if module == "builtins" else None
+    is_builtin = isinstance(named, type) and issubclass(named, Exception)
+    kind: Any = named if is_builtin else _known_class(recorded, known)
+    if kind is None:
+        return _step_failed(recorded)
+    members = [bare(exception_of(each, known)) for each in recorded.get("members", ())]
+    try:
+        made = _made(kind, recorded, members, lost)
+        if members or _says(made, message) or not _can_say(kind):
+            return made
+        return _made(_saying(kind), recorded, members, lost)
+    except Exception:  # noqa: BLE001 - a class that cannot be made
+        return _step_failed(recorded)
 
 
 def _known_class(recorded: Mapping[str, Any], known: Sequence[type[BaseException]]) -> type[BaseException] | None:
@@ -282,26 +326,87 @@ def _known_class(recorded: Mapping[str, Any], known: Sequence[type[BaseException
 
 def _subclasses(kind: type[BaseException]) -> Iterator[type[BaseException]]:
     for each in type.__subclasses__(kind):
-        yield each
-        yield from _subclasses(each)
+        if _TEXT not in vars(each):
+            yield each
+            yield from _subclasses(each)
 
 
 def _step_failed(recorded: Mapping[str, Any]) -> StepFailedError:
     return StepFailedError(error_text(recorded), type=recorded["type"], text=recorded["message"])
 
 
-def _made(kind: type[BaseException], recorded: Mapping[str, Any]) -> BaseException:
-    """Make an exception of its arguments, and set the attributes that it had."""
+def _made(
+    kind: type[BaseException], recorded: Mapping[str, Any], members: Sequence[BaseException], lost: list[str]
+) -> BaseException:
+    """Make an exception with the arguments and attributes that it had.
+
+    The `__init__` and `__new__` of a class that is not builtin are not called: it may take other arguments than it
+    keeps. So an attribute that is not in the record is not set.
+    """
     args = recorded.get("args", [recorded["message"]])
-    try:
-        made = kind(*args)
-    except Exception:  # noqa: BLE001 - a class that takes other arguments than it keeps
-        try:
-            made = kind.__new__(kind)
-        except Exception:  # noqa: BLE001 - one that cannot be made without arguments
-            return _step_failed(recorded)
-    made.args = tuple(args)
+    base: Any = next(each for each in kind.__mro__ if each.__module__ == "builtins")
+    made: BaseException
+    if members:
+        made = base.__new__(kind, args[0], [each for each in members if isinstance(each, Exception)])
+    else:
+        made = _new(base, kind, args)
+        _set(made, "args", tuple(args))
     for name, value in recorded.get("attributes", {}).items():
-        with suppress(Exception):  # one that its class computes by now
-            object.__setattr__(made, name, typed(kind, name, value))
+        given = typed(kind, name, value)
+        _set(made, name, given)
+        if given is not value and _TYPE_OF + name in lost:
+            lost.remove(_TYPE_OF + name)
+    if _TEXT in vars(kind):
+        _set(made, _TEXT, recorded["message"])
     return made
+
+
+def _new(base: Any, kind: Any, args: Sequence[Any]) -> BaseException:
+    make = kind if base is kind else functools.partial(base.__new__, kind)
+    made: BaseException
+    with suppress(Exception):
+        made = make(*args)
+        return made
+    with suppress(Exception):  # a builtin class that takes other arguments than it keeps
+        made = base.__new__(kind)
+        return made
+    made = kind(*args)  # a class of an extension, which no builtin can make
+    return made
+
+
+def _set(error: BaseException, name: str, value: Any) -> None:
+    """Set an attribute past the `__setattr__` of its class, which may refuse it, as that of a frozen dataclass does."""
+    with suppress(Exception):  # one that its class computes by now
+        BaseException.__setattr__(error, name, value)
+
+
+# --- what a text needs ----------------------------------------------------------------------------
+
+_TEXT: Final = "_statelog_text"
+
+
+def _says(error: BaseException, message: str) -> bool:
+    """Return True if the text of an exception has what was recorded of it."""
+    try:
+        return message in _storable_text(str(error))
+    except Exception:  # noqa: BLE001 - it lacks an attribute
+        return not message
+
+
+def _can_say(kind: type[BaseException]) -> bool:
+    """Return True if no code of its own runs when a class gets a subclass."""
+    return type(kind) is type and not hasattr(kind.__init_subclass__, "__func__")
+
+
+@functools.lru_cache(maxsize=128)
+def _saying(kind: type[BaseException]) -> type[BaseException]:
+    """Return a subclass with the same name whose text is the recorded one.
+
+    A UnicodeDecodeError whose data was too long to keep, for example, has no text of its own.
+    """
+
+    def text(self: BaseException) -> str:
+        return str(vars(self)[_TEXT])
+
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__str__": text, _TEXT: None}
+    return type(kind.__name__, (kind,), names)

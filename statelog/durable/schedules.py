@@ -12,7 +12,7 @@ from statelog.durable.cron import CatchUp, check_cron, due_times, next_time
 from statelog.durable.naming import check_queue, run_key, schedule_key
 from statelog.durable.runs import DEFAULT_QUEUE, FAR_S, Start, board_of, delay_of, retried, stage_create
 from statelog.durable.values import arguments_item, decode
-from statelog.durable.workflows import check_workflow
+from statelog.durable.workflows import check_arguments, check_workflow
 from statelog.errors import ConflictError, LeaseLostError, NotFoundError, StatelogError, UsageError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def schedule(
         **kwargs: for the workflow; stored.
 
     Raises:
-        UsageError: one of the arguments is none, or `cronsim` is not installed.
+        UsageError: one of the arguments is none, the workflow does not take its own, or `cronsim` is not installed.
         ValueTypeError, LimitError: an argument of the workflow cannot be stored.
 
     """
@@ -97,6 +97,7 @@ def schedule(
     if catch_up not in get_args(CatchUp):
         message = f"catch_up is one of {', '.join(get_args(CatchUp))}, not {catch_up!r}"
         raise UsageError(message, argument="catch_up", value=catch_up)
+    check_arguments(made, args, kwargs)
     item = arguments_item(f"workflow {made.name!r}", made.function, args, kwargs, ())
     stored_args, stored_kwargs = decode(item)
     says = {

@@ -33,7 +33,7 @@ from statelog.durable.runs import (
 )
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.values import arguments_item, storable, typed
-from statelog.durable.workflows import by_name, check_number, check_text, check_workflow
+from statelog.durable.workflows import by_name, check_arguments, check_number, check_text, check_workflow
 from statelog.errors import ClosedError, ForkedError, LeaseLostError, RunNotFoundError, StatelogError, UsageError
 from statelog.store.arguments import check_priority
 
@@ -127,7 +127,7 @@ def prepare(
     """Return how a run begins, checked.
 
     Raises:
-        UsageError: an argument is none, or there is neither id nor thread.
+        UsageError: an argument is none, the workflow does not take its arguments, or there is neither id nor thread.
         ValueTypeError, LimitError: an argument of the workflow cannot be stored.
 
     """
@@ -139,6 +139,7 @@ def prepare(
     check_run_id(run)
     if thread is not None:
         check_text("thread", thread)
+    check_arguments(made, args, kwargs)
     item = arguments_item(f"workflow {made.name!r}", made.function, args, kwargs, ())
     timeout_s = how.get("timeout_s")
     if timeout_s is not None:
@@ -180,7 +181,8 @@ def run(
     Raises:
         ConflictError: there is a run of this id with another workflow, other arguments or another thread.
         NondeterminismError: the workflow does not do what the run has recorded. The run has stopped.
-        UsageError, ValueTypeError, LimitError: an argument is none, or cannot be stored. Nothing has begun.
+        UsageError, ValueTypeError, LimitError: an argument is none, the workflow does not take it, or it cannot be
+            stored. Nothing has begun.
 
     """
     check_number("wait_s", wait_s, least=0)

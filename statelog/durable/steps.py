@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.durable.clock import clock
 from statelog.durable.execution import SIGNALS, Suspended, Undo, Wait, in_step
-from statelog.durable.failures import bare, error_of, traceback_of
+from statelog.durable.failures import bare, error_of
 from statelog.durable.naming import check_channels, visit_of
 from statelog.durable.outbox import Emitted
 from statelog.durable.probes import stub_of, tell
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
     from statelog.durable.execution import Execution
     from statelog.durable.record import Item
-
-
-_TRACEBACK_SIZE_MAX: Final = 4096
 
 
 class StepContext:
@@ -193,18 +191,21 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:
             if call.compensate is not None:
                 _register(execution, place, call)
             execution.noted.add(place)
+        error: BaseException | None = None
         try:
             result = await _call(execution, place, call, attempt)
         except SIGNALS:
             raise
         except Exception as raised:  # noqa: BLE001 - it is recorded
             error = bare(raised)
-            if not await execution.host.io(_note_failure, execution, place, call, attempt, error):
-                raise execution.failure(error_of(error), place) from error
+        if error is None:
+            return await execution.host.io(_note_result, execution, place, call, attempt, result)
+        if await execution.host.io(_note_attempt, execution, place, call, attempt, error):
             attempt += 1
             await execution.check_signals()
-        else:
-            return await execution.host.io(_note_result, execution, place, call, attempt, result)
+        else:  # behind the block above: there it would have a context that a replay does not have
+            fail = partial(execution.record_failure, error, place, "step", call.name, call.digest, i=attempt)
+            raise await execution.host.io(fail)
 
 
 def note_begun(execution: Execution, place: str, call: StepCall) -> None:
@@ -265,16 +266,14 @@ def _late(call: StepCall) -> StepTimeoutError:
     return StepTimeoutError(message, step=call.name, timeout_s=call.timeout_s)
 
 
-def _note_failure(execution: Execution, place: str, call: StepCall, attempt: int, error: Exception) -> bool:
-    """Record that an attempt has failed; tell whether another one follows."""
-    failure = error_of(error)
-    if attempt < call.retry.attempts and not call.retry.gives_up(error):
-        until_us = clock().now_us() + round(call.retry.delay_s(attempt) * 1e6)
-        execution.commit(execution.item(place, TRIED, "step", call.name, call.digest, i=attempt, e=failure, u=until_us))
-        return True
-    failure["traceback"] = traceback_of(error, _TRACEBACK_SIZE_MAX)
-    execution.commit(execution.done(place, "step", call.name, call.digest, i=attempt, e=failure))
-    return False
+def _note_attempt(execution: Execution, place: str, call: StepCall, attempt: int, error: BaseException) -> bool:
+    """Record an attempt that has failed if another one follows; return whether one does."""
+    if attempt >= call.retry.attempts or call.retry.gives_up(error):
+        return False
+    until_us = clock().now_us() + round(call.retry.delay_s(attempt) * 1e6)
+    tried = {"i": attempt, "e": error_of(error), "u": until_us}
+    execution.commit(execution.item(place, TRIED, "step", call.name, call.digest, **tried))
+    return True
 
 
 def _note_result(execution: Execution, place: str, call: StepCall, attempt: int, result: Any) -> Any:
@@ -292,9 +291,11 @@ def _note_result(execution: Execution, place: str, call: StepCall, attempt: int,
             execution.commit(item)
     except SIGNALS:
         raise
-    except Exception as error:
-        raise execution.record_failure(error, place, "step", call.name, call.digest, i=attempt) from error
-    return given
+    except Exception as raised:  # noqa: BLE001 - it is recorded
+        error = raised
+    else:
+        return given
+    raise execution.record_failure(error, place, "step", call.name, call.digest, i=attempt)
 
 
 def _commit_more(execution: Execution, call: StepCall, item: Item, given: Any) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from statelog.errors import LimitError, StatelogError
+from statelog.errors import LimitError, StatelogError, ValueTypeError
 from statelog.format import cbor
 from statelog.limits import DEPTH_MAX
 from statelog.schema import reading_of
@@ -29,14 +29,19 @@ def storable(value: Any, depth: int = 0) -> Any:
     """Return a value with its dataclasses and models as dicts, enum members by value, and named tuples as tuples.
 
     Values below the greatest depth that a value may have stay as they are: `encode` refuses them.
+
+    Raises:
+        ValueTypeError: a set has a dataclass or a model, or a dict has one as a key. Facts: type.
+
     """
     kind, below = type(value), depth + 1
     if kind in (str, int, float, bool, bytes, type(None)) or depth > DEPTH_MAX:
         return value
     if kind in (list, tuple, set, frozenset):
-        return kind([storable(item, below) for item in value])
+        return _made(kind, [storable(item, below) for item in value], value)
     if kind is dict:
-        return {storable(key, below): storable(member, below) for key, member in value.items()}
+        members = [(storable(key, below), storable(member, below)) for key, member in value.items()]
+        return _made(dict, members, value)
     if isinstance(value, Enum):
         return value if cbor.is_storable(kind) else storable(value.value, below)
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
@@ -47,6 +52,15 @@ def storable(value: Any, depth: int = 0) -> Any:
     if pydantic is not None and isinstance(value, pydantic.BaseModel):
         return storable(_dumped(value), depth)
     return value
+
+
+def _made(kind: Callable[[Any], Any], parts: list[Any], value: Any) -> Any:
+    try:
+        return kind(parts)
+    except TypeError as error:
+        name = next((type(each).__qualname__ for each in value if not cbor.is_storable(type(each))), "element")
+        message = f"an instance of {name} cannot be in a set, or be a key of a dict: it is stored as a dict"
+        raise ValueTypeError(message, type=name) from error
 
 
 def _dumped(model: Any) -> Any:
@@ -71,7 +85,11 @@ def encode(value: Any, path: str, *, depth: int = RECORD_DEPTH) -> bytes:
         ValueTypeError, LimitError: it cannot be stored. Facts: path.
 
     """
-    return cbor.encode(storable(value), path=path, around=depth)
+    try:
+        stored = storable(value)
+    except ValueTypeError as error:
+        raise ValueTypeError(f"{path}: {error.message}", path=path, **error.facts) from error
+    return cbor.encode(stored, path=path, around=depth)
 
 
 def decode(item: bytes) -> Any:

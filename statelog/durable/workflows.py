@@ -13,7 +13,7 @@ from statelog.durable.naming import check_part
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -291,6 +291,19 @@ def check_workflow(value: object) -> Workflow:
         message = f"{value!r} is no workflow: declare it with @durable.workflow"
         raise UsageError(message, argument="workflow", value=value)
     return value
+
+
+def check_arguments(workflow: Workflow, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse arguments with which a workflow cannot be called. Raises UsageError."""
+    try:
+        signature = inspect.signature(workflow.function)
+    except (TypeError, ValueError):  # a callable that does not say what it takes
+        return
+    try:
+        signature.bind(None, *args, **kwargs)
+    except TypeError as error:
+        message = f"workflow {workflow.name!r} cannot be called with these arguments: {error}"
+        raise UsageError(message, argument="args", value=tuple(args)) from None
 
 
 def by_name(workflows: Iterable[Workflow]) -> dict[str, Workflow]:

@@ -16,9 +16,11 @@ members by value. A nested *instance* counts as valid, as pydantic itself has it
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
+import types
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import pydantic
 import pydantic.dataclasses
@@ -31,7 +33,7 @@ from statelog.schema.channels import Channel, channel_of
 from statelog.schema.enums import EnumCheck
 from statelog.schema.losses import aliases_of, fields_of, find_dropped_key, names_lossy_dicts
 from statelog.schema.paths import format_path
-from statelog.schema.shapes import ANY, MisfitError, Shape, needs_loading
+from statelog.schema.shapes import ANY, SERIES, MisfitError, Shape, load_series, needs_loading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -259,6 +261,11 @@ def reading_of(annotation: object) -> Shape:
         items = reading_of(arguments[1])
         value = items.load or _unchanged
         return Shape(ANY.dump, lambda stored: {key: value(part) for key, part in stored.items()}, items, dict)
+    if origin in SERIES:  # pydantic makes an iterator of an Iterable, and does not know a Collection
+        return Shape(ANY.dump, functools.partial(load_series, load_item=reading_of(arguments[0]).load or _unchanged))
+    if origin in (Union, types.UnionType) and len(arguments) == 2 and arguments[1] is type(None):
+        load = reading_of(arguments[0]).load or _unchanged
+        return Shape(ANY.dump, lambda stored: None if stored is None else load(stored))
     return Shape(ANY.dump, _Loader(bare))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import types
+from collections import abc
 from collections.abc import Callable
 from contextvars import ContextVar
 from enum import Enum
@@ -100,6 +101,8 @@ def shape_of(annotation: object) -> Shape:
         return _union([shape_of(each) for each in arguments])
     if origin in _CONTAINERS:
         return _CONTAINERS[origin](arguments)
+    if origin in _ABSTRACT:
+        return _ABSTRACT[origin](arguments)
     if bare in _CONTAINERS:
         return _CONTAINERS[bare]((Any, ...) if bare is tuple else (Any, Any))
     if isinstance(bare, type) or declares_fields(origin):
@@ -152,9 +155,14 @@ def _list(arguments: tuple[Any, ...]) -> Shape:
     return Shape(dump, None if load is None else lambda stored: [load(each) for each in stored], item, list)
 
 
-def _all(before: Any, after: list[Any]) -> Any:
+def _all(before: Any, after: list[Any], path: str = "value") -> Any:
     """Return the value itself where nothing in it is stored otherwise."""
-    return before if all(old is new for old, new in zip(before, after, strict=True)) else type(before)(after)
+    if all(old is new for old, new in zip(before, after, strict=True)):
+        return before
+    try:
+        return type(before)(after)
+    except TypeError as error:
+        raise MisfitError(path, "a set cannot hold what is stored as a dict") from error
 
 
 def _elements(kind: type[set[Any] | frozenset[Any]]) -> Callable[[tuple[Any, ...]], Shape]:
@@ -165,7 +173,7 @@ def _elements(kind: type[set[Any] | frozenset[Any]]) -> Callable[[tuple[Any, ...
         def dump(value: Any, path: str) -> Any:
             if not isinstance(value, kind):
                 raise _refuse(path, value, f"a {kind.__name__}")
-            return _all(value, [item.dump(each, f"{path}{{{each!r:.40}}}") for each in value])
+            return _all(value, [item.dump(each, f"{path}{{{each!r:.40}}}") for each in value], path)
 
         return Shape(dump, None if load is None else lambda stored: kind(load(each) for each in stored), item, kind)
 
@@ -206,7 +214,10 @@ def _dict(arguments: tuple[Any, ...]) -> Shape:
         items = [item.dump(each, _inside(path, name)) for name, each in value.items()]
         if all(old is new for old, new in zip((*value, *value.values()), (*keys, *items), strict=True)):
             return value
-        dumped = dict(zip(keys, items, strict=True))
+        try:
+            dumped = dict(zip(keys, items, strict=True))
+        except TypeError as error:
+            raise MisfitError(path, "what is stored as a dict cannot be a key") from error
         if len(dumped) != len(value):
             raise MisfitError(path, "an enum member and another key are equal once stored")
         return dumped
@@ -230,6 +241,73 @@ _CONTAINERS: dict[Any, Callable[[tuple[Any, ...]], Shape]] = {
     tuple: _tuple,
     set: _elements(set),
     frozenset: _elements(frozenset),
+}
+
+
+# --- abstract containers: values keep the class that they have ------------------------------------------------
+
+_PLAIN_SERIES = (list, tuple, set, frozenset)
+
+
+def _series(origin: type) -> Callable[[tuple[Any, ...]], Shape]:
+    def make(arguments: tuple[Any, ...]) -> Shape:
+        item, whole = shape_of(arguments[0]), _instance(origin)
+        load_item = item.load
+        if load_item is None:
+            return whole
+
+        def dump(value: Any, path: str) -> Any:
+            fitting = whole.dump(value, path)
+            if type(value) not in _PLAIN_SERIES:
+                return fitting
+            return _all(fitting, [item.dump(each, f"{path}[{place}]") for place, each in enumerate(value)], path)
+
+        def load(stored: Any) -> Any:
+            return load_series(whole.dump(stored, "value"), load_item)
+
+        return Shape(dump, load)
+
+    return make
+
+
+def load_series(stored: Any, load_item: Load) -> Any:
+    """Return a list, tuple or set with its items read. Other iterables, such as a text, have no items to read."""
+    return type(stored)(map(load_item, stored)) if type(stored) in _PLAIN_SERIES else stored
+
+
+def _mapping(origin: type) -> Callable[[tuple[Any, ...]], Shape]:
+    def make(arguments: tuple[Any, ...]) -> Shape:
+        inner, whole = _dict(arguments), _instance(origin)
+        load_inner = inner.load
+        if load_inner is None:
+            return whole
+
+        def dump(value: Any, path: str) -> Any:
+            return (inner if isinstance(value, dict) else whole).dump(value, path)
+
+        def load(stored: Any) -> Any:
+            return load_inner(stored) if isinstance(stored, dict) else whole.dump(stored, "value")
+
+        return Shape(dump, load)
+
+    return make
+
+
+SERIES: tuple[type, ...] = (
+    abc.Sequence,
+    abc.MutableSequence,
+    abc.Collection,
+    abc.Iterable,
+    abc.Reversible,
+    abc.Container,
+    abc.Set,
+    abc.MutableSet,
+)
+_MAPPINGS: tuple[type, ...] = (abc.Mapping, abc.MutableMapping)
+
+_ABSTRACT: dict[Any, Callable[[tuple[Any, ...]], Shape]] = {
+    **{each: _series(each) for each in SERIES},
+    **{each: _mapping(each) for each in _MAPPINGS},
 }
 
 

@@ -440,8 +440,8 @@ def test_a_run_is_started_with_arguments_by_name_and_an_id_of_its_own(run, trips
 
 
 def test_a_run_gets_a_message_once_by_its_key(run, trips, flows):
-    for _time in range(2):
-        answer = run("runs", "send", trips, "c-1", '{"text": "hello"}', "--topic", "chat", "--key", "a")
+    for name in ("--key", "--idempotency-key"):
+        answer = run("runs", "send", trips, "c-1", '{"text": "hello"}', "--topic", "chat", name, "a")
         assert answer.out == "c-1 has the message when it asks for topic chat\n"
     edit(trips, lambda store: durable.work(store, [flows.chat], until_idle=True))
     assert edit(trips, lambda store: durable.get(store, "c-1").value) == {"text": "hello"}
@@ -540,6 +540,7 @@ def test_a_schedule_is_paused_resumed_and_ended(run, scheduled):
         (["runs", "start", "flows:search", "1", "--debounce", "5"], 2, "dedup_key"),
         (["runs", "start", "flows:search", "1", "--priority", "999"], 2, "priority"),
         (["runs", "start", "flows:trip", '"Oslo"', "--id", "evt-1"], 4, "other arguments"),
+        (["runs", "start", "flows:trip", "--id", "evt-8"], 2, "missing a required argument"),
         (["runs", "send", "none", "1"], 3, "no run 'none'"),
         (["runs", "send", "c-1", "hello"], 2, "the message is no JSON"),
         (["runs", "send", "evt-1-search", "1"], 4, "has ended"),

@@ -19,6 +19,40 @@ def echo(run, value):
     return run.recv("never") if value is None else value
 
 
+HOURLY = {"cron": "0 * * * *"}
+
+NOT_TAKEN = {
+    "missing": (lambda store: durable.start(store, echo, id="a"), "missing a required argument: 'value'"),
+    "extra": (lambda store: durable.start(store, echo, 1, 2, id="a"), "too many positional arguments"),
+    "unknown": (lambda store: durable.run(store, echo, id="a", other=1), "'value'"),
+    "scheduled": (lambda store: durable.schedule(store, "a", echo, **HOURLY), "missing a required argument: 'value'"),
+}
+
+
+@pytest.mark.parametrize("how", NOT_TAKEN)
+def test_arguments_that_a_workflow_does_not_take_are_refused_and_its_id_stays_free(store, how):
+    act, said = NOT_TAKEN[how]
+    with pytest.raises(UsageError, match=said):
+        act(store)
+    assert store.last_lsn == 0
+    assert durable.run(store, echo, 1, id="a").value == 1
+
+
+def test_a_workflow_of_asyncio_is_refused_arguments_that_it_does_not_take(tmp_path):
+    @durable.workflow
+    async def go(_run, value):
+        return value
+
+    async def main():
+        async with await aio.open(tmp_path / "a.state") as store:
+            for begin in (aio_durable.run, aio_durable.start):
+                with pytest.raises(UsageError, match="missing a required argument: 'value'"):
+                    await begin(store, go, id="a")
+            return await aio_durable.run(store, go, 1, id="a")
+
+    assert asyncio.run(main()).value == 1
+
+
 FORK = {"at": 0, "id": "evt-2"}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import subprocess
+import urllib.error
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import statelog
 from statelog import aio, durable
 from statelog.aio import durable as aio_durable
+from statelog.durable.failures import error_of, exception_of
 from statelog.errors import ConflictError, LimitError, StepFailedError, ValueTypeError
 
 
@@ -44,6 +47,53 @@ class WhereError(Exception):
     def __init__(self, point, client):
         super().__init__("there")
         self.point, self.client = point, client
+
+
+class ClientError(Exception):
+    def __init__(self, client):
+        super().__init__("refused")
+        self.client = client
+
+
+class MadeOfTwoError(Exception):
+    def __new__(cls, first, second):
+        return super().__new__(cls, first, second)
+
+    def __init__(self, first, second):
+        super().__init__(f"{first}/{second}")
+        self.first = first
+
+
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    code: int
+
+
+class BatchError(ExceptionGroup):
+    def __new__(cls, batch, errors):
+        made = super().__new__(cls, f"batch {batch}", errors)
+        made.batch = batch
+        return made
+
+
+class AskingError(Exception):
+    """Its attributes are asked of another object, as those of urllib's HTTPError are."""
+
+    def __init__(self, client):
+        super().__init__("no")
+        self.client = client
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["client"], name)
+
+
+class SpeakingError(Exception):
+    def __init__(self, client):
+        super().__init__()
+        self.client = client
+
+    def __str__(self):
+        return f"{self.client[0]} has refused"
 
 
 def caught_twice(tmp_path, error, raises=(), *, is_async=False):
@@ -142,7 +192,19 @@ def test_attributes_come_back_as_the_class_annotates_them_and_what_is_lost_is_sa
         assert type(found.point) is Point
         assert found.point == Point(1, 2)
         assert not hasattr(found, "client")
-        assert "client" in "".join(found.__notes__)
+        assert found.__notes__ == ["statelog could not keep its client"]
+
+
+def test_a_type_that_no_annotation_brings_back_is_said(tmp_path):
+    for found in caught_twice(tmp_path, DeclinedError(Point(1, 2), "no"), [DeclinedError]):
+        assert found.code == (1, 2)
+        assert found.__notes__ == ["statelog could not keep its type of code"]
+
+
+def test_an_attribute_that_cannot_be_stored_is_not_set(tmp_path):
+    for found in caught_twice(tmp_path, ClientError(object()), [ClientError]):
+        assert (type(found), str(found), hasattr(found, "client")) == (ClientError, "refused", False)
+        assert found.__notes__ == ["statelog could not keep its client"]
 
 
 @pytest.mark.parametrize("size", [4000, 5000], ids=["kept", "too long"])
@@ -210,6 +272,122 @@ def test_a_group_of_many_exceptions_keeps_the_first_and_says_how_many_are_lost(t
     for found in caught_twice(tmp_path, ExceptionGroup("many", [ValueError(each) for each in range(100)])):
         assert [each.args[0] for each in found.exceptions] == list(range(32))
         assert "68" in "".join(found.__notes__)
+
+
+UNUSUAL = [
+    (MadeOfTwoError("a", "b"), "first", "a"),
+    (FrozenError(3), "code", 3),
+    (urllib.error.HTTPError("http://x/", 404, "Not Found", {}, None), "code", 404),
+]
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
+@pytest.mark.parametrize(("error", "name", "value"), UNUSUAL, ids=lambda each: type(each).__name__)
+def test_a_class_with_a_constructor_of_its_own_comes_back_as_itself(tmp_path, error, name, value, is_async):
+    for found in caught_twice(tmp_path, error, [type(error)], is_async=is_async):
+        assert (type(found), str(found), getattr(found, name)) == (type(error), str(error), value)
+
+
+@pytest.mark.parametrize(("error", "name", "value"), UNUSUAL, ids=lambda each: type(each).__name__)
+def test_a_run_fails_by_an_exception_of_such_a_class(store, error, name, value):
+    del name, value
+
+    def fail():
+        raise error
+
+    @durable.workflow(raises=[type(error)])
+    def go(run):
+        run.step(fail)
+
+    info = durable.run(store, go, id="a")
+    assert (info.status, info.error) == ("failed", f"{type(error).__name__}: {error}")
+    assert "in fail" in info.traceback
+
+
+def test_a_class_whose_attributes_need_what_is_lost_comes_back_as_itself(tmp_path):
+    for found in caught_twice(tmp_path, AskingError(object()), [AskingError]):
+        assert (type(found), str(found)) == (AskingError, "no")
+        assert found.__notes__ == ["statelog could not keep its client"]
+
+
+def test_a_subclass_of_a_group_comes_back_with_its_members_and_attributes(tmp_path):
+    error = BatchError(7, [DeclinedError(5, "no"), KeyError("a")])
+    for found in caught_twice(tmp_path, error, [BatchError, DeclinedError]):
+        assert (type(found), found.message, found.batch) == (BatchError, "batch 7", 7)
+        assert [type(each) for each in found.exceptions] == [DeclinedError, KeyError]
+        assert found.exceptions[0].code == 5
+
+
+# --- texts and causes ----------------------------------------------------------------------------
+
+LONG = [
+    UnicodeDecodeError("utf-8", b"a" * 5000 + b"\xff", 5000, 5001, "invalid start byte"),
+    UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed"),
+    UnicodeTranslateError("a" * 5000, 4999, 5000, "no"),
+    FileNotFoundError(2, "No such file", "x" * 4090),
+    KeyError(object(), "line\n"),
+    SpeakingError([object()]),
+]
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
+@pytest.mark.parametrize("error", LONG, ids=lambda each: type(each).__name__)
+def test_an_exception_whose_data_is_lost_keeps_its_text(tmp_path, error, is_async):
+    for found in caught_twice(tmp_path, error, [SpeakingError], is_async=is_async):
+        assert isinstance(found, type(error))
+        assert str(found) == str(error)[:4096]
+        assert "could not keep" in "".join(found.__notes__)
+
+
+def test_an_exception_of_the_record_is_recorded_again_as_it_was(tmp_path):
+    once, again = (error_of(each) for each in caught_twice(tmp_path, LONG[0]))
+    assert once == again
+    assert (once["type"], once["message"]) == ("UnicodeDecodeError", str(LONG[0]))
+    assert str(exception_of(once, ())) == str(LONG[0])
+
+
+def test_the_error_of_a_run_has_the_text_of_an_exception_whose_data_is_lost(store):
+    def fail():
+        raise LONG[0]
+
+    @durable.workflow
+    def go(run):
+        run.step(fail)
+
+    assert durable.run(store, go, id="a").error == f"UnicodeDecodeError: {LONG[0]}"
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
+@pytest.mark.parametrize("raises", [(), (DeclinedError,)], ids=["not named", "named"])
+def test_an_exception_has_no_cause_and_no_context_live_as_on_replay(tmp_path, raises, is_async):
+    for found in caught_twice(tmp_path, DeclinedError(51, "no funds"), raises, is_async=is_async):
+        assert (found.__cause__, found.__context__) == (None, None)
+
+
+REFUSED = {
+    "transaction": lambda run: run.transact(lambda _tx: 1 // 0),
+    "result": lambda run: run.step(object),
+    "commit": lambda run: run.step(len, "a", commit=lambda _: 1 // 0),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_what_is_refused_has_no_cause_and_no_context_live_as_on_replay(store, how):
+    caught = []
+
+    @durable.workflow
+    def go(run):
+        try:
+            REFUSED[how](run)
+        except Exception as error:  # noqa: BLE001 - it is compared
+            caught.append((type(error), error.__cause__, error.__context__))
+        run.recv()
+
+    durable.run(store, go, id="a")
+    durable.send(store, "a", 1)
+    assert durable.run(store, go, id="a").status == "completed"
+    assert caught[0] == caught[1]
+    assert caught[0][1:] == (None, None)
 
 
 # --- StopIteration ------------------------------------------------------------------------------

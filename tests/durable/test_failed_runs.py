@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 
 import pytest
 
@@ -91,6 +92,24 @@ def test_compensations_hide_nothing_of_the_failure_and_a_crash_among_them_loses_
     for each in crash_everywhere(broken_saga, how=["kill"]):
         assert each
     assert all("in divide" in logging.Formatter().format(each) for each in caplog.records if each.levelname == "ERROR")
+
+
+def test_the_traceback_of_a_task_group_has_no_frame_of_the_library(tmp_path):
+    @durable.workflow
+    async def go(run):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run.step(divide, 0))
+            group.create_task(run.step(divide, 0))
+
+    text = in_asyncio(tmp_path / "a.state", go).traceback
+    assert "statelog/aio/durable" not in text
+    assert text.count("in divide") == 2
+
+
+def test_the_traceback_that_a_block_raises_has_the_line_of_its_step(store):
+    with pytest.raises(ZeroDivisionError) as raised, durable.entered(store, "a", name="divide") as run:
+        run.step(divide, 0)
+    assert "divide" in [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
 
 
 def test_a_long_traceback_is_cut_and_its_beginning_and_end_are_kept(store):

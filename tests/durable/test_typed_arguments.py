@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 import enum
 import inspect
+import typing
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +17,7 @@ from pydantic import BaseModel
 
 from statelog import aio, durable
 from statelog.aio import durable as aio_durable
+from statelog.errors import ValueTypeError
 
 if TYPE_CHECKING:
     from statelog.durable import Run
@@ -22,6 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Order:
+    id: int
+
+
+@dataclass(frozen=True)
+class Frozen:
     id: int
 
 
@@ -59,6 +67,10 @@ VALUES = {
     "by_colour": ({Colour.RED: Order(1)}, dict[Colour, Order]),
     "colours": ({Colour.RED}, set[Colour]),
     "maybe": (Order(1), Order | None),
+    "sequence": ((Order(1),), Sequence[Order]),
+    "iterable": ([Order(1)], typing.Iterable[Order]),
+    "mapping": ({"a": [Order(1)]}, Mapping[str, Sequence[Order]]),
+    "models": ([Model(colour="red")], Iterable[Model] | None),
 }
 
 
@@ -107,6 +119,15 @@ def test_an_argument_comes_as_its_annotation_says_in_every_position(store, how, 
     durable.run(store, durable.workflow(name=how.replace(" ", "-"))(fresh), *args, id="a", **kwargs)
     assert seen["found"] == value
     assert type(seen["found"]) is type(value)
+
+
+@pytest.mark.parametrize("value", [{Frozen(1)}, frozenset({Frozen(1)}), {Frozen(1): 2}], ids=["set", "frozen", "key"])
+def test_a_dataclass_in_a_set_or_as_a_key_is_refused_and_named(store, value):
+    workflow = durable.workflow(name="go")(lambda _run, value: value)
+    with pytest.raises(ValueTypeError, match=r"arguments of workflow 'go'.*Frozen") as refused:
+        durable.run(store, workflow, [value], id="a")
+    assert refused.value.facts["path"] == "arguments of workflow 'go'"
+    assert durable.runs(store) == []
 
 
 def test_an_annotation_that_only_a_type_checker_knows_hides_no_other(store):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import pathlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, Protocol, TypedDict, TypeVar
@@ -179,6 +179,11 @@ def test_what_does_not_fit_is_refused_with_its_path(annotation, value, path):
         (Tree, {"color": Color.RED, "children": [{"color": Color.BLUE, "children": []}]}, None),
         (Text, Text("x"), "x"),
         (OrderedDict, OrderedDict(a=1), {"a": 1}),
+        (Sequence[Color], (Color.RED,), ("red",)),
+        (Iterable[User], [User("ann")], None),
+        (Collection[Color], {Color.RED}, {"red"}),
+        (Mapping[Color, User], {Color.RED: User("ann")}, None),
+        (Mapping[str, Sequence[Color]] | Sequence[Color] | None, {"x": [Color.RED]}, {"x": ["red"]}),
     ],
     ids=named,
 )
@@ -191,6 +196,14 @@ def test_a_value_that_is_stored_as_another_comes_back_as_it_was(annotation, valu
     if stored is not None:
         assert dumped == stored
         assert type(dumped) is type(stored)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"), [(set[Frozen], {Frozen(Point(1))}), (dict[Frozen, int], {Frozen(Point(1)): 2})], ids=named
+)
+def test_a_dataclass_in_a_set_or_as_a_key_is_refused(annotation, value):
+    with pytest.raises(ValidationError, match=r"a: .* stored as a dict"):
+        Schema.of({"a": annotation}).validate_write("a", value)
 
 
 def test_a_field_that_init_does_not_take_comes_back_too():

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from claude_agent_sdk.types import SessionKey, SessionStoreEntry
 
     from statelog import Store
+    from statelog.store.threads import Threads
     from statelog.store.transaction import Transaction
 
 _CONFIG = "CLAUDE_CONFIG_DIR"
@@ -87,51 +88,111 @@ class _Projects:
         with reading(what):
             cut = _cut_files(file)
             found = asyncio.run(_read(key, file, cut))
-        transcripts = {subpath: _Transcript.of(entries) for subpath, entries in found.items()}
-        wanted = {subpath: transcript.text for subpath, transcript in transcripts.items()}
+        entries = {subpath: _kept(each) for subpath, each in found.items()}
+        wanted = {subpath: _Transcript.of(_array(each)) for subpath, each in entries.items()}
+        before: dict[str, _Transcript] = {}
+
+        def held(within: Threads) -> dict[str, _Transcript] | None:
+            texts = read_transcripts(within, key)
+            return {subpath: _Transcript.of(text) for subpath, text in texts.items()} or None
 
         def write(tx: Transaction) -> None:
-            for subpath, (entries, _text) in transcripts.items():
-                add_entries({**key, "subpath": subpath}, entries, of_all(entries), tx)
+            before.clear()
+            before.update(held(tx) or {})
+            for subpath, each in entries.items():
+                rest = each if subpath not in before else before[subpath].rest_of(each)
+                if rest:
+                    add_entries({**key, "subpath": subpath}, rest, of_all(rest), tx)
 
-        is_new = copy_once(store, what, wanted, held=lambda within: read_transcripts(within, key) or None, write=write)
+        def is_beginning(there: Mapping[str, _Transcript]) -> bool:
+            return all(subpath in wanted and each.begins(wanted[subpath]) for subpath, each in there.items())
+
+        is_new = copy_once(store, what, wanted, held=held, write=write, is_beginning=is_beginning)
+        if before:
+            self.remarks.append(f"{what} has gone on since it was imported: its new entries are added")
         self.remarks += [f"{each}: the last line was cut off while it was written, and is left out" for each in cut]
         return is_new
 
 
 class _Transcript(NamedTuple):
-    entries: list[SessionStoreEntry]
-    text: str
+    """What is compared of a transcript.
+
+    The SDK imports the metadata of a subagent behind its entries. So in a store later entries may follow it.
+
+    Attributes:
+        entries: those without metadata, as a JSON array.
+        metadata: the last one, as a JSON array.
+
+    """
+
+    entries: str
+    metadata: str
 
     @classmethod
-    def of(cls, entries: Sequence[SessionStoreEntry]) -> _Transcript:
-        """Return what a store keeps of entries: of those with one uuid the first."""
-        seen: set[str] = set()
-        kept = []
-        for entry in entries:
-            id = entry.get("uuid")
-            if id is None or id not in seen:
-                kept.append(entry)
-            if id is not None:
-                seen.add(id)
-        return cls(kept, f"[{','.join(each.text for each in of_all(kept))}]")
+    def of(cls, text: str) -> _Transcript:
+        """Return what is compared of a JSON array of entries."""
+        if f'"{_METADATA}"' not in text:
+            return cls(text, "[]")
+        entries = json.loads(text)
+        return cls(_array(_without_metadata(entries)), _array(_metadata_of(entries)))
+
+    def begins(self, other: _Transcript) -> bool:
+        """Return True if these entries are the first of another transcript, and it has metadata if this one does."""
+        start = self.entries.removesuffix("]")
+        is_first = start == "[" or other.entries.startswith((f"{start},", f"{start}]"))
+        return is_first and (other.metadata != "[]" or self.metadata == "[]")
+
+    def rest_of(self, entries: list[SessionStoreEntry]) -> list[SessionStoreEntry]:
+        """Return the entries that come behind these, and the metadata if it is another one."""
+        rest = _without_metadata(entries)[len(json.loads(self.entries)) :]
+        metadata = _metadata_of(entries)
+        return rest if _array(metadata) == self.metadata else [*rest, *metadata]
+
+
+_METADATA = "agent_metadata"
+
+
+def _without_metadata(entries: Sequence[SessionStoreEntry]) -> list[SessionStoreEntry]:
+    return [each for each in entries if each.get("type") != _METADATA]
+
+
+def _metadata_of(entries: Sequence[SessionStoreEntry]) -> list[SessionStoreEntry]:
+    return [each for each in entries if each.get("type") == _METADATA][-1:]
+
+
+def _array(entries: Sequence[SessionStoreEntry]) -> str:
+    return f"[{','.join(each.text for each in of_all(entries))}]"
+
+
+def _kept(entries: Sequence[SessionStoreEntry]) -> list[SessionStoreEntry]:
+    """Return what a store keeps of entries: of those with one uuid the first."""
+    seen: set[str] = set()
+    kept = []
+    for entry in entries:
+        id = entry.get("uuid")
+        if id is None or id not in seen:
+            kept.append(entry)
+        if id is not None:
+            seen.add(id)
+    return kept
 
 
 def _cut_files(file: Path) -> dict[Path, bytes]:
     """Return the transcripts of a session whose last line was cut off, each with its whole lines.
 
-    Claude Code appends a line for each entry. If it is killed while it writes, the last line has no end.
+    Claude Code appends a line for each entry. If it is killed while it writes, the last line has no end. Below the
+    session's folder the SDK imports `subagents` alone: tools keep files of their own beside it.
 
     Raises:
-        FormatError: another line is not a JSON object. It names the file and the line.
+        FormatError: another line is not a JSON object, or the session has no other. It names the file and the line.
 
     """
     cut = {}
-    for each in (file, *sorted((file.parent / file.stem).rglob(f"*{_SUFFIX}"))):
+    for each in (file, *sorted((file.parent / file.stem / "subagents").rglob(f"*{_SUFFIX}"))):
         text = each.read_bytes()
         for number, line in enumerate(text.splitlines(keepends=True), 1):
             try:
-                entry = json.loads(line) if line.strip() else {}
+                entry = json.loads(line) if line.rstrip(b"\r\n") else {}
             except ValueError as error:
                 if not line.endswith(b"\n"):
                     cut[each] = text[: -len(line)]
@@ -141,6 +202,9 @@ def _cut_files(file: Path) -> dict[Path, bytes]:
             if not isinstance(entry, dict):
                 message = f"{each}, line {number}, is not a JSON object"
                 raise FormatError(message, source=str(each), line=number)
+    if file in cut and not cut[file].strip():
+        message = f"{file} has no entry: line 1 was cut off while it was written"
+        raise FormatError(message, source=str(file), line=1)
     return cut
 
 

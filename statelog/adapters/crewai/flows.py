@@ -69,7 +69,7 @@ class StatelogFlowPersistence(FlowPersistence):
 
         Raises:
             ValueError: it is no dict and no model.
-            ValueTypeError: it holds a NaN, or itself. Nothing was written.
+            ValueTypeError: it holds itself. Nothing was written.
 
         """
         self._save(flow_uuid, method_name, state_data, None)
@@ -103,14 +103,19 @@ class StatelogFlowPersistence(FlowPersistence):
     # ----------------------------------------------------------------------------------
 
     def _save(self, flow_uuid: str, method_name: str, state_data: Any, context: PendingFeedbackContext | None) -> None:
-        channels = cut(_dict_of(state_data), default=_default)
+        channels = cut(_dict_of(state_data), encode=encode)
         beside = None if context is None else partial(wait, flow_uuid=flow_uuid, question=encode_question(context))
         put(self.store, thread_id(PREFIX, flow_uuid), channels, beside, metadata={"method": method_name})
 
 
+def encode(value: Any) -> Json:
+    """Return a state, or a part of one, as JSON that CrewAI's own persistence would write."""
+    return Json.of(value, default=_default, allow_nan=True)
+
+
 def encode_question(context: PendingFeedbackContext) -> Json:
     """Return a question as it is stored."""
-    return Json.of(context.to_dict(), default=_default)
+    return encode(context.to_dict())
 
 
 def wait(tx: Transaction, flow_uuid: str, question: Json) -> str:

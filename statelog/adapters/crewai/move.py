@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from crewai.flow.async_feedback.types import PendingFeedbackContext
 from crewai.flow.persistence.sqlite import SQLiteFlowPersistence
 
-from statelog.adapters.crewai.flows import PREFIX, encode_question, read_pending, wait
+from statelog.adapters.crewai.flows import PREFIX, encode, encode_question, read_pending, wait
 from statelog.adapters.kit.databases import copied
 from statelog.adapters.kit.moving import copy_once, reading
 from statelog.adapters.kit.naming import thread_id
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from crewai.flow.async_feedback.types import PendingFeedbackContext
-
     from statelog import Store
     from statelog.adapters.kit.databases import DatabaseCopy
     from statelog.store.threads import Threads
     from statelog.store.transaction import Transaction
+
+_Pending = tuple[dict[str, Any], PendingFeedbackContext]
 
 _FLOWS = "SELECT flow_uuid FROM flow_states UNION SELECT flow_uuid FROM pending_feedback ORDER BY flow_uuid"
 _STATES = "SELECT method_name, state_json FROM flow_states WHERE flow_uuid = ? ORDER BY id"
@@ -45,12 +46,18 @@ def opened(path: Path) -> Iterator[_Database]:
 
 
 class _Flow(NamedTuple):
-    """What is compared of a flow."""
+    """What is compared of a flow: as text, because a NaN does not equal itself."""
 
     saved: list[tuple[str | None, bytes]]
     """Of each state the method and a digest: all states of a flow may be more than fits in memory."""
-    last: dict[str, Any] | None
-    pending: tuple[dict[str, Any], PendingFeedbackContext] | None
+    last: bytes
+    pending: tuple[bytes, str] | None
+    """The digest of the state that waits, and the question."""
+
+    @classmethod
+    def of(cls, saved: list[tuple[str | None, bytes]], last: dict[str, Any] | None, pending: _Pending | None) -> _Flow:
+        asked = None if pending is None else (_digest(pending[0]), encode_question(pending[1]).text)
+        return cls(saved, _digest(last), asked)
 
 
 class _Database:
@@ -71,16 +78,17 @@ class _Database:
         what = f"flow {name!r}"
         with reading(what):
             saved: list[tuple[str | None, bytes]] = [(method, _digest(state)) for method, state in self._states(name)]
-            wanted = _Flow(saved, self._persistence.load_state(name), self._persistence.load_pending_feedback(name))
+            pending = self._persistence.load_pending_feedback(name)
+            wanted = _Flow.of(saved, self._persistence.load_state(name), pending)
         at = _waiting_at(what, wanted)
         id = thread_id(PREFIX, name)
 
         def write(tx: Transaction) -> None:
             for number, (method, state) in enumerate(self._states(name)):
                 version_id = None
-                if wanted.pending is not None and number == at:
-                    version_id = wait(tx, name, encode_question(wanted.pending[1]))
-                add(tx, id, cut(state), version_id=version_id, metadata={"method": method})
+                if pending is not None and number == at:
+                    version_id = wait(tx, name, encode_question(pending[1]))
+                add(tx, id, cut(state, encode=encode), version_id=version_id, metadata={"method": method})
 
         return copy_once(store, what, wanted, held=lambda within: _held(within, name), write=write)
 
@@ -97,8 +105,8 @@ def _waiting_at(what: str, flow: _Flow) -> int | None:
     """Return which of its states a flow waits with, None if it waits on nothing."""
     if flow.pending is None:
         return None
-    wanted = _digest(flow.pending[0])
-    found = [number for number, (_method, digest) in enumerate(flow.saved) if digest == wanted]
+    waiting, _question = flow.pending
+    found = [number for number, (_method, digest) in enumerate(flow.saved) if digest == waiting]
     if not found:
         message = f"{what} waits with a state that is none of its own"
         raise FormatError(message, source=what)
@@ -111,7 +119,7 @@ def _held(within: Threads, name: str) -> _Flow | None:
     if head is None:
         return None
     saved = [(made.metadata.get("method"), _digest(join(made.state))) for made in thread.history()]
-    return _Flow(saved[::-1], join(head.state), read_pending(within, name))
+    return _Flow.of(saved[::-1], join(head.state), read_pending(within, name))
 
 
 def _digest(state: dict[str, Any] | None) -> bytes:

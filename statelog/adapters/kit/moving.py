@@ -116,6 +116,7 @@ def copy_once(
     *,
     held: Callable[[Threads], T | None],
     write: Callable[[Transaction], object],
+    is_beginning: Callable[[T], bool] = lambda _found: False,
 ) -> bool:
     """Copy something in one transaction, and read it back; what is there already is compared, and left as it is.
 
@@ -124,7 +125,8 @@ def copy_once(
         what: it is, for messages, as "session 'a'".
         wanted: what is to be there.
         held: returns what is there, in the shape of `wanted`; None if nothing is.
-        write: writes it.
+        write: writes it, or what is missing of it.
+        is_beginning: returns True if what is there is the beginning of `wanted`. Then the rest is written.
 
     Returns:
         False if it was there already.
@@ -145,7 +147,7 @@ def copy_once(
 
     with store.snapshot() as before:
         found = held(before)
-    if found is None:
+    if found is None or (found != wanted and is_beginning(found)):
         lives.transact(store, add)
         with store.snapshot() as after:
             check(held(after))

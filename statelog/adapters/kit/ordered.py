@@ -38,18 +38,19 @@ class Json:
     text: str
 
     @classmethod
-    def of(cls, value: object, *, default: Callable[[Any], Any] | None = None) -> Json:
+    def of(cls, value: object, *, default: Callable[[Any], Any] | None = None, allow_nan: bool = False) -> Json:
         """Return a value as JSON; what was a tuple comes back as a list.
 
         Args:
             value: of str, int, float, bool, None, list, tuple and dict.
             default: as of `json.dumps`.
+            allow_nan: write a NaN or an infinity as Python does, for a framework whose own JSON has them.
 
         Raises:
-            ValueTypeError: of another type, a NaN or an infinity, or a value that holds itself.
+            ValueTypeError: of another type, a NaN or an infinity that is not allowed, or a value that holds itself.
 
         """
-        return cls(_text(value, default))
+        return cls(_text(value, default, allow_nan=allow_nan))
 
     @property
     def value(self) -> Any:
@@ -57,9 +58,10 @@ class Json:
         return json.loads(self.text)
 
 
-def _text(value: object, default: Callable[[Any], Any] | None = None) -> str:
+def _text(value: object, default: Callable[[Any], Any] | None = None, *, allow_nan: bool = False) -> str:
+    is_usual = default is None and not allow_nan
     try:
-        text = _dumps(value) if default is None else json.dumps(value, default=default, **_FORMAT)
+        text = _dumps(value) if is_usual else json.dumps(value, default=default, allow_nan=allow_nan, **_FORMAT)
     except (TypeError, ValueError, RecursionError) as error:
         message = f"cannot be stored as JSON: {error or type(error).__name__}"
         raise ValueTypeError(message, type=type(value).__qualname__) from error
@@ -70,8 +72,8 @@ def _text(value: object, default: Callable[[Any], Any] | None = None) -> str:
     return text
 
 
-_FORMAT: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-_dumps = json.JSONEncoder(**_FORMAT).encode
+_FORMAT: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":")}
+_dumps = json.JSONEncoder(allow_nan=False, **_FORMAT).encode
 
 register_codec(Json, name=CODEC, encode=lambda kept: kept.text, decode=Json)
 

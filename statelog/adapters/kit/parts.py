@@ -53,22 +53,22 @@ class _Listed(NamedTuple):
     values: list[Any]
     text: str
     """Of the whole list."""
-    default: Callable[[Any], Any] | None
+    encode: Callable[[Any], Json]
 
     def items(self, start: int = 0) -> list[Json]:
         """Return the items from a position on, as they are stored."""
-        return [Json.of(value, default=self.default) for value in self.values[start:]]
+        return [self.encode(value) for value in self.values[start:]]
 
 
 def cut(
-    snapshot: dict[str, Any], *, whole: frozenset[str] = frozenset(), default: Callable[[Any], Any] | None = None
+    snapshot: dict[str, Any], *, whole: frozenset[str] = frozenset(), encode: Callable[[Any], Json] = Json.of
 ) -> dict[str, Any]:
     """Return the channels that a snapshot becomes.
 
     Args:
         snapshot: it is not changed any more.
         whole: keys at its top that are one channel each.
-        default: as of `json.dumps`, for what JSON has not.
+        encode: returns the JSON of a part.
 
     Raises:
         ValueTypeError: something in it is not JSON.
@@ -81,8 +81,8 @@ def cut(
         if type(value) is dict and len(path) < _LEVELS_MAX and _has_names(value) and not is_whole:
             return {key: shape_of(member, (*path, key)) for key, member in value.items()}
         is_list = type(value) is list and bool(value) and not is_whole
-        text = Json.of(value, default=default)
-        channels[_name(path)] = _Listed(value, text.text, default) if is_list else text
+        text = encode(value)
+        channels[_name(path)] = _Listed(value, text.text, encode) if is_list else text
         return _LIST if is_list else _VALUE
 
     shape = Json.of(shape_of(snapshot, ()))
@@ -230,7 +230,7 @@ def _count_same(held: list[bytes], new: _Listed) -> int:
             return len(held)
     same = 0
     for old, value in zip(held, new.values, strict=False):
-        if old != _item(Json.of(value, default=new.default)):
+        if old != _item(new.encode(value)):
             break
         same += 1
     return same

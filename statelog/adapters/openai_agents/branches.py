@@ -19,6 +19,7 @@ from statelog.adapters.openai_agents.conversation import (
     TURNS,
     USAGE,
     Conversation,
+    forget_usage,
 )
 from statelog.errors import AlreadyExistsError, CheckpointNotFoundError, ExpiredError
 
@@ -85,7 +86,7 @@ class BranchedConversation(Conversation):
                 forked = thread.fork(name)
                 stored_items.commit(forked, *writes, metadata={"from": branch, "turn": turn_number})
                 if thread.state.get(USAGE):
-                    forked.edit(lambda state: _forget_usage(state, turn_number), lazy=True)
+                    forked.edit(lambda state: forget_usage(state, turn_number), lazy=True)
         except AlreadyExistsError as error:
             message = f"Branch {name!r} already exists"
             raise ValueError(message) from error
@@ -220,7 +221,7 @@ class BranchedConversation(Conversation):
     # --- usage ----------------------------------------------------------------------
 
     async def store_run_usage(self, result: RunResultBase) -> None:
-        """Keep the usage of a run with the turn that is the last one now."""
+        """Keep the usage of a run with the turn that is the last one now. Without a turn nothing is kept."""
         usage = result.context_wrapper.usage
         kept = {name: getattr(usage, name) for name in _NUMBERS}
         for name in ("input_tokens_details", "output_tokens_details"):
@@ -228,9 +229,12 @@ class BranchedConversation(Conversation):
             kept[name] = None if details is None else details.model_dump(mode="json")
 
         def write(state: Any) -> None:
+            turn = len(state.get(TURNS, ()))
+            if not turn:
+                return
             if USAGE not in state:
                 state[USAGE] = {}
-            state[USAGE][str(len(state.get(TURNS, ())))] = Json.of(kept)
+            state[USAGE][str(turn)] = Json.of(kept)
 
         await self._write(lambda thread: thread.edit(write, lazy=True))
 
@@ -269,12 +273,6 @@ class BranchedConversation(Conversation):
     def _usage(self, branch: str) -> dict[int, dict[str, Any]]:
         kept = self._state(branch).get(USAGE, {})
         return {int(turn): kept[turn].value for turn in sorted(kept, key=int)}
-
-
-def _forget_usage(state: Any, turn_number: int) -> None:
-    """Take the usage of a turn, and of those after it, out of a state that is changed in a commit."""
-    for turn in [turn for turn in state[USAGE] if int(turn) >= turn_number]:
-        del state[USAGE][turn]
 
 
 def _preview(content: Any) -> Any:

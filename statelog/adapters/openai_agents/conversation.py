@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agents.memory.session import SessionABC
@@ -61,11 +62,18 @@ def append_items(state: Any, encoded: list[Json], begins: list[int]) -> None:
 
 
 def cut_items(state: Any, count: int) -> None:
-    """Leave the first items alone in a state that is changed in a commit."""
+    """Leave the first items alone in a state that is changed in a commit. A turn that is cut loses its usage."""
     del state[ITEMS][count:]
     turns = state[TURNS]
     while len(turns) and turns[-1] >= count:
         turns.pop()
+    forget_usage(state, len(turns) + 1)
+
+
+def forget_usage(state: Any, turn_number: int) -> None:
+    """Remove the usage of a turn, and of the turns after it, from a state that is changed in a commit."""
+    for turn in [turn for turn in state.get(USAGE, ()) if int(turn) >= turn_number]:
+        del state[USAGE][turn]
 
 
 def _check_not_deleted(branch: str, head: Checkpoint[Any] | None) -> None:
@@ -209,14 +217,19 @@ class Conversation(SessionABC):
                 validate(found[0])
             last = len(head.state[ITEMS]) - 1
             turns = head.state.get(TURNS, ())
-            writes = [stored_items.edit(ITEMS, last, last + 1, [])]
-            if len(turns) and turns[-1] == last:
-                writes.append(stored_items.edit(TURNS, len(turns) - 1, len(turns), []))
+            is_turn = len(turns) > 0 and turns[-1] == last
             try:
-                made = stored_items.commit(thread, *writes, expected_version=head.version)
+                if is_turn and head.state.get(USAGE):
+                    thread.edit(partial(cut_items, count=last), lazy=True, expected_version=head.version)
+                    self._head = None
+                else:
+                    writes = [stored_items.edit(ITEMS, last, last + 1, [])]
+                    if is_turn:
+                        writes.append(stored_items.edit(TURNS, len(turns) - 1, len(turns), []))
+                    made = stored_items.commit(thread, *writes, expected_version=head.version)
+                    self._head = thread, made.version, last
             except ConflictError:  # somebody has written since
                 continue
-            self._head = thread, made.version, last
             return found[0]
 
     async def clear_session(self, *, wrapper: object = None) -> None:

@@ -9,7 +9,15 @@ from agents.memory.session import SessionABC, _CompactionSnapshot
 
 from statelog.adapters.kit.ordered import Json
 from statelog.adapters.openai_agents.branches import BranchedConversation
-from statelog.adapters.openai_agents.conversation import ITEMS, RUN, append_items, cut_items, encode_items
+from statelog.adapters.openai_agents.conversation import (
+    ITEMS,
+    RUN,
+    TURNS,
+    USAGE,
+    append_items,
+    cut_items,
+    encode_items,
+)
 from statelog.errors import ConflictError, ReadOnlyError
 
 if TYPE_CHECKING:
@@ -148,12 +156,16 @@ def _marked(state: RunState[Any, Any], kept: Json) -> RunState[Any, Any]:
 
 
 def _prune(state: Any, is_stale: Callable[[Any], bool]) -> None:
-    """Take stale items out from the beginning."""
+    """Remove stale items from the beginning. The usage of the turns that stay goes by their new numbers."""
     values = [kept.value for kept in state[ITEMS]]
     stale = next((at for at, value in enumerate(values) if not is_stale(value)), len(values))
     if stale:
+        gone = sum(at < stale for at in state[TURNS])
+        usage = {str(int(turn) - gone): kept for turn, kept in state.get(USAGE, {}).items() if int(turn) > gone}
         cut_items(state, 0)
         append_items(state, *encode_items(values[stale:]))
+        if usage:
+            state[USAGE] = usage
 
 
 class _Turn(SessionABC):

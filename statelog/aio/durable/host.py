@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from statelog.aio.durable.tasks import is_operation, numbered_tasks
 from statelog.aio.running import ended, in_thread
@@ -187,15 +186,13 @@ class EventLoopHost:
         self._asleep.discard(task)
         self._changed.set()
 
-    @contextmanager
-    def _counted(self, number: int) -> Iterator[None]:
+    def _counted(self, number: int) -> _Counted:
+        return _Counted(self, number)
+
+    def count(self, number: int) -> None:
+        """Add to the number of calls that are under way."""
         self._under_way += number
         self._changed.set()
-        try:
-            yield
-        finally:
-            self._under_way -= number
-            self._changed.set()
 
     # --- operations -------------------------------------------------------------------------------
 
@@ -402,6 +399,22 @@ class EventLoopHost:
         if was_let_go:
             raise asyncio.CancelledError
         raise RuntimeError("the step has cancelled itself")
+
+
+class _Counted(NamedTuple):
+    """Counts calls while a block lasts.
+
+    It is no `contextmanager`: that sets the traceback of what is raised, which a frozen dataclass refuses.
+    """
+
+    host: EventLoopHost
+    number: int
+
+    def __enter__(self) -> None:
+        self.host.count(self.number)
+
+    def __exit__(self, *_: object) -> None:
+        self.host.count(-self.number)
 
 
 def _task(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -184,13 +184,72 @@ def test_a_last_line_that_was_cut_off_is_left_out_and_told(projects, store, file
     assert load(store, A, subpath=SUBPATH)[0]["uuid"] == f"{A}-7"
 
 
-@pytest.mark.parametrize(("line", "said"), [("{", "is not JSON"), ("[1]", "is not a JSON object")])
+@pytest.mark.parametrize(
+    ("line", "said"), [("{", "is not JSON"), ("   ", "is not JSON"), ("[1]", "is not a JSON object")]
+)
 def test_a_damaged_line_is_named(projects, store, line, said):
     path = projects / PROJECT / f"{A}.jsonl"
     path.write_text(f"{{}}\n{line}\n{{}}\n")
     (left,) = moved(projects, store).left_out
     assert f"{path}, line 2, {said}" in str(left.error)
     assert left.error.facts["line"] == 2
+
+
+def test_a_session_of_which_only_a_line_that_was_cut_is_there_is_named(projects, store):
+    path = projects / PROJECT / f"{A}.jsonl"
+    path.write_text(json.dumps(entry(A, 0))[:40])
+    (left,) = moved(projects, store).left_out
+    assert str(left.error).startswith(f"{path} has no entry")
+
+
+@pytest.mark.parametrize("text", ["[1, 2]\n", "no JSON\n"])
+def test_files_of_tools_are_passed_over(projects, store, text):
+    folder = projects / PROJECT / A / "tool-results"
+    folder.mkdir()
+    (folder / "rows.jsonl").write_text(text)
+    report = moved(projects, store)
+    assert (report.copied, report.left_out, report.remarks) == (4, (), ())
+
+
+def test_a_session_that_has_gone_on_gets_its_new_entries(projects, store):
+    write(projects / PROJECT / f"{A}.jsonl", transcript(A)[:4])
+    moved(projects, store)
+    write(projects / PROJECT / f"{A}.jsonl", transcript(A))
+    write(projects / PROJECT / A / f"{SUBPATH}.jsonl", [entry(A, 7, isSidechain=True, agentId="x"), entry(A, 8)])
+    write(projects / PROJECT / A / "subagents" / "agent-y.jsonl", [entry(A, 9)])
+    report = moved(projects, store)
+    assert (report.copied, report.left_out) == (1, ())
+    assert "has gone on" in report.remarks[0]
+    assert load(store, A) == transcript(A)
+    assert [each.get("uuid") for each in load(store, A, subpath=SUBPATH)] == [f"{A}-7", None, f"{A}-8"]
+    assert load(store, A, subpath="subagents/agent-y") == [entry(A, 9)]
+    assert moved(projects, store).copied == 0
+
+
+def test_a_session_that_went_on_after_a_cut_import_is_whole(projects, store):
+    path = projects / PROJECT / f"{A}.jsonl"
+    write(path, transcript(A))
+    whole = path.read_text()
+    path.write_text(whole[:-10])
+    moved(projects, store)
+    path.write_text(whole)
+    assert moved(projects, store).copied == 1
+    assert load(store, A) == transcript(A)
+
+
+def test_other_metadata_of_a_subagent_is_added_once(projects, store):
+    moved(projects, store)
+    (projects / PROJECT / A / f"{SUBPATH}.meta.json").write_text('{"agentType": "writer"}')
+    for copied in (1, 0):
+        assert moved(projects, store).copied == copied
+    assert [each.get("agentType") for each in load(store, A, subpath=SUBPATH)][1:] == ["reader", "writer"]
+
+
+def test_a_session_that_lost_entries_is_left_as_it_is(projects, store):
+    moved(projects, store)
+    write(projects / PROJECT / f"{B}.jsonl", transcript(B)[:3])
+    assert [type(left.error) for left in moved(projects, store).left_out] == [ConflictError]
+    assert load(store, B) == transcript(B)
 
 
 def test_a_session_without_an_entry_is_left_out(projects, store):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -107,6 +108,28 @@ def test_models_and_what_json_has_not_are_kept_as_crewai_s_own_keeps_them(path, 
         assert json.dumps(ours.load_state("f")) == json.dumps(theirs.load_state("f"))
     with pytest.raises(ValueError, match="Pydantic BaseModel or dict"):
         ours.save_state("f", "m", ["no state"])
+
+
+UNEQUAL = {"id": "f", "scores": [0.5, math.nan, -math.inf], "best": math.inf}
+
+
+def test_numbers_that_json_has_not_come_back_as_from_crewai_s_own(path, store):
+    ours, theirs = StatelogFlowPersistence(store), SQLiteFlowPersistence(str(path.with_suffix(".db")))
+    asked = question(method_output={"n": math.nan})
+    for persistence in (ours, theirs):
+        persistence.save_state("f", "first", UNEQUAL)
+        persistence.save_pending_feedback("f", asked, UNEQUAL)
+    assert repr(ours.load_state("f")) == repr(theirs.load_state("f")) == repr(UNEQUAL)
+    assert repr(ours.load_pending_feedback("f")) == repr(theirs.load_pending_feedback("f"))
+
+
+def test_a_list_with_a_nan_that_grows_stores_its_new_items(store):
+    persistence = StatelogFlowPersistence(store)
+    scores = [math.nan] * 5000
+    persistence.save_state("f", "first", {"scores": scores})
+    before = store.last_lsn
+    persistence.save_state("f", "second", {"scores": [*scores, math.inf]})
+    assert sum(record.size_bytes for record in store.log(before)) < 10_000
 
 
 def test_a_state_is_a_version_and_costs_what_is_new(store):

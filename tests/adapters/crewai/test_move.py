@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 
 import pytest
@@ -49,6 +50,15 @@ def moved(database, store):
         return move(source, store)
 
 
+def test_a_flow_with_a_nan_is_copied_and_compared(database, store):
+    theirs = SQLiteFlowPersistence(str(database))
+    context = PendingFeedbackContext("nan", "m.F", "ask", {"best": math.nan}, "?")
+    theirs.save_pending_feedback("nan", context, {"id": "nan", "best": math.nan})
+    for copied in (5, 0):
+        assert (moved(database, store).copied, moved(database, store).left_out) == (copied, ())
+    assert repr(StatelogFlowPersistence(store).load_state("nan")) == repr(theirs.load_state("nan"))
+
+
 def test_flows_are_copied_and_a_second_move_copies_none(database, store):
     before = database.read_bytes()
     for copied in (4, 0):
@@ -92,7 +102,7 @@ def test_a_move_that_was_cut_off_goes_on(database, store):
     assert (report.found, report.copied, report.left_out) == (4, 3, ())
 
 
-@pytest.mark.parametrize("damage", ["{", "[1]", '{"a": NaN}', b"\xff"])
+@pytest.mark.parametrize("damage", ["{", "[1]", b"\xff"])
 @pytest.mark.parametrize("row", ["min(id)", "max(id)"])
 def test_a_damaged_flow_is_left_out_and_named(database, store, damage, row):
     with sqlite3.connect(database) as connection:

@@ -73,6 +73,12 @@ def cycle():
     return held
 
 
+def test_a_nan_is_written_where_it_is_allowed_and_the_command_line_shows_it():
+    kept = Json.of({"a": [math.nan, -math.inf]}, allow_nan=True)
+    assert repr(kept.value) == repr({"a": [math.nan, -math.inf]})
+    assert to_json(kept) == {"a": [{"$float": "nan"}, {"$float": "-inf"}]}
+
+
 @pytest.mark.parametrize("value", [b"bytes", {1, 2}, object(), math.nan, math.inf, cycle(), {"a": [b""]}, {(): 1}])
 def test_what_json_has_not_is_refused(value):
     with pytest.raises(ValueTypeError, match="cannot be stored as JSON"):

@@ -243,6 +243,70 @@ def test_usage_stands_with_its_turn(store):
     assert (usage["requests"], usage["total_turns"]) == (2, 2)
 
 
+async def counted(session, *texts):
+    """Add turns with usage; return the result of the last run."""
+    for text in texts:
+        result = await session.run(agent([message(text)]), text)
+        await session.store_run_usage(result)
+    return result
+
+
+async def turns_with_usage(session):
+    return [turn["user_turn_number"] for turn in await session.get_turn_usage()]
+
+
+def test_without_a_turn_no_usage_is_kept(store):
+    async def main():
+        result = await counted(StatelogSession("other", store), "one")
+        session = StatelogSession("s", store)
+        await session.store_run_usage(result)
+        assert await session.get_session_usage() is None
+        await session.add_items([{"role": "user", "content": "a"}])
+        assert await turns_with_usage(session) == []
+
+    asyncio.run(main())
+
+
+def test_usage_goes_with_a_turn_that_is_taken_back(store):
+    async def main():
+        session = StatelogSession("s", store)
+        await counted(session, "one", "two")
+        await session.pop_item()
+        assert await turns_with_usage(session) == [1, 2]  # what the user has said is still there
+        await session.pop_item()
+        assert await turns_with_usage(session) == [1]
+        await session.add_items([{"role": "user", "content": "another question"}])
+        assert await turns_with_usage(session) == [1]
+
+    asyncio.run(main())
+
+
+def test_usage_goes_with_a_turn_that_another_turn_cuts(store):
+    async def main():
+        session = StatelogSession("s", store)
+        await counted(session, "one", "two")
+        turn = await session._begin(None)
+        await turn.pop_item()
+        await turn.pop_item()
+        await turn.add_items([{"role": "user", "content": "another question"}])
+        await turn.commit(type("Result", (), {"interruptions": []}))
+        assert await turns_with_usage(session) == [1]
+
+    asyncio.run(main())
+
+
+def test_usage_follows_its_turn_when_a_compaction_removes_those_before(store):
+    async def main():
+        session = StatelogSession("s", store)
+        await counted(session, "one", "two", "three")
+        compaction = await session._get_compaction_snapshot(2, prune_prefix=lambda item: item.get("content") == "one")
+        assert await compaction.replace_suffix(0, [{"role": "user", "content": "three, in short"}])
+        assert await turns_with_usage(session) == [1]  # of "two"
+        assert [turn["content"] for turn in await session.get_conversation_turns()] == ["two", "three, in short"]
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("point", "killed", "refunds"),
     [
