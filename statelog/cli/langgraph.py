@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path, PurePath
@@ -70,8 +71,10 @@ def export_langgraph(*, store: Path, target: str, as_json: bool) -> None:
 
 def _store_of(database: str) -> Path:
     """Return the store that a database's threads go to if nobody says: named as it is, in the current directory."""
-    path = urlsplit(database).path if "://" in database else database.partition(":")[2]
-    name = PurePath(path).stem
+    name = ""
+    with suppress(ValueError):  # it is not an address, as one with a [ in its password
+        path = urlsplit(database).path if "://" in database else database.partition(":")[2]
+        name = PurePath(path).stem
     if not name:
         message = f"{redacted_url(database)} has no name: say which STORE its threads go to"
         raise UsageError(message, argument="STORE", value=None)

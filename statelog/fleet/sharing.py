@@ -427,11 +427,12 @@ def _readable(performer: Performer) -> Head:
 def _default_cache(url: str) -> Path:
     """Return where copies of this user's lie, of one database."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    try:
+    place = None
+    with suppress(ValueError):  # it quotes what it cannot read, which may be of the password
         parts = urlsplit(url)
         place = f"{parts.hostname}:{parts.port}{parts.path}"
-    except ValueError:  # it quotes what it cannot read, which may be of the password
+    if place is None:
         shown = redacted_url(url)
         message = f"{shown} is not an address of a Postgres database"
-        raise UsageError(message, argument="url", value=shown) from None
+        raise UsageError(message, argument="url", value=shown)
     return cache / "statelog" / hashlib.blake2b(place.encode(), digest_size=8).hexdigest()

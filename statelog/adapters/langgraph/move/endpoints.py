@@ -21,7 +21,7 @@ from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
 from statelog.adapters.langgraph.saver.reading import Written, find_place, is_hidden, read_writes, writes_state, written
 from statelog.adapters.langgraph.values import names
 from statelog.errors import FormatError, StorageError, StoreFullError, StoreLockedError, StoreNotFoundError, UsageError
-from statelog.redaction import redacted_url
+from statelog.redaction import redact_error, redacted_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -304,6 +304,13 @@ def _opened_postgres(url: str, *, writing: bool) -> Iterator[Endpoint]:
     except ImportError:  # psycopg without its library is one too
         raise _missing("langgraph-checkpoint-postgres 'psycopg[binary]'") from None
     name = redacted_url(url)
+    is_address = False
+    with suppress(psycopg.ProgrammingError):  # it quotes what it cannot read, which may be of the password
+        psycopg.conninfo.conninfo_to_dict(url)
+        is_address = True
+    if not is_address:
+        message = f"{name} is not an address of a Postgres database"
+        raise UsageError(message, argument="name", value=name)
     try:
         with PostgresSaver.from_conn_string(url) as saver:
             saver.serde = UntouchedSerializer()
@@ -314,6 +321,7 @@ def _opened_postgres(url: str, *, writing: bool) -> Iterator[Endpoint]:
         message = f"{name} holds no checkpoints of LangGraph"
         raise FormatError(message, path=name) from None
     except psycopg.Error as error:
+        redact_error(error)
         message = f"{name}: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
         raise StorageError(message, path=name) from error
 
