@@ -22,6 +22,7 @@ _SETTING = re.compile(
     r"(\s*=\s*)('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s&;,'\"]*[^\s&;,'\":.)])"
 )
 _NAMES_SECRET = re.compile(r"(?i)secrets?(?:[-_]?(?:str|bytes))?(?:\[.*)?$")
+_NAMES_CREDENTIAL = re.compile(r"(?i)(?:key|token|password|passphrase|credentials?)$")
 _HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::\d*)?")
 _PLAIN_USER = re.compile(r"[\w.%+\-]*")
 _VALUE_OF_PARAMETER = re.compile(r"=[^&;]*")
@@ -98,3 +99,8 @@ def names_secret(name: str) -> bool:
     The name is all there is to go by where a value is shown as it is stored.
     """
     return _NAMES_SECRET.search(name) is not None
+
+
+def names_credential(name: str) -> bool:
+    """Return whether a codec, or a class around one value, is named as one of secrets, or as `ApiKey` or `token`."""
+    return names_secret(name) or _NAMES_CREDENTIAL.search(name) is not None

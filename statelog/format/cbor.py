@@ -28,7 +28,7 @@ from statelog.format.interrupts_in_decoders import is_about_bytes, unwrapped
 from statelog.format.locating import Refusals, has_twins, holds_nan, is_lossy
 from statelog.kernels import encode_plain
 from statelog.limits import DEPTH_MAX, INTEGER_BITS_MAX, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
-from statelog.redaction import HIDDEN_VALUE, names_secret
+from statelog.redaction import HIDDEN_VALUE, names_credential
 
 TAG_TUPLE = 51300
 TAG_FROZENSET = 51301
@@ -382,8 +382,8 @@ class Unregistered:
 
     @property
     def shown(self) -> Any:
-        """What is shown of the payload: asterisks, if the codec is named as one of secrets."""
-        return HIDDEN_VALUE if names_secret(self.codec) else self.payload
+        """What is shown of the payload: asterisks, if the codec is named as one of secrets, or of keys and tokens."""
+        return HIDDEN_VALUE if names_credential(self.codec) else self.payload
 
     def __hash__(self) -> int:
         """By codec alone: what it encoded to may be a list."""
