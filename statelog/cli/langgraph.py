@@ -66,7 +66,7 @@ def export_langgraph(*, store: Path, target: str, as_json: bool) -> None:
     if not store.is_file():
         message = f"no store at {store}"
         raise StoreNotFoundError(message, path=str(store))
-    _move(str(store), target, "exporting", as_json=as_json)
+    _move(str(store), target, "exporting", as_json=as_json, like=store)
 
 
 def _store_of(database: str) -> Path:
@@ -88,7 +88,7 @@ def _check_database(name: str) -> None:
         raise UsageError(message, argument="DATABASE", value=shown)
 
 
-def _move(source: str, target: str, what: str, *, as_json: bool) -> None:
+def _move(source: str, target: str, what: str, *, as_json: bool, like: Path | None = None) -> None:
     if find_spec("langgraph") is None:
         message = "langgraph is not installed: pip install 'statelog[langgraph]'"
         raise UsageError(message)
@@ -98,7 +98,7 @@ def _move(source: str, target: str, what: str, *, as_json: bool) -> None:
     output = Output(as_json=as_json)
     with (
         endpoints.opened(source, writing=False, open_store=open_store) as reading,
-        endpoints.opened(target, writing=True, open_store=open_store) as writing,
+        endpoints.opened(target, writing=True, open_store=open_store, like=like) as writing,
         output.progress(what) as progress,
     ):
         report = migrate(reading, writing, progress=progress)

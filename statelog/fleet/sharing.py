@@ -24,7 +24,7 @@ from statelog.fleet.connecting import prepare
 from statelog.fleet.following import Follower
 from statelog.fleet.head import SHARED, Cut, Head, decode, taker
 from statelog.fleet.performing import Performer
-from statelog.fleet.remote import RemoteStatus, check_number
+from statelog.fleet.remote import RemoteStatus, check_number, check_period
 from statelog.fleet.restoring import (
     catch_up_over_bases,
     chain_at,
@@ -351,7 +351,7 @@ def share(
         if option in options:
             message = f"who shares a store writes it: {option} is no option (`follow` reads one)"
             raise UsageError(message, argument=option, value=options[option])
-    check_number("poll_s", poll_s, is_zero_allowed=False)
+    check_period("poll_s", poll_s)
     if timeout_s is not None:
         check_number("timeout_s", timeout_s)
     folder = names.folder(name)

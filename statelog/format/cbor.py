@@ -349,9 +349,9 @@ def _decoded(name: str, decoder: Callable[[Any], Any], payload: Any) -> object:
     """
     try:
         return decoder(payload)
-    except StatelogError:
-        raise
     except Exception as error:
+        if isinstance(error, StatelogError) and name.startswith(everyday.PREFIX):  # it names its codec
+            raise
         told = f"{type(error).__name__}: {error}"
         if name.startswith(everyday.PREFIX):
             if not isinstance(error, everyday.FAILURES):  # a signal handler has raised it
@@ -466,6 +466,14 @@ def register_codec(kind: type, *, name: str, encode: Callable[[Any], Any], decod
         UsageError: the type is one that CBOR has, or the type or the name is taken by another codec, or by statelog.
 
     """
+    for argument, value, what, fits in (
+        ("kind", kind, "a class", isinstance(kind, type)),
+        ("name", name, "a text of at least one character", isinstance(name, str) and name != ""),
+        ("encode", encode, "a function", callable(encode)),
+        ("decode", decode, "a function", callable(decode)),
+    ):
+        if not fits:
+            raise UsageError(f"{argument} is {what}, not {value!r}", argument=argument, value=value)
     if kind in _encoders:
         message = f"{kind.__name__} is stored natively"
         raise UsageError(message)

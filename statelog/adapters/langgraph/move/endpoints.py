@@ -5,6 +5,7 @@ A name is ``sqlite:PATH``, ``postgresql://...`` (``postgres://...``), or the pat
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from statelog.adapters.langgraph.saver.reading import Written, find_place, is_hi
 from statelog.adapters.langgraph.values import names
 from statelog.errors import FormatError, StorageError, StoreFullError, StoreLockedError, StoreNotFoundError, UsageError
 from statelog.redaction import redact_error, redacted_url
+from statelog.storage.file.descriptors import SHARED_MODE, follow_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -174,13 +176,16 @@ def _in_order(rows: Iterable[Written]) -> list[Written]:
 
 
 @contextmanager
-def opened(name: str, *, writing: bool, open_store: Callable[..., Store] = statelog.open) -> Iterator[Endpoint]:
+def opened(
+    name: str, *, writing: bool, open_store: Callable[..., Store] = statelog.open, like: Path | None = None
+) -> Iterator[Endpoint]:
     """Open what a name says.
 
     Args:
         name: see the module.
         writing: as a target, made if need be; else it has to be there, and is only read.
         open_store: opens a store, as `statelog.open`.
+        like: a store. A SQLite database that is created gets its owner and its mode.
 
     Raises:
         UsageError: no such kind of name, or its package is not installed.
@@ -190,7 +195,7 @@ def opened(name: str, *, writing: bool, open_store: Callable[..., Store] = state
 
     """
     if name.startswith(_SQLITE):
-        with _opened_sqlite(Path(name.removeprefix(_SQLITE)), writing=writing) as endpoint:
+        with _opened_sqlite(Path(name.removeprefix(_SQLITE)), writing=writing, like=like) as endpoint:
             yield endpoint
     elif name.startswith(_POSTGRES):
         with _opened_postgres(name, writing=writing) as endpoint:
@@ -211,12 +216,24 @@ def _opened_store(path: Path, open_store: Callable[..., Store], *, writing: bool
         yield _StoreEndpoint(str(path), StatelogSaver(store, serde=UntouchedSerializer()), store)
 
 
+def _create_like(path: Path, status: os.stat_result) -> None:
+    """Create an empty database with the owner and the mode of a store, if there is none."""
+    with suppress(OSError):  # SQLite says why it cannot be
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            follow_owner(descriptor, status, status.st_mode & SHARED_MODE)
+        finally:
+            os.close(descriptor)
+
+
 @contextmanager
-def _opened_sqlite(path: Path, *, writing: bool) -> Iterator[Endpoint]:
+def _opened_sqlite(path: Path, *, writing: bool, like: Path | None) -> Iterator[Endpoint]:
     try:
         from langgraph.checkpoint.sqlite import SqliteSaver
     except ModuleNotFoundError:
         raise _missing("langgraph-checkpoint-sqlite") from None
+    if like is not None:
+        _create_like(path, like.stat())
     if not writing and not path.is_file():
         message = f"no database at {path}"
         raise StoreNotFoundError(message, path=str(path))
