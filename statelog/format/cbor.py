@@ -251,6 +251,12 @@ def _codec_of(kind: type) -> tuple[str, Callable[[Any], Any]] | None:
     return None if found is None else (found.name, found.encode)
 
 
+def payload_of(value: object) -> tuple[str, Any] | None:
+    """Return the name of a value's codec and what it encodes the value to; None if the value needs no codec."""
+    codec = None if type(value) in _encoders else _codec_of(type(value))
+    return None if codec is None else (codec[0], codec[1](value))
+
+
 def _encode_registered(value: Any, depth: int) -> bytes:
     codec = _codec_of(type(value))
     if codec is None or depth >= DEPTH_MAX:
