@@ -22,6 +22,8 @@ _SETTING = re.compile(
     r"(\s*=\s*)('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s&;,'\"]*[^\s&;,'\":.)])"
 )
 _NAMES_SECRET = re.compile(r"(?i)secrets?(?:[-_]?(?:str|bytes))?(?:\[.*)?$")
+_NAMES_CREDENTIAL = re.compile(r"(?i)(?:key|token|password|passphrase|credentials?)$")
+_HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::\d*)?")
 _PLAIN_USER = re.compile(r"[\w.%+\-]*")
 _VALUE_OF_PARAMETER = re.compile(r"=[^&;]*")
 
@@ -36,13 +38,15 @@ def redacted_url(url: object) -> str:
         return redacted(repr(url))
     scheme = _SCHEME.match(url)
     if scheme is None:
-        return redacted(url)
+        return _redacted_without_scheme(url)
     rest = url[scheme.end() :]
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     login = ""
     if "@" in rest and ("@" in authority or ":" in authority):
         login, _at, rest = rest.rpartition("@")
         login = f"{_shown_login(login, is_postgres=scheme[0].lstrip().lower().startswith('postgres'))}@"
+    elif not all(_HOST.fullmatch(each) for each in authority.split(",")):  # a login whose host was left out
+        return f"{scheme[0]}{authority.partition(':')[0]}:{HIDDEN}"
     place, mark, query = rest.partition("?")
     place, hash_sign, _fragment = place.partition("#")
     if hash_sign:
@@ -51,6 +55,14 @@ def redacted_url(url: object) -> str:
         shown = _VALUE_OF_PARAMETER.sub(f"={HIDDEN}", query.partition("#")[0]) if "=" in query else HIDDEN
         return f"{scheme[0]}{login}{place}?{shown}"
     return f"{scheme[0]}{login}{place}"
+
+
+def _redacted_without_scheme(url: str) -> str:
+    """Return a text for messages that should be an address: a login may begin it, with no scheme, or no slashes."""
+    login, at, rest = url.rpartition("@")
+    if not at or ":" not in login or login.startswith(("/", ".", "~")):  # the last: of a path
+        return redacted(url)
+    return f"{_shown_login(login, is_postgres=False)}@{redacted_url(rest)}"
 
 
 def _shown_login(login: str, *, is_postgres: bool) -> str:
@@ -72,7 +84,12 @@ def redacted(text: str) -> str:
 
 
 def redact_error(error: BaseException) -> None:
-    """Hide secrets in an error of another library: a traceback shows it as the cause of ours."""
+    """Hide secrets in an error of another library: a traceback shows it as the cause of ours.
+
+    An error of psycopg holds its connection, which holds the password.
+    """
+    if hasattr(error, "_pgconn"):
+        error._pgconn = None  # noqa: SLF001 - as psycopg does where it pickles the error
     error.args = tuple(redacted(each) if isinstance(each, str) else each for each in error.args)
 
 
@@ -82,3 +99,8 @@ def names_secret(name: str) -> bool:
     The name is all there is to go by where a value is shown as it is stored.
     """
     return _NAMES_SECRET.search(name) is not None
+
+
+def names_credential(name: str) -> bool:
+    """Return whether a codec, or a class around one value, is named as one of secrets, or as `ApiKey` or `token`."""
+    return names_secret(name) or _NAMES_CREDENTIAL.search(name) is not None

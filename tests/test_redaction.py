@@ -44,6 +44,12 @@ ADDRESSES = [
     "postgresql:/u:hunter2@127.0.0.1:1/db",
     "host=127.0.0.1 port=1 user=u password=hunter2",
     "host=127.0.0.1 port=1 user=u password='x hunter2'",
+    "postgresql://u:hunter2@[::1/db",
+    "postgresql://u:hunter2",
+    "postgresql:u:hunter2@127.0.0.1/db",
+    "u:hunter2@127.0.0.1/db",
+    "u:hunter2@127.0.0.1/db?sslpassword=hunter2",
+    "u:hunter2/x@127.0.0.1:1",
     b"postgresql://u:hunter2@db/agents",
     "mysql://u:hunter2@db/agents",
     "https://hunter2@db/agents",
@@ -58,10 +64,20 @@ ADDRESSES = [
 
 
 def told(error: BaseException) -> str:
-    """Return all that anybody sees of an error: text, facts, and a traceback without the lines of this file."""
+    """Return all that anybody sees of an error, also of those behind it: text, facts, attributes, and a traceback.
+
+    The traceback is without the lines of this file.
+    """
+    behind = error.__cause__ or error.__context__
+    return told_alone(error) if behind is None else told_alone(error) + told(behind)
+
+
+def told_alone(error: BaseException) -> str:
     lines = [line for each in traceback.format_exception(error) for line in each.splitlines()]
     facts = getattr(error, "facts", {})
-    return "\n".join([f"{error} {error!r} {facts!r}", *(line for line in lines if not line.startswith("    "))])
+    return "\n".join(
+        [f"{error} {error!r} {facts!r} {vars(error)!r}", *(line for line in lines if not line.startswith("    "))]
+    )
 
 
 @pytest.mark.parametrize("url", ADDRESSES)
@@ -112,12 +128,26 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_no_command_prints_a_password(command, tmp_path):
     cli = str(Path(sys.executable).with_name("statelog"))
-    for url in ("postgresql+psycopg://agents:hunter2@db/agents", "mysql://db/agents?password=hunter2"):
+    for url in (
+        "postgresql+psycopg://agents:hunter2@db/agents",
+        "mysql://db/agents?password=hunter2",
+        "postgresql://agents:hunter2@[::1/agents",
+    ):
         arguments = [cli, *(each.format(url) for each in command)]
         done = forks.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode not in (0, 70)
         assert SECRET not in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [*COMMANDS[:2], *COMMANDS[3:5], *COMMANDS[7:9]], ids=" ".join)
+def test_no_command_that_takes_an_address_prints_the_password_of_a_mistyped_one(command, tmp_path):
+    cli = str(Path(sys.executable).with_name("statelog"))
+    for url in ("postgresql:agents:hunter2@db/agents", "agents:hunter2@db/agents"):
+        arguments = [cli, *(each.format(url) for each in command)]
+        done = forks.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode not in (0, 70)
+        assert SECRET not in done.stdout + done.stderr
 
 
 def test_a_store_about_to_be_open_does_not_show_where_it_is():
@@ -141,6 +171,7 @@ def test_names_in_facts_stay_as_they_are_for_programs_to_go_on_with():
         ("file:///srv/a:b@c/bucket", "file:///srv/a:b@c/bucket"),
         ("/srv/a:b@c/agent.state", "/srv/a:b@c/agent.state"),
         ("agent.state", "agent.state"),
+        ("postgresql://[::1]:5432,db/agents", "postgresql://[::1]:5432,db/agents"),
     ],
 )
 def test_what_is_no_secret_is_shown(url, shown):

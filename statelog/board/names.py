@@ -77,7 +77,6 @@ def _error(what: str, value: str, why: str) -> UsageError:
     return UsageError(f"{what} {value!r} {why}", argument=what, value=value)
 
 
-@lru_cache(maxsize=1024)
 def compile_pattern(pattern: str) -> Pattern:
     """Return a pattern: `*` and `?` within a segment, `**` for any number of whole segments.
 
@@ -88,6 +87,13 @@ def compile_pattern(pattern: str) -> Pattern:
         LimitError: it is longer than a key may be.
 
     """
+    if type(pattern) is not str:
+        check_name("pattern", pattern, size_bytes_max=ENTRY_KEY_SIZE_BYTES_MAX)
+    return _compiled(pattern)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> Pattern:
     check_name("pattern", pattern, size_bytes_max=ENTRY_KEY_SIZE_BYTES_MAX)
     for sign in "[]\\":
         if sign in pattern:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path, PurePath
@@ -65,13 +66,15 @@ def export_langgraph(*, store: Path, target: str, as_json: bool) -> None:
     if not store.is_file():
         message = f"no store at {store}"
         raise StoreNotFoundError(message, path=str(store))
-    _move(str(store), target, "exporting", as_json=as_json)
+    _move(str(store), target, "exporting", as_json=as_json, like=store)
 
 
 def _store_of(database: str) -> Path:
     """Return the store that a database's threads go to if nobody says: named as it is, in the current directory."""
-    path = urlsplit(database).path if "://" in database else database.partition(":")[2]
-    name = PurePath(path).stem
+    name = ""
+    with suppress(ValueError):  # it is not an address, as one with a [ in its password
+        path = urlsplit(database).path if "://" in database else database.partition(":")[2]
+        name = PurePath(path).stem
     if not name:
         message = f"{redacted_url(database)} has no name: say which STORE its threads go to"
         raise UsageError(message, argument="STORE", value=None)
@@ -85,7 +88,7 @@ def _check_database(name: str) -> None:
         raise UsageError(message, argument="DATABASE", value=shown)
 
 
-def _move(source: str, target: str, what: str, *, as_json: bool) -> None:
+def _move(source: str, target: str, what: str, *, as_json: bool, like: Path | None = None) -> None:
     if find_spec("langgraph") is None:
         message = "langgraph is not installed: pip install 'statelog[langgraph]'"
         raise UsageError(message)
@@ -95,7 +98,7 @@ def _move(source: str, target: str, what: str, *, as_json: bool) -> None:
     output = Output(as_json=as_json)
     with (
         endpoints.opened(source, writing=False, open_store=open_store) as reading,
-        endpoints.opened(target, writing=True, open_store=open_store) as writing,
+        endpoints.opened(target, writing=True, open_store=open_store, like=like) as writing,
         output.progress(what) as progress,
     ):
         report = migrate(reading, writing, progress=progress)

@@ -29,6 +29,7 @@ from uuid import UUID
 from statelog.adapters.kit.ordered import Json
 from statelog.adapters.kit.packed import Constructed, Packed, Serialised, in_one, is_cut
 from statelog.cli.text import ELLIPSIS, count, escape, shorten
+from statelog.display.lines import written
 from statelog.errors import UsageError, ValueTypeError
 from statelog.format import cbor, everyday
 from statelog.store.views import ListView, MapView
@@ -273,7 +274,7 @@ def _object_parts(value: object, characters_max: int) -> Iterator[str]:
     elif isinstance(value, Constructed):
         yield from _constructed(value, characters_max)
     else:
-        yield repr(value)
+        yield written(value, characters_max)
 
 
 def _constructed(value: Constructed, characters_max: int) -> Iterator[str]:

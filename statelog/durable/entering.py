@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from statelog.durable.driving import drive, replay
-from statelog.durable.execution import Stopped, Suspended, Unwinding
+from statelog.durable.execution import RolledBackError, Stopped, Suspended, Unwinding
 from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.naming import check_part
@@ -21,7 +21,7 @@ from statelog.durable.recorded import recorded_items
 from statelog.durable.runs import ENDED, create, error_of_end, find, hurry, task_key_of
 from statelog.durable.starting import prepare
 from statelog.durable.workflows import Cancelled, check_number, workflow
-from statelog.errors import ConflictError, RunEndedError
+from statelog.errors import ConflictError, RunEndedError, not_hiding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping
@@ -138,9 +138,10 @@ def entered(
 ) -> Iterator[EnteredRun]:
     """Be in a run while a block lasts; begin it, or go on with it: what it has recorded is not done again.
 
-    The run has completed when the block ends. It has failed when an exception leaves the block. Where the process dies,
-    or is interrupted, it stays open, and who enters it next goes on. A run that has ended is replayed: its steps return
-    what they returned, and nothing is called.
+    The run has completed when the block ends. It has failed when an exception leaves the block. If statelog cannot
+    record that, the exception has a note with the reason. Where the process dies, or is interrupted, it stays open, and
+    whoever enters it next goes on. A run that has ended is replayed: its steps return what they returned, and nothing
+    is called.
 
     Args:
         store: the store.
@@ -165,7 +166,8 @@ def entered(
     try:
         yield EnteredRun(run)
     except (Exception, Cancelled, Unwinding, Stopped) as error:
-        driven.end(error)
+        with not_hiding(error if is_of_block(error) else None):
+            driven.end(error)
         if isinstance(error, Exception):
             raise
         raise reason(store, id, error) from error
@@ -212,6 +214,11 @@ def check_replayed(value: Mapping[str, Any], stop: BaseException | None) -> None
         raise RunEndedError(message, run=value["id"], status=value["status"])
     if stop is not None:
         raise stop
+
+
+def is_of_block(error: BaseException) -> bool:
+    """Return True if the code of a block raised `error`, and not the run to end the block."""
+    return isinstance(error, Exception) and not isinstance(error, RolledBackError)
 
 
 def reason(store: Store, id: str, error: BaseException) -> BaseException:

@@ -64,14 +64,19 @@ def _made(kind: Callable[[Any], Any], parts: list[Any], value: Any) -> Any:
 
 
 def _dumped(model: Any) -> Any:
+    from statelog.schema.secrets import names_secret, refuse_secrets  # of pydantic, which is there
+
     try:
-        return model.model_dump()
+        dumped = model.model_dump()
     except (RecursionError, ValueError) as error:
         if isinstance(error, ValueError) and "Circular reference" not in str(error):
             raise
         name = type(model).__name__
         message = f"{name}: nested deeper than {DEPTH_MAX} levels, or a cycle"
         raise LimitError(message, path=name, limit=DEPTH_MAX) from error
+    if names_secret(model.__class__):
+        refuse_secrets(model, type(model).__name__)
+    return dumped
 
 
 RECORD_DEPTH: Final = 2

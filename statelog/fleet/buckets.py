@@ -250,6 +250,7 @@ def _open(url: str, options: Mapping[str, Any]) -> ObjectStore:
     except exceptions.UnknownConfigurationKeyError as error:
         raise UsageError(_told(str(error)), argument="options", value=sorted(options)) from error
     except (exceptions.BaseError, ValueError, TypeError) as error:
+        error.args = (_told(str(error)),)
         redact_error(error)
         if _NO_CREDENTIALS.search(str(error)):
             raise _no_credentials(url, _told(str(error))) from error

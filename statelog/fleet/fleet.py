@@ -32,7 +32,7 @@ from statelog.fleet.following import Follower
 from statelog.fleet.head import Cut, Head, decode
 from statelog.fleet.owning import Options, Owner
 from statelog.fleet.performing import Performer
-from statelog.fleet.remote import check_number
+from statelog.fleet.remote import check_number, check_period
 from statelog.fleet.restoring import bring_here, head_to_read, remove_leftovers, restore
 from statelog.fleet.scratch import scratch
 from statelog.fleet.stranding import export_lost
@@ -268,7 +268,7 @@ class Fleet:
             StoreNotFoundError: no such store. CorruptionError, RemoteError: see `open`.
 
         """
-        check_number("poll_s", poll_s, is_zero_allowed=False)
+        check_period("poll_s", poll_s)
         performer = self._performer(name)
         _head_of(performer, name)
         with scratch(self._cache) as folder:
@@ -353,6 +353,9 @@ class Fleet:
             By the id of each thread: the one by which it went out.
 
         """
+        if not isinstance(stranded, Stranded):
+            message = f"stranded is one of what Fleet.stranded() returns, not {stranded!r}"
+            raise UsageError(message, argument="stranded", value=stranded)
         suffix = stranded.path.name.partition(names.COPY)[2]
         with scratch(self._cache) as folder:
             live: Path | None = folder / "live.state"

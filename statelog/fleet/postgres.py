@@ -22,7 +22,7 @@ from psycopg import errors, sql
 from statelog.errors import AccessError, ClosedError, ForkedError, NotFoundError, RemoteError, StatelogError, UsageError
 from statelog.fleet import names as object_names
 from statelog.fleet.archive import Archive, Found, Outcome
-from statelog.redaction import redacted_url
+from statelog.redaction import redact_error, redacted_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -269,11 +269,12 @@ def connecting(url: str) -> dict[str, Any]:
 
     """
     shown = redacted_url(url)
-    try:
+    given: dict[str, Any] | None = None
+    with suppress(psycopg.ProgrammingError):  # it quotes what it cannot read, which may be of the password
         given = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:  # it quotes what it cannot read, which may be of the password
+    if given is None:
         message = f"{shown} is not an address of a Postgres database"
-        raise UsageError(message, argument="url", value=shown) from None
+        raise UsageError(message, argument="url", value=shown)
     if "@" in str(given.get("host", "")) or not _PORTS.fullmatch(str(given.get("port", ""))):
         message = f"{shown}: an @, / or another sign of its own in a user or a password has to be percent-encoded"
         raise UsageError(message, argument="url", value=shown)
@@ -295,7 +296,8 @@ def _is_quiet(connection: psycopg.Connection[Any]) -> bool:
 
 
 def translated(error: psycopg.Error, shown: str) -> StatelogError:
-    """Return what is raised for an error of psycopg."""
+    """Return what is raised for an error of psycopg, in which secrets are hidden."""
+    redact_error(error)
     told = " ".join(str(error).split())[:300]
     if isinstance(error, errors.UndefinedTable | errors.UndefinedColumn):
         return NotFoundError(f"{shown} has no tables of a fleet: run `statelog fleet setup {shown}`", url=shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 from statelog.errors import UsageError
@@ -14,6 +15,14 @@ def check_number(name: str, value: object, *, is_zero_allowed: bool = True) -> N
         return
     message = f"{name} is a number {'from' if is_zero_allowed else 'above'} 0{' on' * is_zero_allowed}, not {value!r}"
     raise UsageError(message, argument=name, value=value)
+
+
+def check_period(name: str, value: object) -> None:
+    """Refuse a time to wait that is none, or that no wait can take. Raises UsageError. Facts: argument, value."""
+    check_number(name, value, is_zero_allowed=False)
+    if value > threading.TIMEOUT_MAX:  # type: ignore[operator]  # it is a number
+        message = f"{name} is a number above 0, at most {threading.TIMEOUT_MAX:g}, not {value!r:.40}"
+        raise UsageError(message, argument=name, value=value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from statelog.fleet.connecting import prepare
 from statelog.fleet.following import Follower
 from statelog.fleet.head import SHARED, Cut, Head, decode, taker
 from statelog.fleet.performing import Performer
-from statelog.fleet.remote import RemoteStatus, check_number
+from statelog.fleet.remote import RemoteStatus, check_number, check_period
 from statelog.fleet.restoring import (
     catch_up_over_bases,
     chain_at,
@@ -351,7 +351,7 @@ def share(
         if option in options:
             message = f"who shares a store writes it: {option} is no option (`follow` reads one)"
             raise UsageError(message, argument=option, value=options[option])
-    check_number("poll_s", poll_s, is_zero_allowed=False)
+    check_period("poll_s", poll_s)
     if timeout_s is not None:
         check_number("timeout_s", timeout_s)
     folder = names.folder(name)
@@ -427,11 +427,12 @@ def _readable(performer: Performer) -> Head:
 def _default_cache(url: str) -> Path:
     """Return where copies of this user's lie, of one database."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    try:
+    place = None
+    with suppress(ValueError):  # it quotes what it cannot read, which may be of the password
         parts = urlsplit(url)
         place = f"{parts.hostname}:{parts.port}{parts.path}"
-    except ValueError:  # it quotes what it cannot read, which may be of the password
+    if place is None:
         shown = redacted_url(url)
         message = f"{shown} is not an address of a Postgres database"
-        raise UsageError(message, argument="url", value=shown) from None
+        raise UsageError(message, argument="url", value=shown)
     return cache / "statelog" / hashlib.blake2b(place.encode(), digest_size=8).hexdigest()

@@ -15,7 +15,7 @@ from psycopg import errors, sql
 from statelog.errors import ClosedError, CommitOutcomeUnknownError, NotFoundError, RemoteError, StoreLockedError
 from statelog.fleet import names
 from statelog.fleet.postgres import HEADS, OBJECTS, connecting, translated
-from statelog.redaction import redacted_url
+from statelog.redaction import redact_error, redacted_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,6 +115,7 @@ class Turns:
             try:
                 cursor = connection.execute(_BEGIN, (self._folder + names.HEAD, *self._behind(known)))
             except errors.LockNotAvailable as error:
+                redact_error(error)
                 self.release()
                 message = f"other hosts have had the turn to write for {self._timeout_s} s"
                 raise StoreLockedError(message, timeout_s=self._timeout_s) from error
@@ -195,6 +196,7 @@ class Turns:
                     time.sleep(pause_s)
                     pause_s = min(2 * pause_s, _PAUSE_S_MAX)
         except BaseException as error:
+            redact_error(error)
             message = f"{self._shown} does not tell whether a commit is in the log: {cause}"
             raise CommitOutcomeUnknownError(message, url=self._shown) from error
 

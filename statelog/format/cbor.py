@@ -28,7 +28,7 @@ from statelog.format.interrupts_in_decoders import is_about_bytes, unwrapped
 from statelog.format.locating import Refusals, has_twins, holds_nan, is_lossy
 from statelog.kernels import encode_plain
 from statelog.limits import DEPTH_MAX, INTEGER_BITS_MAX, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
-from statelog.redaction import HIDDEN_VALUE, names_secret
+from statelog.redaction import HIDDEN_VALUE, names_credential
 
 TAG_TUPLE = 51300
 TAG_FROZENSET = 51301
@@ -251,6 +251,12 @@ def _codec_of(kind: type) -> tuple[str, Callable[[Any], Any]] | None:
     return None if found is None else (found.name, found.encode)
 
 
+def payload_of(value: object) -> tuple[str, Any] | None:
+    """Return the name of a value's codec and what it encodes the value to; None if the value needs no codec."""
+    codec = None if type(value) in _encoders else _codec_of(type(value))
+    return None if codec is None else (codec[0], codec[1](value))
+
+
 def _encode_registered(value: Any, depth: int) -> bytes:
     codec = _codec_of(type(value))
     if codec is None or depth >= DEPTH_MAX:
@@ -349,9 +355,9 @@ def _decoded(name: str, decoder: Callable[[Any], Any], payload: Any) -> object:
     """
     try:
         return decoder(payload)
-    except StatelogError:
-        raise
     except Exception as error:
+        if isinstance(error, StatelogError) and name.startswith(everyday.PREFIX):  # it names its codec
+            raise
         told = f"{type(error).__name__}: {error}"
         if name.startswith(everyday.PREFIX):
             if not isinstance(error, everyday.FAILURES):  # a signal handler has raised it
@@ -382,8 +388,8 @@ class Unregistered:
 
     @property
     def shown(self) -> Any:
-        """What is shown of the payload: asterisks, if the codec is named as one of secrets."""
-        return HIDDEN_VALUE if names_secret(self.codec) else self.payload
+        """What is shown of the payload: asterisks, if the codec is named as one of secrets, or of keys and tokens."""
+        return HIDDEN_VALUE if names_credential(self.codec) else self.payload
 
     def __hash__(self) -> int:
         """By codec alone: what it encoded to may be a list."""
@@ -466,6 +472,14 @@ def register_codec(kind: type, *, name: str, encode: Callable[[Any], Any], decod
         UsageError: the type is one that CBOR has, or the type or the name is taken by another codec, or by statelog.
 
     """
+    for argument, value, what, fits in (
+        ("kind", kind, "a class", isinstance(kind, type)),
+        ("name", name, "a text of at least one character", isinstance(name, str) and name != ""),
+        ("encode", encode, "a function", callable(encode)),
+        ("decode", decode, "a function", callable(decode)),
+    ):
+        if not fits:
+            raise UsageError(f"{argument} is {what}, not {value!r}", argument=argument, value=value)
     if kind in _encoders:
         message = f"{kind.__name__} is stored natively"
         raise UsageError(message)

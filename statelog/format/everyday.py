@@ -191,6 +191,9 @@ def _decode_array(payload: Any) -> Any:
     flat = (
         numpy.frombuffer(_typed(data, bytes), stored) if data else numpy.empty(0, stored)
     )  # frombuffer refuses no bytes at all
+    if stored.kind == "U" and data and flat.view(stored.byteorder + "u4").max() > sys.maxunicode:
+        message = "it holds a number that is not the code point of a character"
+        raise ValueError(message)
     return flat.reshape([_typed(size, int) for size in _listed(shape)]).astype(
         stored.newbyteorder("=")
     )  # a copy: it can be changed
@@ -198,6 +201,8 @@ def _decode_array(payload: Any) -> Any:
 
 def _decode_scalar(payload: Any) -> Any:
     dtype, data = _parts(payload, str, bytes)
+    if dtype in ("<U0", "|S0") and not data.strip(b"\0"):  # an empty text: numpy makes no array of these
+        return importlib.import_module("numpy").dtype(dtype).type()
     return _decode_array([dtype, [1], data])[0]
 
 

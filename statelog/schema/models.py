@@ -33,6 +33,7 @@ from statelog.schema.channels import Channel, channel_of
 from statelog.schema.enums import EnumCheck
 from statelog.schema.losses import aliases_of, fields_of, find_dropped_key, names_lossy_dicts
 from statelog.schema.paths import format_path
+from statelog.schema.secrets import names_secret, refuse_secrets
 from statelog.schema.shapes import ANY, SERIES, MisfitError, Shape, load_series, needs_loading
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class ModelCheck:
     pydantic's part is built at the first write.
     """
 
-    __slots__ = ("_adapter", "_channel", "_enum_check", "_field", "_in_dicts", "_model", "_reducer")
+    __slots__ = ("_adapter", "_channel", "_enum_check", "_field", "_in_dicts", "_model", "_names_secret", "_reducer")
 
     def __init__(self, model: type, channel: Channel, *, field: str = "") -> None:
         """Make the check of one channel of a model; `field`: its name there, if another."""
@@ -126,6 +127,7 @@ class ModelCheck:
         self._reducer = channel.reducer.name
         self._adapter: pydantic.TypeAdapter[list[Any]] | None = None
         self._enum_check = EnumCheck.of(channel.annotation)
+        self._names_secret = names_secret(channel.annotation)
         self._in_dicts = names_lossy_dicts(channel.annotation)
 
     def check_write(self, _channel: str, value: object) -> object:
@@ -180,6 +182,8 @@ class ModelCheck:
             reason = "not declared, and would be lost: declare it, or say extra='allow' or 'ignore'"
             raise self._error([(path, reason)])
         dumped = self._dump(self._adapter, accepted, is_partial=is_partial)
+        if self._names_secret:
+            refuse_secrets(accepted[0], self._channel)
         return dumped if self._enum_check is None else self._enum_check(self._channel, dumped)
 
     def _dump(self, adapter: pydantic.TypeAdapter[list[Any]], accepted: list[Any], *, is_partial: bool) -> object:

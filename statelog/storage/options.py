@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from typing import Literal, NamedTuple, TypeAlias
 
 from statelog.errors import UsageError
@@ -48,8 +49,9 @@ class Options(NamedTuple):
         if not (_is_number(self.interval_ms) and INTERVAL_MIN_MS <= self.interval_ms <= INTERVAL_MAX_MS):
             message = f"interval_ms is a number from {INTERVAL_MIN_MS} to {INTERVAL_MAX_MS}, not {self.interval_ms!r}"
             raise UsageError(message, interval_ms=self.interval_ms, limit=INTERVAL_MAX_MS)
-        if type(self.max_size_bytes) is not int or self.max_size_bytes < MAX_SIZE_BYTES_MIN:
-            message = f"max_size_bytes is an int of at least {MAX_SIZE_BYTES_MIN}, not {self.max_size_bytes!r}"
+        if type(self.max_size_bytes) is not int or not MAX_SIZE_BYTES_MIN <= self.max_size_bytes <= sys.maxsize:
+            bounds = f"of at least {MAX_SIZE_BYTES_MIN}, at most {sys.maxsize}"
+            message = f"max_size_bytes is an int {bounds}, not {self.max_size_bytes!r:.40}"
             raise UsageError(message, max_size_bytes=self.max_size_bytes, limit=MAX_SIZE_BYTES_MIN)
         if not (_is_number(self.lock_timeout_s) and self.lock_timeout_s >= 0):
             message = f"lock_timeout_s is a number of seconds from 0, not {self.lock_timeout_s!r}"

@@ -471,6 +471,9 @@ def attempt_claim(
     check_seconds("lease_s", lease_s)
     check_seconds("wait_s", wait_s, is_zero_allowed=True)
     _check_attempts(max_attempts, dead, rights)
+    if not isinstance(unless, Sequence):
+        message = f"unless is a list of prefixes of keys, not {unless!r}"
+        raise UsageError(message, argument="unless", value=unless)
     shunned = (unless,) if isinstance(unless, str) else tuple(unless)
     for each in shunned:
         check_prefix(each or "/")

@@ -10,6 +10,8 @@ from statelog import reducers
 from statelog.board import reading, writing
 from statelog.board.names import RESERVED, compile_pattern
 from statelog.board.retention import Rule, Turns, retain, rule_fields
+from statelog.errors import LimitError
+from statelog.limits import POLICIES_MAX
 from statelog.log.care.vacuum import RetentionReport
 from statelog.log.times import now_us
 
@@ -55,6 +57,12 @@ def _store(session: StoreSession, rule: Rule) -> None:
         found = None if board is None else reading.find(view, board, key, now_us())
     if (found is None) if is_none else (found is not None and _fields(session, found) == fields):
         return  # programs set policies at every start
+    if found is None and board is not None:
+        with session.read() as view:
+            count = len(_rules(session, view, board))
+        if count >= POLICIES_MAX:
+            message = f"{count + 1} patterns with a policy for the board, at most {POLICIES_MAX} are allowed"
+            raise LimitError(message, actual=count + 1, limit=POLICIES_MAX)
 
     def work(writer: Writer) -> None:
         there = writing.find(writer, key)

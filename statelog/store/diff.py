@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from statelog import kernels
-from statelog.display.lines import diff_line
+from statelog.display.lines import diff_line, written
 from statelog.display.notebook import diff_html
 from statelog.display.terminal import diff_table
 from statelog.errors import UsageError
@@ -41,6 +42,10 @@ class Change:
     kind: str
     old: Any
     new: Any
+
+    def __repr__(self) -> str:
+        old, new = written(self.old, sys.maxsize), written(self.new, sys.maxsize)
+        return f"Change(path={self.path!r}, kind={self.kind!r}, old={old}, new={new})"
 
 
 class Diff:

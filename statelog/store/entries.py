@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from statelog.board import claiming, reading
+from statelog.display.lines import written
 from statelog.log.kinds.entries import RANK, Act
 from statelog.log.times import to_datetime
 
@@ -55,7 +56,7 @@ class Entry:
     """From when it may be claimed, also where that is over; None: from the beginning."""
 
     def __repr__(self) -> str:
-        shown = repr(self.value)
+        shown = written(self.value, 60)
         return f"<Entry {self.key!r} {self.version} {shown if len(shown) <= 60 else shown[:57] + '...'}>"
 
 

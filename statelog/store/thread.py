@@ -325,7 +325,8 @@ class Thread(Located, Written[S, W]):
         return (branch if on_line else event.branch), version
 
     def checkout(self, branch: str) -> Thread[S, W]:
-        """Return this thread on another of its branches. Raises BranchNotFoundError."""
+        """Return this thread on another of its branches. Raises BranchNotFoundError, and UsageError for no name."""
+        check_name("branch", branch)
         return Thread(self._session, self._id, self._schema_for_copy(), branch)
 
     def _schema_for_copy(self) -> object:

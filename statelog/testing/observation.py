@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import marshal
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any, Final
 
 from statelog import durable
-from statelog.errors import NotFoundError, ThreadDeletedError
+from statelog.errors import NotFoundError, ThreadDeletedError, UsageError
+from statelog.format import cbor
+from statelog.redaction import names_credential
 from statelog.store.session import session_of
 from statelog.store.statistics import stored_policies
+from statelog.store.store import Store
 from statelog.testing.extensions import extension, extension_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from statelog import Board, Entry, Store, Thread
+    from statelog import Board, Entry, Thread
     from statelog.log.reader import LogRecord
     from statelog.store.claims import LeaseInfo
     from statelog.store.store import ThreadInfo
@@ -48,7 +53,8 @@ def observe(store: Store, *, deleted: Iterable[str] = (), lsns: bool = True) -> 
     | `langgraph` | checkpoints with pending writes, and items; if LangGraph has written to it, and is installed |
 
     Values that are neither of these types come as `{"float": "1.5"}`, by the name of their type: so 1, 1.0 and True
-    are three values.
+    are three values. A value of a codec comes as `{"codec": [name, payload]}`, as it is stored. If the codec is named
+    as one of secrets, a digest stands for the payload.
 
     Args:
         store: the store. It is only read.
@@ -57,8 +63,12 @@ def observe(store: Store, *, deleted: Iterable[str] = (), lsns: bool = True) -> 
 
     Raises:
         CorruptionError: the store is damaged.
+        UsageError: this is not an open store. Facts: argument, value.
 
     """
+    if not isinstance(store, Store):
+        message = f"observe takes an open Store, not a {type(store).__name__}"
+        raise UsageError(message, argument="store", value=store)
     log = [_record(each) for each in store.log()]
     observed: dict[str, Any] = {
         "log": log,
@@ -125,20 +135,26 @@ def _name_of(item: Any, at: int) -> str:
 def _short(value: Any) -> str:
     if value is _ABSENT:
         return "nothing"
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except ValueError:  # Python refuses to write very long ints in decimal
+        shown = hex(value) if type(value) is int else f"a {type(value).__name__} with a very long int"
     return shown if len(shown) <= 300 else f"{shown[:297]}..."
 
 
 # --- values ---------------------------------------------------------------------------
 
 _PLAIN: Final = (str, int, bytes)
-_WRAPPED: Final = frozenset({"bool", "float", "NoneType", "tuple", "set", "frozenset", "dict", "datetime"})
+_WRAPPED: Final = frozenset({"codec", "bool", "float", "NoneType", "tuple", "set", "frozenset", "dict", "datetime"})
 
 
 def plain(value: Any) -> Any:
     """Return a value as dicts, lists, ints, bytes and texts; equal for values that are identical, and for no others."""
     if type(value) in _PLAIN:
         return value
+    coded = cbor.payload_of(value)
+    if coded is not None:
+        return {"codec": [coded[0], _payload(*coded)]}
     if hasattr(value, "to_python"):
         value = value.to_python()
     if type(value) is list:
@@ -149,9 +165,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime | date | time):
         return {kind: value.isoformat()}
     if isinstance(value, AbstractSet):
-        return {kind: sorted((plain(each) for each in value), key=repr)}
-    if isinstance(value, tuple):
-        return {kind: [plain(each) for each in value]}
+        return {kind: sorted((plain(each) for each in value), key=_order)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {kind: {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
@@ -159,12 +173,24 @@ def plain(value: Any) -> Any:
     return {kind: repr(value)}
 
 
+def _payload(codec: str, payload: Any) -> Any:
+    """Return what a codec made of a value, of a secret only a digest."""
+    if names_credential(codec):
+        return hashlib.blake2b(cbor.encode(payload), digest_size=16).digest()
+    return plain(payload)
+
+
+def _order(shown: Any) -> bytes:
+    """Return what plain data is sorted by: ints of any length have bytes, and no repr."""
+    return marshal.dumps(shown, 0)
+
+
 def _plain_mapping(value: Mapping[Any, Any]) -> Any:
     if all(type(key) is str for key in value):
         shown = {key: plain(each) for key, each in value.items()}
         is_ambiguous = len(shown) == 1 and next(iter(shown)) in _WRAPPED
         return {"dict": shown} if is_ambiguous else shown
-    return {"dict": sorted(([plain(key), plain(each)] for key, each in value.items()), key=repr)}
+    return {"dict": sorted(([plain(key), plain(each)] for key, each in value.items()), key=_order)}
 
 
 def _times(item: Any, *names: str) -> dict[str, str | None]:
@@ -270,11 +296,8 @@ def _lease(lease: LeaseInfo) -> dict[str, Any]:
 
 
 def _board_key(board: Board, key: str, entry: Entry | None) -> dict[str, Any]:
-    history = board.history(key)
-    shown = [_entry(each) for each in history]
-    if entry is None or not history or entry != history[0]:
-        return {"key": key, "entry": None if entry is None else _entry(entry), "history": shown}
-    return {"key": key, "entry": shown[0], "history": shown}
+    history = [_entry(each) for each in board.history(key)]
+    return {"key": key, "entry": None if entry is None else _entry(entry), "history": history}
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import statelog
 from statelog.board.names import compile_pattern
 from statelog.board.reading import board_of
 from statelog.board.retention import Rule, choose
-from statelog.errors import ExpiredError, UsageError
+from statelog.errors import ExpiredError, LimitError, UsageError
 from statelog.log.kinds.entries import records_of
+from statelog.store import board_policies
 
 SECRET = "the secret text " * 400
 
@@ -171,3 +172,16 @@ def test_an_export_brings_a_board_that_has_let_go(store, tmp_path):
 def test_what_is_no_rule_is_refused(store, arguments):
     with pytest.raises(UsageError):
         store.board().retain(**arguments)
+
+
+def test_the_board_takes_as_many_policies_as_the_limits_say(store, monkeypatch):
+    monkeypatch.setattr(board_policies, "POLICIES_MAX", 2)
+    board = store.board()
+    board.set("a", 1)
+    for pattern in ("a/*", "b/*", "a/*"):
+        board.retain(pattern, keep_last=3, as_policy=True)
+    with pytest.raises(LimitError) as caught:
+        board.retain("c/*", keep_last=3, as_policy=True)
+    assert (caught.value.actual, caught.value.limit) == (3, 2)
+    board.retain("b/*", as_policy=True)
+    board.retain("c/*", keep_last=3, as_policy=True)

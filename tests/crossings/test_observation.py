@@ -5,11 +5,16 @@ from __future__ import annotations
 import io
 import json
 import math
+from decimal import Decimal
 
+import numpy as np
 import pytest
+from pydantic import SecretStr
 
 import statelog
 from statelog import durable, reducers
+from statelog.errors import UsageError
+from statelog.format import cbor
 from statelog.testing import differences, observe
 
 
@@ -188,3 +193,63 @@ def test_differences_name_the_thread_the_version_and_the_field(store, tmp_path):
         copy.thread("chat").commit({"messages": [9]})
         lines = differences(observe(store), observe(copy), ("here", "there"))
     assert any(line.startswith("threads[chat].branches[main].head_version: here has 3, there has 4") for line in lines)
+
+
+class Order:
+    """A class that Python cannot compare, and shows by its place in memory."""
+
+    def __init__(self, number):
+        self.number = number
+
+
+ODD = [
+    np.array([1.0, float("nan")]),
+    np.arange(5000),
+    np.array(["x"]),
+    Decimal("sNaN"),
+    complex("nan"),
+    Order(7),
+    [Order({"a": Order(1)})],
+    {(1, 2): Order(3), 2**20_000: 1},
+    {2**20_000, "a"},
+    2**20_000,
+]
+
+
+@pytest.fixture
+def orders(monkeypatch):
+    for name in ("_codecs_by_type", "_codecs_by_name"):
+        monkeypatch.setattr(cbor, name, dict(getattr(cbor, name)))
+    statelog.register_codec(Order, name="order", encode=lambda order: order.number, decode=Order)
+    statelog.register_codec(SecretStr, name="token", encode=SecretStr.get_secret_value, decode=SecretStr)
+
+
+@pytest.mark.usefixtures("orders")
+@pytest.mark.parametrize("value", ODD, ids=lambda each: type(each).__name__)
+def test_a_copy_of_any_value_observes_equal_and_another_value_does_not(tmp_path, value):
+    with statelog.open(tmp_path / "a.state") as store, statelog.open(tmp_path / "b.state") as other:
+        store.thread("t").commit({"v": value}, metadata={"v": [value]})
+        store.board().set("k", value)
+        other.thread("t").commit({"v": [value]})
+        copied(store, tmp_path / "c.state")
+        with statelog.open(tmp_path / "c.state") as copy:
+            assert differences(observe(store), observe(copy)) == []
+        assert differences(observe(store), observe(other))
+
+
+@pytest.mark.usefixtures("orders")
+def test_a_value_of_a_codec_is_observed_as_it_is_stored_and_a_secret_by_its_digest(tmp_path):
+    with statelog.open(tmp_path / "a.state") as store:
+        store.board().set("a", Order(7))
+        store.board().set("b", {"order": 7})
+        store.board().set("c", SecretStr("sk-12345"))
+        shown = [each["entry"]["value"] for each in observe(store)["board"]]
+    assert shown[:2] == [{"codec": ["order", 7]}, {"order": 7}]
+    assert "sk-12345" not in repr(shown)
+
+
+@pytest.mark.parametrize("thing", [None, "a.state", 3])
+def test_what_is_no_open_store_is_refused(thing):
+    with pytest.raises(UsageError) as caught:
+        observe(thing)
+    assert (caught.value.argument, caught.value.value) == ("store", thing)

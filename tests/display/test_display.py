@@ -176,3 +176,10 @@ def test_a_repr_and_a_page_need_no_rich(path):
     assert done.stdout.startswith(
         "<Thread 't' branch 'main' version 0: x> <Checkpoint 't' branch 'main' version 0 id 2~"
     )
+
+
+def test_a_change_and_an_entry_with_an_int_too_long_to_write_are_shown(store):
+    thread = store.thread("t")
+    old, new = thread.commit({"n": 1}), thread.commit({"n": 2**20_000})
+    assert repr(list(statelog.diff(old, new))) == "[Change(path=('n',), kind='changed', old=1, new=<int>)]"
+    assert "<int>" in repr(store.board().set("k", 2**20_000))

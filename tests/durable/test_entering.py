@@ -160,6 +160,21 @@ def test_a_run_that_is_cancelled_ends_its_block(tmp_path):
     assert in_store(tmp_path, work) == ("cancelled", [1])
 
 
+def test_an_exception_whose_run_cannot_be_recorded_comes_as_itself_with_a_note(tmp_path):
+    async def work(store, calls):
+        async def unrecordable():
+            async with durable.entered(store, "r") as run:
+                await run.step(calls.double, 1)
+                await store.delete_thread("statelog:board")
+                raise KeyError("mine")
+
+        with pytest.raises(KeyError, match="mine") as caught:
+            await unrecordable()
+        assert "RunNotFoundError was raised, too" in caught.value.__notes__[0]
+
+    in_store(tmp_path, work)
+
+
 KILLED = """
 import asyncio, os, sys
 from pathlib import Path

@@ -10,6 +10,7 @@ import forks
 import pytest
 from executed import CALLS
 
+import statelog
 from statelog import durable
 from statelog.errors import (
     ConflictError,
@@ -225,6 +226,24 @@ def test_what_is_no_option_of_a_block_is_refused_and_nothing_begins(store, optio
     with pytest.raises(UsageError):
         doubled(store, 1, **options)
     assert durable.runs(store) == []
+
+
+@pytest.mark.parametrize("damage", ["closed", "deleted", "replaced"])
+def test_an_exception_whose_run_cannot_be_recorded_comes_as_itself_with_a_note(tmp_path, damage):
+    def body(run):
+        run.step(double, 1)
+        if damage == "closed":
+            store.close()
+        elif damage == "deleted":
+            store.delete_thread("statelog:board")
+        else:
+            (tmp_path / "b.state").rename(tmp_path / "moved.state")  # a commit notices it
+        raise DeclinedError("mine")
+
+    with statelog.open(tmp_path / "b.state") as store:
+        with pytest.raises(DeclinedError, match="mine") as caught:
+            enter(store, body)
+        assert "Error was raised, too" in caught.value.__notes__[0]
 
 
 KILLED = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 
@@ -213,8 +214,11 @@ def test_a_store_that_is_not_there_or_was_deleted(machine, tmp_path):
                 call(name)
     with pytest.raises(StoreNotFoundError):
         fleet.gc("none")
-    with pytest.raises(UsageError, match="poll_s"):
-        fleet.follow("t", poll_s=0).__enter__()
+    for poll_s in (0, math.inf, 1e300):
+        with pytest.raises(UsageError, match="poll_s"):
+            fleet.follow("t", poll_s=poll_s).__enter__()
+    with pytest.raises(UsageError, match="stranded"):
+        fleet.export_stranded("t", io.BytesIO())
 
 
 def test_an_address_of_postgres_that_is_none(tmp_path):

@@ -3,7 +3,7 @@
 import cbor2
 import pytest
 
-from statelog.errors import LimitError, UsageError
+from statelog.errors import CorruptionError, LimitError, UsageError
 from statelog.format import cbor
 from statelog.limits import DEPTH_MAX
 
@@ -58,6 +58,7 @@ FAILURES = [
     UnicodeDecodeError("utf-8", b"", 0, 1, "u"),
     cbor2.CBORDecodeError("c"),
     Broken("b"),
+    CorruptionError("c"),
 ]
 
 

@@ -59,6 +59,9 @@ VALUES = [
     np.complex64(1j),
     np.str_("h\xe9llo"),
     np.bytes_(b"x"),
+    np.str_(""),
+    np.bytes_(b""),
+    np.str_("\ud800"),
     np.datetime64("2020-01-01T00:00:00.123", "ms"),
     np.timedelta64(3, "D"),
     {1: "a", "1": "b", (2, None): {"x": {3.5: []}}},
@@ -229,9 +232,21 @@ HOSTILE = {
         ["<m8[xyz]", [1], b"01234567"],
         [["f8"], [1], b"01234567"],
         ["<f8", [1]],
+        ["<U1", [1], b"\xff" * 4],
+        [">U1", [1], b"\xff" * 4],
+        ["<U2", [2], b"x\0\0\0" * 3 + b"\0\0\x11\0"],
         None,
     ],
-    "scalar": [["<f8", b""], ["<f8", b"012"], ["|V3", b"012"], [1, b"x"], ["<f8", "x"], b"", None],
+    "scalar": [
+        ["<f8", b""],
+        ["<f8", b"012"],
+        ["|V3", b"012"],
+        [1, b"x"],
+        ["<f8", "x"],
+        ["<U1", b"\xff" * 4],
+        b"",
+        None,
+    ],
 }
 PAYLOADS = [(name, payload) for name, payloads in HOSTILE.items() for payload in payloads]
 

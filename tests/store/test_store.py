@@ -64,7 +64,7 @@ def test_openings_that_disagree_are_refused(path):
         statelog.open(path, durability="interval")
 
 
-@pytest.mark.parametrize("options", [{"durability": "none"}, {"max_size_bytes": 1000}])
+@pytest.mark.parametrize("options", [{"durability": "none"}, {"max_size_bytes": 1000}, {"max_size_bytes": 10**30}])
 def test_options_that_cannot_be_are_refused(path, options):
     with pytest.raises(UsageError):
         statelog.open(path, **options)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from statelog import register_codec
-from statelog.redaction import HIDDEN_VALUE, names_secret
+from statelog.redaction import HIDDEN_VALUE, names_credential, names_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,6 +27,8 @@ CUT = SNAPSHOT + SNAPSHOT
 """Likewise: the list is the items of lists in a value that is none, behind what stands around these."""
 _SIZE = struct.Struct(">I")
 _DEPTH_MAX = 128
+_SINGLE_ARGUMENT = 0
+"""The extension by which LangGraph's serialiser packs an object around one value: a secret, or a member of an enum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +230,7 @@ def _extension(code: int, data: bytes, depth: int) -> Any:
         if isinstance(value, list) and len(value) > 2 and all(isinstance(name, str) for name in value[:2]):
             name = f"{value[0]}.{value[1]}"
             fields = tuple(value[2]) if code == 1 and isinstance(value[2], list) else value[2]
-            if names_secret(name):
+            if names_credential(name) if code == _SINGLE_ARGUMENT else names_secret(name):
                 fields = HIDDEN_VALUE
             return Constructed(name, fields if isinstance(fields, dict | tuple) else (fields,))
     return Constructed(f"extension {code}", (data,))

@@ -15,14 +15,22 @@ from statelog.aio.durable.starting import claimed, drive_claimed, on_pool
 from statelog.aio.running import ended
 from statelog.durable import starting
 from statelog.durable.driving import replay
-from statelog.durable.entering import SLICE_S, CalledAnewError, check_ended, check_replayed, reason, refusal
+from statelog.durable.entering import (
+    SLICE_S,
+    CalledAnewError,
+    check_ended,
+    check_replayed,
+    is_of_block,
+    reason,
+    refusal,
+)
 from statelog.durable.execution import Stopped, Unwinding, current_scope
 from statelog.durable.holding import LEASE_S
 from statelog.durable.naming import check_part
 from statelog.durable.recorded import recorded_items
 from statelog.durable.runs import ENDED, create, find, hurry, task_key_of
 from statelog.durable.workflows import Cancelled, check_number, workflow
-from statelog.errors import UsageError
+from statelog.errors import UsageError, not_hiding
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -90,9 +98,10 @@ async def entered(
 ) -> AsyncIterator[EnteredRun]:
     """Be in a run while a block lasts; begin it, or go on with it: what it has recorded is not done again.
 
-    The run has completed when the block ends. It has failed when an exception leaves the block. Where the process dies,
-    or the task is cancelled, it stays open, and who enters it next goes on. A run that has ended is replayed: its steps
-    return what they returned, and nothing is called.
+    The run has completed when the block ends. It has failed when an exception leaves the block. If statelog cannot
+    record that, the exception has a note with the reason. Where the process dies, or the task is cancelled, it stays
+    open, and whoever enters it next goes on. A run that has ended is replayed: its steps return what they returned, and
+    nothing is called.
 
     Args:
         store: the store.
@@ -131,7 +140,8 @@ async def entered(
         yield EnteredRun(run)
     except (Exception, Cancelled, Unwinding, Stopped) as error:
         current_scope.reset(token)
-        await _left(block, driven, id, error)
+        with not_hiding(error if is_of_block(error) else None):
+            await _left(block, driven, id, error)
         if isinstance(error, Exception):
             raise
         raise await on_pool(store, reason, id, error) from error

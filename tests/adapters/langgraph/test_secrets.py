@@ -38,6 +38,10 @@ class ApiSecret(SecretStr):
     pass
 
 
+class ApiKey(SecretStr):
+    pass
+
+
 def secrets():
     """Return what a state holds: a secret in all that a serialiser packs."""
     key = SecretStr(SECRET)
@@ -50,6 +54,7 @@ def secrets():
         "models": [Account(key=key)] * 50,
         "dataclass": Login("me", key),
         "own": ApiSecret(SECRET),
+        "key": ApiKey(SECRET),
     }
 
 
@@ -154,10 +159,11 @@ class Odd:
         self.key = key
 
 
-def test_a_secret_of_a_codec_is_not_shown_where_the_codec_is_not_registered(tmp_path):
+@pytest.mark.parametrize("name", ["app/secret-str", "token"])
+def test_a_secret_of_a_codec_is_not_shown_where_the_codec_is_not_registered(tmp_path, name):
     program = (
         "import statelog, pydantic, sys\n"
-        "statelog.register_codec(pydantic.SecretStr, name='app/secret-str',\n"
+        f"statelog.register_codec(pydantic.SecretStr, name={name!r},\n"
         "    encode=pydantic.SecretStr.get_secret_value, decode=pydantic.SecretStr)\n"
         "with statelog.open('a.state') as store:\n"
         f"    store.thread('1').commit({{'key': pydantic.SecretStr('{SECRET}')}})\n"

@@ -5,6 +5,7 @@ A name is ``sqlite:PATH``, ``postgresql://...`` (``postgres://...``), or the pat
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
 from statelog.adapters.langgraph.saver.reading import Written, find_place, is_hidden, read_writes, writes_state, written
 from statelog.adapters.langgraph.values import names
 from statelog.errors import FormatError, StorageError, StoreFullError, StoreLockedError, StoreNotFoundError, UsageError
-from statelog.redaction import redacted_url
+from statelog.redaction import redact_error, redacted_url
+from statelog.storage.file.descriptors import SHARED_MODE, follow_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -174,13 +176,16 @@ def _in_order(rows: Iterable[Written]) -> list[Written]:
 
 
 @contextmanager
-def opened(name: str, *, writing: bool, open_store: Callable[..., Store] = statelog.open) -> Iterator[Endpoint]:
+def opened(
+    name: str, *, writing: bool, open_store: Callable[..., Store] = statelog.open, like: Path | None = None
+) -> Iterator[Endpoint]:
     """Open what a name says.
 
     Args:
         name: see the module.
         writing: as a target, made if need be; else it has to be there, and is only read.
         open_store: opens a store, as `statelog.open`.
+        like: a store. A SQLite database that is created gets its owner and its mode.
 
     Raises:
         UsageError: no such kind of name, or its package is not installed.
@@ -190,7 +195,7 @@ def opened(name: str, *, writing: bool, open_store: Callable[..., Store] = state
 
     """
     if name.startswith(_SQLITE):
-        with _opened_sqlite(Path(name.removeprefix(_SQLITE)), writing=writing) as endpoint:
+        with _opened_sqlite(Path(name.removeprefix(_SQLITE)), writing=writing, like=like) as endpoint:
             yield endpoint
     elif name.startswith(_POSTGRES):
         with _opened_postgres(name, writing=writing) as endpoint:
@@ -211,12 +216,24 @@ def _opened_store(path: Path, open_store: Callable[..., Store], *, writing: bool
         yield _StoreEndpoint(str(path), StatelogSaver(store, serde=UntouchedSerializer()), store)
 
 
+def _create_like(path: Path, status: os.stat_result) -> None:
+    """Create an empty database with the owner and the mode of a store, if there is none."""
+    with suppress(OSError):  # SQLite says why it cannot be
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            follow_owner(descriptor, status, status.st_mode & SHARED_MODE)
+        finally:
+            os.close(descriptor)
+
+
 @contextmanager
-def _opened_sqlite(path: Path, *, writing: bool) -> Iterator[Endpoint]:
+def _opened_sqlite(path: Path, *, writing: bool, like: Path | None) -> Iterator[Endpoint]:
     try:
         from langgraph.checkpoint.sqlite import SqliteSaver
     except ModuleNotFoundError:
         raise _missing("langgraph-checkpoint-sqlite") from None
+    if like is not None:
+        _create_like(path, like.stat())
     if not writing and not path.is_file():
         message = f"no database at {path}"
         raise StoreNotFoundError(message, path=str(path))
@@ -304,6 +321,13 @@ def _opened_postgres(url: str, *, writing: bool) -> Iterator[Endpoint]:
     except ImportError:  # psycopg without its library is one too
         raise _missing("langgraph-checkpoint-postgres 'psycopg[binary]'") from None
     name = redacted_url(url)
+    is_address = False
+    with suppress(psycopg.ProgrammingError):  # it quotes what it cannot read, which may be of the password
+        psycopg.conninfo.conninfo_to_dict(url)
+        is_address = True
+    if not is_address:
+        message = f"{name} is not an address of a Postgres database"
+        raise UsageError(message, argument="name", value=name)
     try:
         with PostgresSaver.from_conn_string(url) as saver:
             saver.serde = UntouchedSerializer()
@@ -314,6 +338,7 @@ def _opened_postgres(url: str, *, writing: bool) -> Iterator[Endpoint]:
         message = f"{name} holds no checkpoints of LangGraph"
         raise FormatError(message, path=name) from None
     except psycopg.Error as error:
+        redact_error(error)
         message = f"{name}: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
         raise StorageError(message, path=name) from error
 

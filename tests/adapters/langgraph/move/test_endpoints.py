@@ -102,6 +102,14 @@ def test_an_export_adds_the_tables_to_a_database_of_others(database, path, tmp_p
         assert [each.metadata for each in saver.list(None)] == [{"step": 1}]
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_an_export_gives_a_new_database_the_mode_of_the_store(database, path, tmp_path, mode):
+    assert import_into(path, database).returncode == 0
+    path.chmod(mode)
+    assert run("export-langgraph", path, f"sqlite:{tmp_path / 'new.db'}").returncode == 0
+    assert (tmp_path / "new.db").stat().st_mode & 0o777 == mode
+
+
 def test_a_database_without_the_log_of_sqlite_is_read(database, path):
     execute(database, "PRAGMA journal_mode = DELETE")
     before = database.read_bytes()

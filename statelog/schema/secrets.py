@@ -1,0 +1,56 @@
+"""Secrets of pydantic in models: they are refused, also where a serialiser of the model would store them as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+import pydantic
+
+from statelog.errors import ValueTypeError
+from statelog.format import cbor
+from statelog.format.everyday import full_name
+from statelog.schema.annotations import classes_named
+from statelog.schema.losses import fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+_SECRETS = (pydantic.SecretStr, pydantic.SecretBytes, pydantic.Secret)
+
+
+@functools.lru_cache(maxsize=1024)
+def names_secret(annotation: Hashable) -> bool:
+    """Return True if an annotation names a class of secrets, also in the fields of the classes it names."""
+    return any(issubclass(each, _SECRETS) for each in classes_named(annotation))
+
+
+def refuse_secrets(value: object, path: str) -> None:
+    """Raise ValueTypeError if a secret is in a value, outside of fields that are excluded.
+
+    A secret that the user registered a codec for is the user's to store.
+    """
+    if isinstance(value, _SECRETS) and not cbor.is_storable(type(value)):
+        name = full_name(type(value))
+        message = (
+            f"{path}: cannot store {name}: the file would hold the secret (exclude the field, or register_codec it)"
+        )
+        raise ValueTypeError(message, path=path, type=name)
+    for name, part in _parts(value):
+        refuse_secrets(part, f"{path}{name}")
+
+
+def _parts(value: Any) -> Iterator[tuple[str, object]]:
+    """Return the values one level inside, by their paths."""
+    if isinstance(value, dict):
+        yield from ((f".{key}", part) for key, part in value.items())
+        yield from (("", key) for key in value)
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"[{place}]", part) for place, part in enumerate(value))
+    elif isinstance(value, pydantic.BaseModel) or hasattr(value, "__pydantic_fields__"):
+        fields = fields_of(type(value)).items()
+        yield from ((f".{name}", getattr(value, name, None)) for name, field in fields if field.exclude is not True)
+        yield from ((f".{name}", part) for name, part in (getattr(value, "__pydantic_extra__", None) or {}).items())
+    elif dataclasses.is_dataclass(value):
+        yield from ((f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value))
