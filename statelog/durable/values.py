@@ -93,7 +93,7 @@ def encode(value: Any, path: str, *, depth: int = RECORD_DEPTH) -> bytes:
     try:
         stored = storable(value)
     except ValueTypeError as error:
-        raise ValueTypeError(f"{path}: {error.message}", path=path, **error.facts) from error
+        raise ValueTypeError(f"{path}: {error.message}", **{**error.facts, "path": path}) from error
     return cbor.encode(stored, path=path, around=depth)
 
 
