@@ -227,6 +227,15 @@ def test_what_is_no_option_of_a_block_is_refused_and_nothing_begins(store, optio
     assert durable.runs(store) == []
 
 
+def test_a_step_that_is_called_behind_its_block_is_refused(store):
+    for _time in ("begun", "replayed"):
+        with durable.entered(store, "r") as run:
+            run.step(double, 1)
+        with pytest.raises(UsageError, match="has ended: call its steps within the block"):
+            run.step(double, 2)
+    assert CALLS == [1]
+
+
 KILLED = """
 import os, sys
 from pathlib import Path
