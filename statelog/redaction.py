@@ -45,7 +45,8 @@ def redacted_url(url: object) -> str:
     if "@" in rest and ("@" in authority or ":" in authority):
         login, _at, rest = rest.rpartition("@")
         login = f"{_shown_login(login, is_postgres=scheme[0].lstrip().lower().startswith('postgres'))}@"
-    elif not all(_HOST.fullmatch(each) for each in authority.split(",")):  # a login whose host was left out
+    elif not scheme[0].lower().lstrip().startswith("http") and not all(map(_HOST.fullmatch, authority.split(","))):
+        # a login whose host was left out
         return f"{scheme[0]}{authority.partition(':')[0]}:{HIDDEN}"
     place, mark, query = rest.partition("?")
     place, hash_sign, _fragment = place.partition("#")

@@ -70,7 +70,7 @@ async def _raise_one(
         return
     done = execution.begin(place, op, str(count))
     if done is None and waiting:
-        await execution.check_signals()
+        await execution.check_signals(place)
         await execution.host.io(execution.commit, execution.done(place, op, str(count), r=failed[0]))
     first = errors[failed[0] if done is None else done["r"]]
     raise execution.failed(first, *(errors[number] for number in failed))
@@ -100,7 +100,7 @@ async def in_turn(
     async def go_on() -> None:
         for number, work in todo:
             try:
-                ended[number] = await work()
+                ended[number] = await host.in_order(f"{place}.{number}", work())
             except (Suspended, Exception) as error:  # noqa: BLE001 - it is raised when all have ended
                 errors[number] = error
 
@@ -127,7 +127,7 @@ async def first_done(execution: Execution, place: str, branches: Sequence[Branch
     if done is not None:
         winner = branches[done["r"]]
     else:
-        await execution.check_signals()
+        await execution.check_signals(place)
         winner = await _first(execution, branches)
         number = branches.index(winner)
         await execution.host.io(execution.commit, execution.done(place, "any", str(len(branches)), r=number))

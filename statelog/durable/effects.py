@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from statelog.durable.execution import Execution
+    from statelog.durable.record import Record
 
 _CONFLICTS_MAX = 100
 
@@ -27,7 +28,7 @@ async def take_value(
     """Return a value that would differ each time: the one that was recorded."""
     done = execution.begin(place, op, "")
     if done is None:
-        await execution.check_signals()
+        await execution.check_signals(place)
         done = execution.done(place, op, "", r=make())
         await execution.host.io(execution.commit, done)
     return done["r"] if load is None else load(done["r"])
@@ -40,7 +41,7 @@ async def take_commit(
     check_channels(updates)
     if execution.begin(place, "commit", "") is not None:
         return
-    await execution.check_signals()
+    await execution.check_signals(place)
     done = execution.done(place, "commit", "")
     await execution.host.io(lambda: execution.commit(done, writes=updates, metadata=metadata))
 
@@ -51,7 +52,7 @@ async def take_emit(execution: Execution, place: str, topic: str, payload: Any) 
     digest = digest_of(encode(payload, f"payload of {topic!r}"))
     if execution.begin(place, "emit", topic, digest) is not None:
         return
-    await execution.check_signals()
+    await execution.check_signals(place)
     done = execution.done(place, "emit", topic, digest)
     await execution.host.io(lambda: execution.commit(done, emitted=Emitted(topic, payload)))
 
@@ -62,7 +63,7 @@ async def take_event(execution: Execution, place: str, name: str, value: Any) ->
     digest = digest_of(encode(value, f"event {name!r}"))
     if execution.begin(place, "event", name, digest) is not None:
         return
-    await execution.check_signals()
+    await execution.check_signals(place)
     key, stored = event_key(execution.id, name), {"value": storable(value)}
 
     def also(tx: Any) -> None:
@@ -79,7 +80,7 @@ async def take_transaction(
     digest = digest_of(arguments_item(f"transaction {name!r}", function, args, kwargs, ()))
     done = execution.begin(place, "transact", name, digest)
     if done is None:
-        await execution.check_signals()
+        await execution.check_signals(place)
         return await execution.host.io(_transact, execution, place, function, name, digest, args, kwargs)
     return execution.outcome(done, function)
 
@@ -127,20 +128,27 @@ async def take_patch(execution: Execution, next_places: Sequence[str], name: str
     """Whether the run goes by a patch."""
     execution.check_stop()
     record = execution.record
+    event = f"patch {name}"
     if name in record.patches:
-        record.patches[name] = True
+        await execution.host.in_order(event, _going_by(record, name))
         return True
     has_passed = any(record.has_after(place) for place in next_places)
     if name in execution.unpatched or has_passed or execution.is_dry or execution.is_unwinding:
         execution.unpatched.add(name)
         return False
-    await execution.host.io(execution.commit, execution.item(name, PATCH, "patch", name))
-    record.patches[name] = True
+    await execution.host.caught_up(event)
+    item = execution.item(name, PATCH, "patch", name)
+    await execution.host.in_order(event, execution.host.io(execution.commit, item))
+    await _going_by(record, name)
     return True
+
+
+async def _going_by(record: Record, name: str) -> None:
+    record.patches[name] = True
 
 
 async def pass_patch(execution: Execution, name: str) -> None:
     """Pass over what was recorded of a patch."""
     execution.check_stop()
     if name in execution.record.patches:
-        execution.record.patches[name] = True
+        await execution.host.in_order(f"patch {name}", _going_by(execution.record, name))

@@ -21,7 +21,7 @@ from statelog.durable.recorded import recorded_items
 from statelog.durable.runs import ENDED, create, error_of_end, find, hurry, task_key_of
 from statelog.durable.starting import prepare
 from statelog.durable.workflows import Cancelled, check_number, workflow
-from statelog.errors import ConflictError, RunEndedError, not_hiding
+from statelog.errors import ConflictError, RunEndedError, UsageError, not_hiding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping
@@ -46,19 +46,44 @@ class EnteredRun:
     def __init__(self, run: Run) -> None:
         self._run = run
         self.id = run.id
+        self._has_ended = False
 
     def __repr__(self) -> str:
         return f"<EnteredRun {self.id!r}>"
+
+    def _end(self) -> None:
+        self._has_ended = True
 
     def step(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
         """Call what has effects, once. See `statelog.durable.Run.step`. A wait of more than five seconds raises.
 
         It is called in the thread that has entered the run.
+
+        Raises:
+            UsageError: the block has ended.
+
         """
+        if self._has_ended:
+            raise block_has_ended(self.id)
         try:
             return self._run.step(function, *args, **options)
         except Suspended:
             raise Stopped(refusal(self.id, "it waits for long, which a block cannot")) from None
+
+
+@contextmanager
+def closing_block(run: Any) -> Iterator[None]:
+    """Note in an entered run that its block has ended: a step that is called later raises UsageError."""
+    try:
+        yield
+    finally:
+        run._end()  # noqa: SLF001 - of an entered run
+
+
+def block_has_ended(id: str) -> UsageError:
+    """Return what a step raises that is called behind its block."""
+    message = f"the block of run {id!r} has ended: call its steps within the block, or enter the run again"
+    return UsageError(message, argument="run", value=id)
 
 
 class CalledAnewError(BaseException):
@@ -162,9 +187,10 @@ def entered(
     check_number("wait_s", wait_s, least=0)
     check_part("workflow", name)
     driven = _driven(store, workflow(name=name, raises=raises)(_block), id, wait_s, lease_s)
-    run = driven.begin()
+    entered_run = EnteredRun(driven.begin())
     try:
-        yield EnteredRun(run)
+        with closing_block(entered_run):
+            yield entered_run
     except (Exception, Cancelled, Unwinding, Stopped) as error:
         with not_hiding(error if is_of_block(error) else None):
             driven.end(error)

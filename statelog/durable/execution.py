@@ -44,7 +44,7 @@ from statelog.reducers import Overwrite
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from statelog.durable.hosts import Host
+    from statelog.durable.hosts import EventOrder, Host
     from statelog.durable.outbox import Emitted
     from statelog.durable.workflows import Workflow
     from statelog.store.claims import Claim
@@ -67,9 +67,9 @@ class Unwinding(BaseException):
 class CutShort(BaseException):
     """Raised in a workflow of asyncio by a call that its own code cancelled: it waits for that again."""
 
-    def __init__(self, seconds: float, place: str) -> None:
-        super().__init__(seconds, place)
-        self.seconds, self.place = seconds, place
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.place = place
 
 
 class RolledBackError(Exception):
@@ -162,6 +162,8 @@ class Execution:
         """Where calls are counted, by the beginning of their places."""
         self.calls: dict[str, tuple[str, str, bytes | None]] = {}
         """Operation, name and digest of the calls under way on an event loop, by place."""
+        self.order: EventOrder | None = None
+        """Of the events of a workflow on an event loop: see D32."""
         self._deferred: list[Item] = []
         self._looked_lsn = -1
         began_us = value.get("retried", value["created"])
@@ -197,7 +199,13 @@ class Execution:
         done = self.record.done.get(place)
         if done is not None and "x" in done:
             self.record.see(place)
-            raise CutShort(done["x"], place)
+            raise CutShort(place)
+
+    def cancellation(self, place: str) -> BaseException:
+        """Return what a call raises that the workflow has cancelled."""
+        error = asyncio.CancelledError()
+        note_failed(error, [{"p": place, "next": self._next_numbers(place)}])
+        return error
 
     def cut(self, place: str, seconds: float) -> BaseException | None:
         """Record that the workflow cancelled a call; return None if the call has come to its end instead."""
@@ -205,8 +213,7 @@ class Execution:
             done = self.record.done.get(place)
             if done is not None and "x" not in done:
                 return None
-            error = asyncio.CancelledError()
-            note_failed(error, [{"p": place, "next": self._next_numbers(place)}])
+            error = self.cancellation(place)
             op, name, digest = self.calls.get(place, ("await", "", None))
             self.record.see(place)
             while place not in self.record.done:
@@ -240,13 +247,24 @@ class Execution:
         if self.stop is not None:
             raise Stopped(self.stop)
 
-    async def check_signals(self) -> None:
-        """Refuse what is not to be done any more, where it is not recorded. Raises Stopped, Unwinding, Cancelled."""
+    async def check_signals(self, place: str = "") -> None:
+        """Refuse what is not to be done any more, where it is not recorded. Raises Stopped, Unwinding, Cancelled.
+
+        Args:
+            place: of a call that is not recorded: it waits until all that is recorded was replayed (D33).
+
+        """
         self.check_stop()
-        if self.is_dry:
-            raise self.stopped(StopIteration())
         if self.is_shielded and undoing.get():
             return
+        if place and (self.is_dry or not (place in self.record.begun or place in self.record.tried)):
+            while not await self.host.caught_up(place):
+                await self._check_cancelled()
+        if self.is_dry:
+            raise self.stopped(StopIteration())
+        await self._check_cancelled()
+
+    async def _check_cancelled(self) -> None:
         if self.is_shielded or self.is_unwinding:
             raise Unwinding
         signal = await self.host.io(self.look)
@@ -337,24 +355,44 @@ class Execution:
             if not self.has_header:
                 update[HEADER] = {"run": self.id, "workflow": self.workflow.name}
             how: dict[str, Any] = {"metadata": metadata, "fence": self.claim}
+            new = items[deferred:]
+            if self.order is not None:
+                self.order.expect(new)
             try:
-                made = self._commit_where_it_was((update, *writes), how, also, emitted, is_flushed=is_flushed)
-            except (LeaseLostError, StoreFullError, ClosedError, ForkedError) as error:
-                raise self.stopped(error) from error
-            except (UsageError, LimitError) as error:
-                if isinstance(error, NotFoundError):
-                    raise self.stopped(error) from error
+                made = self._commit_or_stop((update, *writes), how, also, emitted, is_flushed=is_flushed)
+            except BaseException:
+                if self.order is not None:
+                    self.order.withdraw(new)
                 raise
-            except ConflictError:
-                raise  # of what is written besides
-            except StatelogError as error:
-                raise self.stopped(error) from error
             self.has_header = True
             self._version = made.version
             del self._deferred[:deferred]
-            for item in items[deferred:]:
+            for item in new:
                 self.record.add(item)
             tell("after", self.id, items)
+
+    def _commit_or_stop(
+        self,
+        writes: Sequence[Mapping[str, Any]],
+        how: Mapping[str, Any],
+        also: Callable[[Transaction], None] | None,
+        emitted: Emitted | None,
+        *,
+        is_flushed: bool,
+    ) -> Any:
+        """Commit. Raises Stopped; StatelogError: what is written besides cannot be."""
+        try:
+            return self._commit_where_it_was(writes, how, also, emitted, is_flushed=is_flushed)
+        except (LeaseLostError, StoreFullError, ClosedError, ForkedError) as error:
+            raise self.stopped(error) from error
+        except (UsageError, LimitError) as error:
+            if isinstance(error, NotFoundError):
+                raise self.stopped(error) from error
+            raise
+        except ConflictError:
+            raise  # of what is written besides
+        except StatelogError as error:
+            raise self.stopped(error) from error
 
     def _commit_where_it_was(
         self,
@@ -441,6 +479,8 @@ class Execution:
     def defer(self, item: Item) -> None:
         """Record an item with the next commit: until then a replay finds again what it says."""
         with self._lock:
+            if self.order is not None:
+                self.order.expect((item,))
             self._deferred.append(item)
             self.record.add(item)
 
@@ -540,6 +580,7 @@ class Scope:
         self._next_task = 0
         self._next_gathering = 0
         self._next_await = 0
+        self._next_timer = 0
         self.suspended: Suspended | None = None
         """Raised in it: nothing is called in it any more, whatever the workflow catches."""
 
@@ -573,10 +614,16 @@ class Scope:
         self._next_await += 1
         return place
 
+    def take_timer(self) -> str:
+        """Return the place of a timer of the event loop."""
+        place = f"{self._prefix}z{self._next_timer}"
+        self._next_timer += 1
+        return place
+
     @property
     def next_numbers(self) -> list[int]:
-        """The numbers of the next call, of the next task, and of the next `await` of a branch."""
-        return [self.next_number, self._next_task, self._next_await]
+        """The numbers of the next call, of the next task, of the next `await` of a branch, and of the next timer."""
+        return [self.next_number, self._next_task, self._next_await, self._next_timer]
 
     @property
     def next_places(self) -> tuple[str, str]:

@@ -74,7 +74,7 @@ def steps(store: Store, run: str) -> list[StepInfo]:
     items = recorded_of(store, value).items()
     places: dict[str, list[Item]] = {}
     for item in items:
-        if item["s"] in (BEGUN, TRIED, DONE):
+        if item["s"] in (BEGUN, TRIED, DONE) and item["o"] != "timer":
             places.setdefault(item["p"], []).append(item)
     return [_step_info(place, held, has_ended=value["status"] in ENDED) for place, held in places.items()]
 
@@ -233,7 +233,10 @@ def _count_before(recorded: Recorded, at: str | int | StepInfo) -> int:
         message = f"run {run!r} has recorded {what} {at!r}: `durable.steps` gives their places"
         raise UsageError(message, argument="at", value=at)
     place = found.pop()
-    return next(number for number, item in enumerate(items) if item["p"] == place)
+    count = next(number for number, item in enumerate(items) if item["p"] == place)
+    while count and items[count - 1]["o"] == "timer":  # a timer that has cut the call would cut it again
+        count -= 1
+    return count
 
 
 def _place_of(step: StepInfo) -> str:
@@ -286,7 +289,7 @@ def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[An
 
 def _is_deferred(item: Item) -> bool:
     """Whether an item is recorded with the next one."""
-    return item["o"] in ("gate", "sleep") and item["s"] == DONE
+    return item["o"] in ("gate", "sleep", "timer") and item["s"] == DONE
 
 
 def check(store: Store, workflows: Iterable[Workflow]) -> dict[str, NondeterminismError | NotFoundError]:

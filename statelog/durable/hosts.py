@@ -18,7 +18,7 @@ from statelog.durable.failures import CarriedError
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
 T = TypeVar("T")
 
@@ -29,6 +29,22 @@ def called(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         return function(*args, **kwargs)
     except StopIteration as error:
         raise CarriedError(error) from error
+
+
+class EventOrder(Protocol):
+    """The events of a workflow on an event loop (D32)."""
+
+    def expect(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """Give events their places in the order: their commit begins."""
+
+    def withdraw(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """Take events back whose commit has failed."""
+
+    def join(self, task: Any) -> None:
+        """Note a task of the workflow."""
+
+    def watch(self, timer: Any, call_at: Callable[..., Any]) -> None:
+        """Take a timer that the workflow sets."""
 
 
 class Host(Protocol):
@@ -55,6 +71,12 @@ class Host(Protocol):
 
     async def call(self, function: Callable[..., Any], args: Any, kwargs: Any, timeout_s: float | None) -> Any:
         """Call a step, or a part of a workflow. Raises TimeoutError: it was stopped as its time was up."""
+
+    async def in_order(self, place: str, work: Coroutine[Any, Any, T]) -> T:
+        """Return what a call comes to when it is the turn of its event (D32)."""
+
+    async def caught_up(self, place: str) -> bool:
+        """Wait with a new call until all that is recorded was replayed (D33); False: look for signals first."""
 
     async def io(self, function: Callable[..., T], *args: Any) -> T:
         """Call what reads or writes the store."""
@@ -155,6 +177,14 @@ class ThreadHost:
             message = f"{getattr(function, '__qualname__', function)!r} is async: call it by statelog.aio.durable"
             raise UsageError(message, argument="function", value=function)
         return result
+
+    async def in_order(self, place: str, work: Coroutine[Any, Any, T]) -> T:  # noqa: ARG002 - as declared
+        """As declared: what differs between threads is recorded, as by `wait_any`."""
+        return await work
+
+    async def caught_up(self, place: str) -> bool:  # noqa: ARG002 - as declared
+        """As declared."""
+        return True
 
     async def io(self, function: Callable[..., T], *args: Any) -> T:
         """As declared."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from statelog.errors import NondeterminismError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
 Item = dict[str, Any]
 
@@ -26,6 +26,14 @@ PATCH = 3
 """A change of the code that the run goes by."""
 UNDO = 4
 """The workflow has failed: from here on its compensations run."""
+
+
+def event_of(item: Mapping[str, Any]) -> str | None:
+    """Return the key of the event that an item is of a workflow on the event loop, None if it is of none."""
+    stage, place = item["s"], item["p"]
+    if stage == PATCH:
+        return f"patch {place}"
+    return place if stage == DONE and not place.startswith("undo.") else None
 
 
 class Record:
@@ -43,6 +51,7 @@ class Record:
         self.order: dict[str, int] = {}
         """Of the places: which was noted first."""
         self._seen: set[str] = set()
+        self._events: dict[str, None] = {}
         for item in items:
             self.add(item)
 
@@ -51,6 +60,8 @@ class Record:
         stage, place = item["s"], item["p"]
         self.count += 1
         self.order.setdefault(place, self.count)
+        if (event := event_of(item)) is not None:
+            self._events[event] = None
         if stage == DONE:
             self.done[place] = item
         elif stage == BEGUN:
@@ -66,6 +77,14 @@ class Record:
     def cut_short(self) -> set[str]:
         """The places of calls that the workflow cancelled: on replay it may do so before they begin."""
         return {place for place, item in self.done.items() if "x" in item}
+
+    def events(self) -> list[str]:
+        """Return the keys of the events of a workflow on the event loop, in their order.
+
+        A call that was cut makes no calls of its own on replay: theirs are left out.
+        """
+        cut = self.cut_short
+        return [event for event in self._events if not any(above in cut for above in _scopes_around(event))]
 
     def look(self, place: str, op: str, name: str, digest: bytes | None) -> Item | None:
         """Return what a call came to, None if it is not recorded.
@@ -114,19 +133,29 @@ class Record:
         passed = ("undo.", *(f"{place}." for place in (*let_go, *cut)))
         missing = (self.done.keys() | self.begun.keys()) - self._seen - cut
         for place in sorted(missing, key=lambda each: self.order[each]):
-            if place.startswith(passed):
-                continue
-            held = self.done.get(place) or self.begun[place]
-            recorded = _shown(held["o"], held["n"])
-            message = (
-                f"run {self.run!r} has recorded {recorded} at place {place}, and the code ends without it. "
-                "It has stopped, and goes on with code that does as it did"
-            )
-            raise NondeterminismError(message, run=self.run, place=place, recorded=recorded, called=None)
+            if not place.startswith(passed) and (self.done.get(place) or self.begun[place])["o"] != "timer":
+                raise self.missing(place, "ends without it")
         for name, is_asked in self.patches.items():
             if not is_asked:
                 message = f"run {self.run!r} goes by the patch {name!r}, which the code does not ask for any more"
                 raise NondeterminismError(message, run=self.run, place=name, recorded=f"patch {name}", called=None)
+
+    def missing(self, event: str, what: str) -> NondeterminismError:
+        """Return why a run stops whose code does not make a recorded call, but something else."""
+        place = event.removeprefix("patch ")
+        held = self.done.get(place) or self.begun.get(place) or {"o": "patch", "n": place}
+        recorded = _shown(held["o"], held["n"])
+        message = (
+            f"run {self.run!r} has recorded {recorded} at place {place}, and the code {what}. "
+            "It has stopped, and goes on with code that does as it did"
+        )
+        return NondeterminismError(message, run=self.run, place=place, recorded=recorded, called=None)
+
+
+def _scopes_around(place: str) -> Iterator[str]:
+    while "." in place:
+        place = place.rpartition(".")[0]
+        yield place
 
 
 def _shown(op: str, name: str) -> str:

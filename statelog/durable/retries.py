@@ -15,7 +15,7 @@ from statelog.errors import ConflictError, RunEndedError, RunNotFoundError, Usag
 from statelog.reducers import Overwrite
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from statelog.durable.infos import RunInfo
     from statelog.store.claims import Claim
@@ -139,13 +139,26 @@ def kept(items: Sequence[Item], failed: Sequence[Mapping[str, Any]]) -> list[Ite
     places = {call["p"] for call in failed}
     first = next((number for number, item in enumerate(before) if item["p"] in places), len(before))
     calls = [*failed, *(_cut(item["p"]) for item in before[first:] if "x" in item)]
-    return [item for item in before if item["s"] != UNDO and not any(_is_led_to(item, call) for call in calls)]
+    dropped = {item["p"] for item in before if any(_is_led_to(item, call) for call in calls)}
+    dropped |= _timers_of(before, dropped)
+    return [item for item in before if item["s"] != UNDO and item["p"] not in dropped]
+
+
+def _timers_of(items: Sequence[Item], dropped: Collection[str]) -> set[str]:
+    """Return the places of the timers that have cut calls which are dropped: they would cut the next calls at once."""
+    found, timer = set(), None
+    for item in items:
+        if item["o"] == "timer":
+            timer = item["p"] if item["s"] == DONE else timer
+        elif timer is not None and "x" in item and item["p"] in dropped:
+            found.add(timer)
+    return found
 
 
 def _cut(place: str) -> Mapping[str, Any]:
     """Return a call that was cancelled as others had failed, as one that has failed itself."""
     prefix, dot, number = place.rpartition(".")
-    nexts = {f"{prefix}{dot}": [int(number) + 1, _NEVER, _NEVER]} if number.isdigit() else {}
+    nexts = {f"{prefix}{dot}": [int(number) + 1, _NEVER, _NEVER, _NEVER]} if number.isdigit() else {}
     return {"p": place, "next": nexts}
 
 
@@ -164,7 +177,7 @@ def _is_led_to(item: Item, call: Mapping[str, Any]) -> bool:
         if not place.startswith(prefix):
             continue
         own = place[len(prefix) :].partition(".")[0]
-        for sign, number in zip(("", "t", "w"), nexts, strict=True):
+        for sign, number in zip(("", "t", "w", "z"), nexts, strict=False):
             counted = own.removeprefix(sign)
             if own.startswith(sign) and counted.isdigit() and int(counted) >= number:
                 return True

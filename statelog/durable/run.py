@@ -159,7 +159,8 @@ class Run:
         call = _call(function, args, options)
         place = self._scope().take()
         self._execution.record.see(place)
-        return Branch(self._execution, place, take_step(self._execution, place, call), self._awaited)
+        work = self._host.in_order(place, take_step(self._execution, place, call))
+        return Branch(self._execution, place, work, self._awaited)
 
     def branch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Branch:
         """Begin `function(run, *args)` beside the workflow: a part of it whose calls are counted for themselves."""

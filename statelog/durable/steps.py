@@ -171,7 +171,7 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:
     begun = record.begun.get(place)
     if done is not None:
         return execution.outcome(done, call.function)
-    await execution.check_signals()
+    await execution.check_signals(place)
     attempt = len(record.tried.get(place, ())) + 1
     if call.is_at_most_once and begun is not None and begun["i"] >= attempt:
         message = f"step {call.name!r} was being called when the process died, and is to be called once at most"

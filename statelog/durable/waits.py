@@ -69,11 +69,11 @@ async def take_sleep(execution: Execution, place: str, seconds: float) -> None:
         return
     begun = execution.record.begun.get(place)
     if begun is None:
-        await execution.check_signals()
+        await execution.check_signals(place)
         begun = execution.begun(place, "sleep", "", digest, u=until_us)
         await execution.host.io(execution.commit, begun)
     if not _is_over(begun["u"]):
-        await execution.check_signals()
+        await execution.check_signals(place)
         await pause(execution, begun["u"], "time")
     execution.defer(execution.done(place, "sleep", "", digest))
 
@@ -92,14 +92,14 @@ async def take_gate(execution: Execution, place: str, name: str, payload: Any, t
     gate = naming.gate_id(execution.id, naming.visit_of(place, execution.visit))
     begun = execution.record.begun.get(place)
     if begun is None:
-        await execution.check_signals()
+        await execution.check_signals(place)
         begun = execution.begun(place, "gate", name, digest, g=gate, u=due_us)
         await execution.host.io(_open_gate, execution, begun, payload)
     gate = begun["g"]
     given = await execution.host.io(_take_answer, execution, begun, payload)
     if given is not None:
         return Answer(**given)
-    await execution.check_signals()
+    await execution.check_signals(place)
     raise Suspended(Wait(f"gate {gate}", begun["u"], lambda: _answered(execution, gate) is not None))
 
 
@@ -185,7 +185,7 @@ async def take_mail(execution: Execution, place: str, topic: str, timeout_s: flo
     done = execution.begin(place, "recv", topic)
     if done is not None:
         return done.get("r")
-    await execution.check_signals()
+    await execution.check_signals(place)
     if timeout_s is not None and place not in execution.record.begun:
         found = await execution.host.io(_take_message, execution, place, topic, 0)
         if found is not None:
@@ -246,7 +246,7 @@ async def take_child(
     done = execution.begin(place, "child", workflow.name, digest)
     if done is not None:
         return execution.outcome(done, workflow.function)
-    await execution.check_signals()
+    await execution.check_signals(place)
     if place not in execution.record.begun:
         start = Start(
             workflow.name,

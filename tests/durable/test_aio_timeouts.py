@@ -10,7 +10,7 @@ from executed import CALLS
 
 from statelog import aio
 from statelog.aio import durable
-from statelog.aio.durable import host
+from statelog.aio.durable import order
 from statelog.durable.probes import probe
 from statelog.errors import NondeterminismError
 from statelog.testing.durable import crash_everywhere
@@ -246,7 +246,7 @@ def test_a_call_that_ended_as_its_time_was_up_has_its_result_and_what_follows_is
 
 
 def test_code_that_does_not_cancel_any_more_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(host, "_CANCELLED_LATE_S", 0.1)
+    monkeypatch.setattr(order, "LATE_S", 0.1)
 
     async def patient(run):
         return await run.step(slow, "a")

@@ -175,6 +175,18 @@ def test_an_exception_whose_run_cannot_be_recorded_comes_as_itself_with_a_note(t
     in_store(tmp_path, work)
 
 
+def test_a_step_that_is_called_behind_its_block_is_refused(tmp_path):
+    async def work(store, calls):
+        with pytest.raises(ValueError, match="no"):
+            async with durable.entered(store, "r") as run:
+                raise ValueError("no")
+        with pytest.raises(UsageError, match="has ended: call its steps within the block"):
+            await run.step(calls.double, 2)
+        return calls.made
+
+    assert in_store(tmp_path, work) == []
+
+
 KILLED = """
 import asyncio, os, sys
 from pathlib import Path

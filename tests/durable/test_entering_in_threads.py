@@ -246,6 +246,15 @@ def test_an_exception_whose_run_cannot_be_recorded_comes_as_itself_with_a_note(t
         assert "Error was raised, too" in caught.value.__notes__[0]
 
 
+def test_a_step_that_is_called_behind_its_block_is_refused(store):
+    for _time in ("begun", "replayed"):
+        with durable.entered(store, "r") as run:
+            run.step(double, 1)
+        with pytest.raises(UsageError, match="has ended: call its steps within the block"):
+            run.step(double, 2)
+    assert CALLS == [1]
+
+
 KILLED = """
 import os, sys
 from pathlib import Path

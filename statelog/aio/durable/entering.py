@@ -18,8 +18,10 @@ from statelog.durable.driving import replay
 from statelog.durable.entering import (
     SLICE_S,
     CalledAnewError,
+    block_has_ended,
     check_ended,
     check_replayed,
+    closing_block,
     is_of_block,
     reason,
     refusal,
@@ -51,15 +53,25 @@ class EnteredRun:
     def __init__(self, run: Run) -> None:
         self._run = run
         self.id = run.id
+        self._has_ended = False
 
     def __repr__(self) -> str:
         return f"<EnteredRun {self.id!r}>"
+
+    def _end(self) -> None:
+        self._has_ended = True
 
     async def step(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
         """Call what has effects, once. See `statelog.durable.Run.step`. A wait of more than five seconds raises.
 
         Its place counts when this is called, in the task that calls: tasks that the block begins count for themselves.
+
+        Raises:
+            UsageError: the block has ended.
+
         """
+        if self._has_ended:
+            raise block_has_ended(self.id)
         operation = asyncio.create_task(self._run.step(function, *args, **options))
         try:
             return await operation
@@ -136,8 +148,10 @@ async def entered(
     run, scope = block.opened.result()
     run._root.caller = asyncio.current_task()  # noqa: SLF001 - of this room
     token = current_scope.set(scope)
+    entered_run = EnteredRun(run)
     try:
-        yield EnteredRun(run)
+        with closing_block(entered_run):
+            yield entered_run
     except (Exception, Cancelled, Unwinding, Stopped) as error:
         current_scope.reset(token)
         with not_hiding(error if is_of_block(error) else None):

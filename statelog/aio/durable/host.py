@@ -12,21 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from contextlib import nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from statelog.aio.durable.tasks import is_operation, numbered_tasks
+from statelog.aio.durable.order import Order
+from statelog.aio.durable.tasks import in_operation, is_operation, numbered_tasks
+from statelog.aio.durable.timers import recorded_timers
 from statelog.aio.running import ended, in_thread
 from statelog.durable.clock import WallClock, clock
 from statelog.durable.execution import ContinuedAsNew, CutShort, Stopped, Suspended, Unwinding, Wait, in_step
 from statelog.durable.failures import CarriedError
 from statelog.durable.hosts import called
 from statelog.durable.workflows import Cancelled
-from statelog.errors import NondeterminismError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
+    from statelog.aio.durable.timers import Timer
     from statelog.aio.running import Runner
     from statelog.durable.execution import Execution
     from statelog.durable.hosts import ThreadHost
@@ -40,9 +43,6 @@ _QUIET_TURNS: Final = 10
 _QUIET_S: Final = 0.002
 """Nothing of a run goes on when no operation begins in so many turns of the loop, so long each. A task that was woken
 by another one needs some turns until it calls its next operation."""
-
-_CANCELLED_LATE_S: Final = 5.0
-"""So much later than when it was recorded, and once more the time that it took then, a cancellation may come again."""
 
 _FAIR: Final = 32
 """After so many operations others have their turn, also where all are replayed."""
@@ -64,7 +64,10 @@ class EventLoopHost:
 
     def _begin(self, execution: Execution | None = None) -> None:
         self._execution = execution
-        self._under_way = 0
+        self._order: Order | None = None
+        """Of the events of the workflow; a block has none."""
+        self._handing_out: asyncio.Task[None] | None = None
+        self.under_way = 0
         """Operations, and branches, that do not wait for others."""
         self._begun = 0
         self._waits: list[Wait] = []
@@ -105,27 +108,35 @@ class EventLoopHost:
         """As declared. Who cancels this stops the run."""
 
         async def work() -> Any:
+            in_operation.set(False)  # where this is a child, an operation of its parent drives it
             enter()
             return await function(*args, **kwargs)
 
         self._begin(execution)
+        if not self.is_block:
+            execution.order = self._order = Order(execution, self)
+            self._handing_out = _task(self._order.hand_out())
+            self._handing_out.add_done_callback(lambda _task: self.changed())
         root = self._root = self._adopted(_task(work()))
         try:
-            with numbered_tasks():
+            with numbered_tasks(), nullcontext() if self.is_block else recorded_timers():
                 await self._until_rest(root)
         except asyncio.CancelledError as error:
             execution.stopped(error)
             raise
         if not root.done():
-            raise Suspended(*self._waits, *self._waits_of_branches())
+            raise Suspended(*self._waits, *self._waits_of_branches(), *await self._waits_of_timers(execution))
         return _result_of(root)
 
     async def _until_rest(self, root: asyncio.Task[Any]) -> None:
         """Return when the workflow has ended, or nothing of it goes on."""
+        order = self._order
         while not root.done():
-            if self._under_way or not self._waits:
+            if self.under_way or not self._waits or not (order is None or order.is_used_up):
                 await self._change()
             elif await self._is_quiet():
+                if order is not None and (timer := order.first_timer()) is not None and await self._waited(timer):
+                    continue
                 waiting = [branch for branch in self._branches if not branch.done()]
                 for branch in waiting:  # who waits for all of them hears what the others have come to
                     branch.set_exception(Suspended(*self._waits))
@@ -139,9 +150,31 @@ class EventLoopHost:
         begun = self._begun
         for _ in range(_QUIET_TURNS):
             await asyncio.sleep(_QUIET_S)
-            if self._under_way or self._begun != begun:
+            if self.under_way or self._begun != begun:
                 return False
         return True
+
+    async def _waited(self, timer: Timer) -> bool:
+        """Wait for a timer that is due soon; False if the run is to be suspended."""
+        left_s = (timer.due_us - clock().now_us()) / 1e6
+        if timer.is_due or (isinstance(clock(), WallClock) and clock().is_short(left_s)):
+            await self._change()
+        elif not clock().is_short(left_s):
+            return False
+        else:
+            await self.io(clock().sleep, left_s)
+            if self._order is not None:
+                self._order.is_due(timer)
+        return True
+
+    async def _waits_of_timers(self, execution: Execution) -> list[Wait]:
+        """Return the wait for the next timer, and have the pending ones recorded when the run is suspended."""
+        timer = None if self._order is None else self._order.first_timer()
+        if self._order is None or timer is None:
+            return []
+        for item in self._order.begun_timers():
+            await self.io(execution.defer, item)
+        return [Wait("time", timer.due_us, lambda: False)]
 
     def _waits_of_branches(self) -> Iterator[Wait]:
         for branch in self._branches:
@@ -154,7 +187,7 @@ class EventLoopHost:
         try:
             while not isinstance(execution.stop, asyncio.CancelledError):
                 going_on = [task for each, task in self._branches.items() if not (task.done() or each in self._let_go)]
-                if not self._under_way and (not going_on or (self._waits and await self._is_quiet())):
+                if not self.under_way and (not going_on or (self._waits and await self._is_quiet())):
                     break
                 await self._change()
         except asyncio.CancelledError as error:
@@ -168,6 +201,9 @@ class EventLoopHost:
                     task.cancel()
                 await ended(*left)
                 self._tasks.difference_update(left)
+            if self._handing_out is not None:
+                self._handing_out.cancel()
+                await ended(self._handing_out)
 
     async def _change(self) -> None:
         self._changed.clear()
@@ -178,6 +214,8 @@ class EventLoopHost:
         if task not in self._tasks:
             self._tasks.add(task)
             task.add_done_callback(self._left)
+            if self._order is not None:
+                self._order.join(task)
         return task
 
     def _left(self, task: asyncio.Task[Any]) -> None:
@@ -186,12 +224,17 @@ class EventLoopHost:
         self._asleep.discard(task)
         self._changed.set()
 
-    def _counted(self, number: int) -> _Counted:
+    def changed(self) -> None:
+        """Note that the run may be at rest."""
+        self._changed.set()
+
+    def counted(self, number: int) -> _Counted:
+        """Count what does not wait for others, for a `with` block."""
         return _Counted(self, number)
 
     def count(self, number: int) -> None:
         """Add to the number of calls that are under way."""
-        self._under_way += number
+        self.under_way += number
         self._changed.set()
 
     # --- operations -------------------------------------------------------------------------------
@@ -212,25 +255,29 @@ class EventLoopHost:
             raise asyncio.CancelledError
         self._adopted(task)
         began_s = asyncio.get_running_loop().time()
-        while True:
-            try:
-                self._pass_on(task, place)
-                return await self._undertaken(task, make)
-            except asyncio.CancelledError as cancelled:
-                cut = await self._cut(place, asyncio.get_running_loop().time() - began_s, cancelled)
-                if cut is not None:
-                    raise cut from None
-                self._owed.add(task)
-            except CutShort as cut_short:
-                await self._cancelled_again(cut_short)
+        with _InOperation(self._order, task, place):
+            while True:
+                try:
+                    self._pass_on(task, place)
+                    return await self._undertaken(task, make, place)
+                except asyncio.CancelledError as cancelled:
+                    cut = await self._cut(place, asyncio.get_running_loop().time() - began_s, cancelled)
+                    if cut is not None:
+                        raise cut from None
+                    self._owed.add(task)
 
-    async def _undertaken(self, task: asyncio.Task[Any], make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _undertaken(self, task: asyncio.Task[Any], make: Callable[[], Coroutine[Any, Any, T]], place: str) -> T:
         try:
             self._begun += 1
-            with self._counted(1):
+            with self.counted(1):
                 if self._begun % _FAIR == 0:
                     await asyncio.sleep(0)
-                return await make()
+                return await self._in_turn(place, make())
+        except CutShort:
+            assert self._order is not None
+            with self.counted(1):
+                await self._order.cut(place)
+            raise AssertionError("a call that waits for its cancellation has woken") from None
         except CarriedError as carrier:
             message = "a step has raised StopIteration, which no coroutine can raise"
             raise RuntimeError(message) from carrier.error
@@ -250,6 +297,28 @@ class EventLoopHost:
             raise
         raise AssertionError("a task that sleeps for good has woken")
 
+    async def _in_turn(self, place: str, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            result = await work
+        except Exception:
+            if self._order is not None:
+                await self._order.turn(place)
+            raise
+        if self._order is not None:
+            await self._order.turn(place)
+        return result
+
+    async def in_order(self, place: str, work: Coroutine[Any, Any, T]) -> T:
+        """As declared."""
+        task = asyncio.current_task()
+        assert task is not None
+        with _InOperation(self._order, task, place):
+            return await self._in_turn(place, work)
+
+    async def caught_up(self, place: str) -> bool:
+        """As declared."""
+        return self._order is None or await self._order.caught_up(place)
+
     # --- what the workflow cancels ----------------------------------------------------------------
 
     def _has_ended(self) -> bool:
@@ -259,14 +328,33 @@ class EventLoopHost:
 
     async def _cut(self, place: str, seconds: float, cancelled: asyncio.CancelledError) -> BaseException | None:
         """Record that the workflow cancelled a call; return what it raises, None: what the call came to."""
-        execution = self._execution
-        is_ours = self._is_over or self._has_ended() or not self._let_go.isdisjoint(_beside.get())
-        if not place or is_ours or self.is_block or execution is None or execution.stop is not None:
-            return cancelled
+        while True:
+            execution, order = self._execution, self._order
+            is_ours = self._is_over or self._has_ended() or not self._let_go.isdisjoint(_beside.get())
+            if not place or is_ours or order is None or execution is None or execution.stop is not None:
+                return cancelled
+            done = execution.record.done.get(place)
+            if done is None and (execution.is_dry or execution.is_unwinding):
+                return cancelled
+            try:
+                with self.counted(1):
+                    return await self._cut_in_turn(execution, order, place, seconds)
+            except asyncio.CancelledError:  # once more
+                continue
+
+    async def _cut_in_turn(
+        self, execution: Execution, order: Order, place: str, seconds: float
+    ) -> BaseException | None:
         done = execution.record.done.get(place)
-        if done is None and (execution.is_dry or execution.is_unwinding):
-            return cancelled
-        return await self.io(execution.cut, place, seconds)
+        if done is not None and "x" in done:  # on replay
+            await order.turn(place)
+            return execution.cancellation(place)
+        while done is None and not await order.caught_up(place):
+            pass
+        cut = await self.io(execution.cut, place, seconds)
+        if cut is not None:
+            await order.turn(place)
+        return cut
 
     def _pass_on(self, task: asyncio.Task[Any], place: str) -> None:
         """Cancel a call, if the one before had come to its end as the workflow cancelled it."""
@@ -282,19 +370,6 @@ class EventLoopHost:
             raise asyncio.CancelledError
         task.uncancel()
         task.cancel()
-
-    async def _cancelled_again(self, cut: CutShort) -> None:
-        """Wait until a call is cancelled that was cancelled when it was recorded. Raises CancelledError, Stopped."""
-        execution = self._execution
-        assert execution is not None
-        with self._counted(1):
-            await asyncio.sleep(2 * cut.seconds + _CANCELLED_LATE_S)
-        message = (
-            f"run {execution.id!r} has recorded that the call at place {cut.place} was cancelled, and the code does "
-            "not cancel it. It has stopped, and goes on with code that does as it did"
-        )
-        facts = {"run": execution.id, "place": cut.place, "recorded": "a cancellation", "called": None}
-        raise execution.stopped(NondeterminismError(message, **facts))
 
     async def io(self, function: Callable[..., T], *args: Any) -> T:
         """As declared: on the runner's pool. A task that is cancelled waits for its end all the same."""
@@ -320,7 +395,7 @@ class EventLoopHost:
         async def run() -> None:
             _beside.set((*_beside.get(), future))
             try:
-                with self._counted(1):
+                with self.counted(1):
                     result = await work
             except asyncio.CancelledError:
                 raise
@@ -344,7 +419,7 @@ class EventLoopHost:
 
     async def wait(self, futures: Sequence[Any], *, first: bool) -> None:
         """As declared."""
-        with self._counted(-1):
+        with self.counted(-1):
             await asyncio.wait(set(futures), return_when=asyncio.FIRST_COMPLETED if first else asyncio.ALL_COMPLETED)
 
     def let_go(self, future: Any) -> None:
@@ -359,7 +434,7 @@ class EventLoopHost:
     async def call(self, function: Callable[..., Any], args: Any, kwargs: Any, timeout_s: float | None) -> Any:
         """As declared. A function that is not async is called in a thread of its own."""
         if not in_step.get():  # a part of the workflow
-            with self._counted(-1):
+            with self.counted(-1):
                 found = function(*args, **kwargs)
                 return await found if inspect.isawaitable(found) else found
         if not self._let_go.isdisjoint(_beside.get()):
@@ -415,6 +490,23 @@ class _Counted(NamedTuple):
 
     def __exit__(self, *_: object) -> None:
         self.host.count(-self.number)
+
+
+class _InOperation:
+    """Notes for the order of events that a task is in an operation, for a `with` block; as `_Counted`."""
+
+    def __init__(self, order: Order | None, task: asyncio.Task[Any], place: str) -> None:
+        self._order, self._task, self._place = order, task, place
+
+    def __enter__(self) -> None:
+        self._token = in_operation.set(True)
+        if self._order is not None:
+            self._order.enter(self._task)
+
+    def __exit__(self, *_: object) -> None:
+        in_operation.reset(self._token)
+        if self._order is not None:
+            self._order.leave(self._task, self._place)
 
 
 def _task(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog.durable.execution import Scope, current_scope, in_step
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _operations: set[CodeType] = set()
+
+in_operation: ContextVar[bool] = ContextVar("in_operation", default=False)
+"""Whether an operation of a run is at work: the tasks and timers that it makes are none of the workflow."""
 
 
 def is_operation(function: F) -> F:
@@ -37,11 +40,19 @@ class _Numbering:
 
     def __call__(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **how: Any) -> Any:
         held = current_scope.get()
-        is_ours = held is not None and not in_step.get() and getattr(coroutine, "cr_code", None) not in _operations
-        if held is not None and is_ours and how.get("context") is None:
-            execution, scope = held
+        if held is None or in_step.get() or in_operation.get():
+            return self._task(loop, coroutine, how)
+        execution, scope = held
+        is_numbered = getattr(coroutine, "cr_code", None) not in _operations
+        if is_numbered and how.get("context") is None:
             how["context"] = copy_context()
             how["context"].run(current_scope.set, (execution, Scope(execution, f"{scope.take_task()}.", None)))
+        task = self._task(loop, coroutine, how)
+        if execution.order is not None:
+            execution.order.join(task)
+        return task
+
+    def _task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, how: dict[str, Any]) -> Any:
         if self.before is None:
             return asyncio.Task(coroutine, loop=loop, **how)
         return self.before(loop, coroutine, **how)

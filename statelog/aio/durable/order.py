@@ -1,0 +1,410 @@
+"""The order of a workflow's events: outcomes of its calls, cut calls, and timers that fire. See D32 to D34.
+
+The workflow gets an event when it is the next one of the record, and all tasks of the workflow are at rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from statelog.durable.clock import clock
+from statelog.durable.record import DONE, event_of
+from statelog.errors import NondeterminismError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AbstractContextManager
+
+    from statelog.aio.durable.timers import Timer
+    from statelog.durable.execution import Execution
+    from statelog.durable.record import Item
+
+LATE_S: Final = 10.0
+"""A replay whose tasks are at rest waits so long for the next event of the record, and then stops."""
+
+_LOOK_S: Final = 0.25
+"""While calls wait for their turn the order looks so often whether the run has stopped."""
+
+_REST_TURNS: Final = 3
+"""So many turns of the loop tasks are seen to wait before they are taken to be at rest: a callback of a future, as that
+of a gather within a gather, takes one turn, and no task runs in it."""
+
+_TURNS_MAX: Final = 100
+"""A workflow with a task that never rests, as one that awaits `sleep(0)` in a loop, gets its next event after these."""
+
+
+class Loop(Protocol):
+    """The host of the workflow."""
+
+    under_way: int
+
+    def counted(self, number: int) -> AbstractContextManager[None]:
+        """Count what does not wait for others."""
+
+    def changed(self) -> None:
+        """Note that the run may be at rest."""
+
+    async def io(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call what reads or writes the store."""
+
+
+class _Event:
+    """An event that is on its way to the workflow."""
+
+    __slots__ = ("is_dropped", "is_recorded", "key")
+
+    def __init__(self, key: str, *, is_recorded: bool) -> None:
+        self.key, self.is_recorded, self.is_dropped = key, is_recorded, False
+
+
+class Order:
+    """The events of one execution of a workflow."""
+
+    def __init__(self, execution: Execution, host: Loop) -> None:
+        self._execution, self._host = execution, host
+        events = execution.record.events()
+        self._queue = deque(_Event(key, is_recorded=True) for key in events)
+        self._events = {event.key: event for event in self._queue}
+        self._recorded = len(self._queue)
+        """How many recorded events the workflow has not got."""
+        self._ready: dict[str, asyncio.Future[None]] = {}
+        """Calls that have come to an outcome, and wait for their turn."""
+        self._new: dict[str, asyncio.Future[bool]] = {}
+        """Calls that are not recorded, and wait until all that is recorded was handed out."""
+        self._looked: set[str] = set()
+        self._uncut: dict[str, asyncio.Future[None]] = {}
+        """Calls that are recorded as cut, and wait for their cancellation."""
+        self._timers: dict[str, Timer] = {}
+        """Timers that are pending."""
+        self._firing: set[asyncio.Task[None]] = set()
+        self._members: set[asyncio.Task[Any]] = set()
+        """The tasks of the workflow."""
+        self._loose: set[asyncio.Task[Any]] = set()
+        """Those that are in no operation."""
+        self._moves = 0
+        self._changed = asyncio.Event()
+        self._is_at_rest = True
+        self._late_at_s: float | None = None
+        self.is_stuck = False
+        """Whether the replay goes on by nothing that is known here, and no call waits for it."""
+
+    # --- what the workflow does -------------------------------------------------------------------
+
+    def join(self, task: asyncio.Task[Any]) -> None:
+        """Note a task of the workflow."""
+        if task not in self._members:
+            self._members.add(task)
+            self._loose.add(task)
+            task.add_done_callback(self._left)
+            self.moved()
+
+    def _left(self, task: asyncio.Task[Any]) -> None:
+        self._members.discard(task)
+        self._loose.discard(task)
+        self.moved()
+
+    def enter(self, task: asyncio.Task[Any]) -> None:
+        """Note that a task is in an operation."""
+        self.join(task)
+        self._loose.discard(task)
+        self.moved()
+
+    def leave(self, task: asyncio.Task[Any], place: str) -> None:
+        """Note that the operation of a task has ended."""
+        self.drop(place)
+        if task in self._members:
+            self._loose.add(task)
+        self.moved()
+
+    def moved(self) -> None:
+        """Note that the workflow has gone on."""
+        self._moves += 1
+        self.is_stuck, self._late_at_s = False, None
+        self._changed.set()
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def expect(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """Give events their places in the order: their commit begins. The caller holds the lock of the commits."""
+        for item in items:
+            key = event_of(item)
+            if key is not None:
+                event = self._events[key] = _Event(key, is_recorded=False)
+                self._queue.append(event)
+
+    def withdraw(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """Take events back whose commit has failed."""
+        for item in items:
+            event = self._events.pop(event_of(item) or "", None)
+            if event is not None:
+                event.is_dropped = True
+
+    def drop(self, key: str) -> None:
+        """Pass over an event that nobody waits for any more."""
+        event = self._events.pop(key, None)
+        if event is not None:
+            event.is_dropped = True
+            self._count(event)
+
+    async def turn(self, key: str) -> None:
+        """Wait until the workflow may have an event. Raises Stopped."""
+        event = self._events.get(key)
+        if event is None:
+            return
+        if self._next() is event and self._is_at_rest and len(self._members) == 1:
+            self._take(event)
+            return
+        await self._held(self._ready, key)
+
+    async def caught_up(self, key: str) -> bool:
+        """Wait until the workflow has got all that is recorded; False: look first whether the run was cancelled.
+
+        Raises:
+            Stopped: the run has stopped.
+
+        """
+        if not self._recorded:
+            return True
+        found: bool = await self._held(self._new, key)
+        return found
+
+    async def cut(self, key: str) -> None:
+        """Wait until the workflow cancels the task that calls this. Raises Stopped."""
+        await self._held(self._uncut, key)
+
+    async def _held(self, waiting: dict[str, asyncio.Future[Any]], key: str) -> Any:
+        future = waiting[key] = asyncio.get_running_loop().create_future()
+        self._changed.set()
+        try:
+            found = await future
+        finally:
+            if waiting.get(key) is future:
+                del waiting[key]
+        self._execution.check_stop()
+        return found
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the workflow has got all that is recorded, as far as it comes to it, and is at rest since."""
+        return self._is_at_rest and (not self._recorded or self.is_stuck)
+
+    def _next(self) -> _Event | None:
+        while self._queue:
+            if not self._queue[0].is_dropped:
+                return self._queue[0]
+            self._queue.popleft()
+        return None
+
+    def _take(self, event: _Event) -> None:
+        self._queue.popleft()
+        if self._events.get(event.key) is event:
+            del self._events[event.key]
+        self._count(event)
+
+    def _count(self, event: _Event) -> None:
+        if not event.is_recorded:
+            return
+        self._recorded -= 1
+        if not self._recorded:
+            for future in self._new.values():
+                _wake(future, result=True)
+            for timer in sorted(self._timers.values(), key=lambda each: each.due_us):
+                if timer.is_due:
+                    self._record(timer)
+
+    # --- timers -----------------------------------------------------------------------------------
+
+    def watch(self, timer: Timer, call_at: Callable[..., asyncio.Handle]) -> None:
+        """Take a timer that the workflow sets."""
+        record = self._execution.record
+        record.see(timer.place)
+        begun = record.begun.get(timer.place)
+        if begun is not None:
+            timer.due_us = begun["u"]
+        timer.end = self._end
+        self._timers[timer.place] = timer
+        timer.wait(call_at, (timer.due_us - clock().now_us()) / 1e6, self.is_due)
+        self.moved()
+
+    def _end(self, timer: Timer) -> None:
+        self._timers.pop(timer.place, None)
+        self.moved()
+
+    def is_due(self, timer: Timer) -> None:
+        """Note that the time of a timer has come: it fires when it is its turn."""
+        timer.is_due = True
+        if not self._recorded:
+            self._record(timer)
+
+    def _record(self, timer: Timer) -> None:
+        task = asyncio.Task(self._fire(timer), loop=asyncio.get_running_loop())
+        self._firing.add(task)
+        task.add_done_callback(self._firing.discard)
+
+    async def _fire(self, timer: Timer) -> None:
+        execution = self._execution
+        with self._host.counted(1):
+            item = execution.item(timer.place, DONE, "timer", "")
+            await self._host.io(execution.defer, item)
+            await self._held(self._ready, timer.place)
+            if not timer.cancelled():
+                timer.fire()
+
+    def first_timer(self) -> Timer | None:
+        """Return the pending timer that is due first."""
+        return min(self._timers.values(), key=lambda each: each.due_us, default=None)
+
+    def begun_timers(self) -> list[Item]:
+        """Return what is to be recorded of the pending timers when the run is suspended."""
+        execution = self._execution
+        new = [timer for timer in self._timers.values() if timer.place not in execution.record.begun]
+        return [execution.begun(timer.place, "timer", "", u=timer.due_us) for timer in new]
+
+    # --- handing out ------------------------------------------------------------------------------
+
+    async def hand_out(self) -> None:
+        """Hand out the events, until cancelled."""
+        try:
+            while True:
+                self._changed.clear()
+                if self._execution.stop is not None:
+                    self._release()
+                else:
+                    await self._go_on()
+                await self._change()
+        except Exception as error:
+            self._execution.stopped(error)
+            self._release()
+            raise
+        finally:
+            for task in tuple(self._firing):
+                task.cancel()
+
+    async def _go_on(self) -> None:
+        while self._next() is not None or self._new or not self._is_at_rest:
+            await self._rest()
+            if not (self._hand_out_next() or self._unblock()):
+                return
+
+    async def _change(self) -> None:
+        """Wait until something has changed; while calls wait for their turn only for some time."""
+        timer = None
+        if self._ready or self._new or self._uncut:
+            timer = asyncio.get_running_loop().call_later(_LOOK_S, self._changed.set)
+        await self._changed.wait()
+        if timer is not None:
+            timer.cancel()
+
+    async def _rest(self) -> None:
+        """Wait until all tasks of the workflow wait."""
+        turns = 0
+        for _ in range(_TURNS_MAX):
+            moves = self._moves
+            await asyncio.sleep(0)
+            turns = turns + 1 if moves == self._moves and all(map(_waits, self._loose)) else 0
+            if turns == _REST_TURNS:
+                break
+        self._is_at_rest = True
+        self._host.changed()
+
+    def _hand_out_next(self) -> bool:
+        """Let the workflow have the next event; False if its call has not come to it."""
+        event = self._next()
+        if event is None:
+            return False
+        waiting = self._ready.get(event.key)
+        if waiting is None:
+            done = self._execution.record.done.get(event.key)
+            if not event.is_recorded or done is None or done["o"] != "timer":
+                return False
+            timer = self._timers.get(event.key)
+            if timer is not None:  # otherwise it was cancelled as it fired
+                timer.fire()
+        self._is_at_rest = False
+        self._take(event)
+        if waiting is not None:
+            _wake(waiting)
+        self.moved()
+        return True
+
+    def _unblock(self) -> bool:
+        """Let the workflow go on whose next event does not come; False if there is nothing to do now."""
+        held = len(self._ready) + len(self._new) + len(self._uncut)
+        if self._host.under_way != held:
+            return False
+        event = self._next()
+        if not self._recorded:  # nobody waits for it any more
+            if event is None:
+                return False
+            self.drop(event.key)
+            return True
+        if held:
+            if self._replay_on():
+                return True
+            self._stop_late(event)
+        elif not self.is_stuck:
+            self.is_stuck = True
+            self._host.changed()
+        return False
+
+    def _replay_on(self) -> bool:
+        """Do what may lead to the next event of the record, for which calls wait; False if there is nothing."""
+        for key, future in self._new.items():
+            if self._goes_on(key):
+                return _wake(future, result=True)
+        timer = self.first_timer()
+        if timer is not None:
+            self._is_at_rest = False
+            timer.fire()
+            return True
+        for key, future in self._new.items():
+            if key not in self._looked:
+                self._looked.add(key)
+                return _wake(future, result=False)
+        return False
+
+    def _goes_on(self, key: str) -> bool:
+        """Whether a recorded event may depend on a call that is not recorded: on its waiting."""
+        execution = self._execution
+        op = execution.calls.get(key, ("",))[0]
+        return op == "recv" or (execution.is_dry and key in execution.record.begun)
+
+    def _stop_late(self, event: _Event | None) -> None:
+        """Stop the run if the next event has not come for long: the code differs."""
+        now_s = asyncio.get_running_loop().time()
+        if self._late_at_s is None:
+            self._late_at_s = now_s + LATE_S
+        if event is None or now_s < self._late_at_s:
+            return
+        self._execution.stopped(self._missing(event.key))
+        self._release()
+
+    def _missing(self, place: str) -> NondeterminismError:
+        execution = self._execution
+        if place in self._uncut:
+            message = (
+                f"run {execution.id!r} has recorded that the call at place {place} was cancelled, and the code does "
+                "not cancel it. It has stopped, and goes on with code that does as it did"
+            )
+            return NondeterminismError(message, run=execution.id, place=place, recorded="a cancellation", called=None)
+        return execution.record.missing(place, "does not come to it")
+
+    def _release(self) -> None:
+        """Have all calls that wait raise what has stopped the run."""
+        for waiting in (self._ready, self._new, self._uncut):
+            for future in waiting.values():
+                _wake(future)
+
+
+def _wake(future: asyncio.Future[Any], *, result: bool | None = None) -> bool:
+    if not future.done():
+        future.set_result(result)
+    return True
+
+
+def _waits(task: asyncio.Task[Any]) -> bool:
+    """Whether a task waits for a future that is pending."""
+    waiter = getattr(task, "_fut_waiter", None)
+    return task.done() or (waiter is not None and not waiter.done())
