@@ -61,7 +61,8 @@ JUMPS_MAX = 4096
 """Jump pointers of checkpoints in memory: one mostly leads to a recent one."""
 
 FOLLOWED_MAX = 64
-"""Records of others that are read one by one: of more, reading a head from the index costs less."""
+FOLLOWED_SIZE_BYTES_MAX = 4 * 1024 * 1024
+"""So many records of others are read one by one, of so many bytes. With more, reading the heads again costs less."""
 
 _TYPES_OF_ROWS = frozenset((TYPE_FORK, TYPE_POLICY))
 """Records that change the row of the thread that they begin with, and nothing else that is remembered."""
@@ -183,10 +184,12 @@ class Memory:
     def _follow(self, transaction: WriteTransaction, count: int) -> bool:
         """Take over the next records of the log; return False if what is remembered does not follow from them."""
         end_lsn, chain, time_us = self.end
-        heads, times_us = self.heads, self.times_us
+        heads, times_us, left_bytes = self.heads, self.times_us, FOLLOWED_SIZE_BYTES_MAX
         for lsn in range(end_lsn + 1, end_lsn + count + 1):
             lent = transaction.get_log(lsn)
-            data = b"" if lent is None else bytes(lent)
+            if lent is None or (left_bytes := left_bytes - len(lent)) < 0:
+                return False
+            data = bytes(lent)
             if xxh3_64_digest(data[8:]) != data[:8] or (found := kernels.record_next(data, lsn, chain)) is None:
                 return False
             type_, thread, branch, time_us, chain = found

@@ -148,6 +148,7 @@ BESIDE = [
 ]
 
 ELSE = [
+    'store.thread("b").commit({"text": " ".join(map(str, range(700_000)))})',
     'store.thread("b").commit({"n": 1}); store.delete_thread("b")',
     'store.thread("b", schema={"n": int}).commit({"n": 1}); store.thread("b", schema={"m": int}).commit({"m": 1})',
     'for n in range(4): store.thread("b").commit({"n": n})\nstore.retain(threads="b", keep_last=1)',
