@@ -7,7 +7,8 @@
 enum { FORMAT_VERSION = 1, FLAG_CONTINUES = 1, IDENTITY_SIZE = 1 + SL_DIGEST_SIZE };
 enum { MAJOR_POSITIVE = 0, MAJOR_BYTES = 2, MAJOR_ARRAY = 4, NULL_ITEM = 0xF6 };
 enum { BODY_FIELDS = 17, DIGEST_FIELDS = 5 };
-enum { VERSION_AT = 8, TYPE_AT = 9, FLAGS_AT = 10, BODY_SIZE_AT = 12, LSN_AT = 16, TIME_AT = 24, ENVELOPE_SIZE = 56 };
+enum { VERSION_AT = 8, TYPE_AT = 9, FLAGS_AT = 10, BODY_SIZE_AT = 12, LSN_AT = 16, TIME_AT = 24 };
+enum { PREVIOUS_CHAIN_AT = 32, NODE_COUNT_AT = 52, ENVELOPE_SIZE = 56 };
 
 static const char *const NODE_PERSONS[SL_NODE_PIECE + 1] = {
     NULL, "stlg-leaf-1\0\0\0\0", "stlg-root-1\0\0\0\0", "stlg-chunk-1\0\0\0", "stlg-piece-1\0\0\0"};
@@ -189,6 +190,35 @@ int sl_checkpoint_read(const uint8_t *record, size_t size, uint64_t lsn, sl_chec
     sl_hash_add(&hash, record + at.id_at, (size_t)(at.written_at - at.id_at));
     sl_hash_end(&hash, found->digest);
     return SL_OK;
+}
+
+int sl_record_next(const uint8_t *record, size_t size, uint64_t lsn, const uint8_t *chain, sl_next_record *found)
+{
+    sl_reader in = sl_reader_of(record, size);
+    sl_item head;
+    SL_REQUIRE(sl_skip(&in, ENVELOPE_SIZE));
+    uint64_t flags = sl_load_be(record + FLAGS_AT, 2);
+    if (record[VERSION_AT] != FORMAT_VERSION || (flags & ~(uint64_t)FLAG_CONTINUES) != 0 ||
+        sl_load_be(record + LSN_AT, 8) != lsn || memcmp(record + PREVIOUS_CHAIN_AT, chain, SL_DIGEST_SIZE) != 0) {
+        return SL_FALLBACK;
+    }
+    sl_next_record next = {record[TYPE_AT], 0, 0, sl_load_be(record + TIME_AT, 8), {0}};
+    size_t body_size = (size_t)sl_load_be(record + BODY_SIZE_AT, 4);
+    SL_REQUIRE(sl_skip(&in, body_size));
+    uint64_t rows_size = sl_load_be(record + NODE_COUNT_AT, 4) * SL_ROW_SIZE;
+    SL_REQUIRE(sl_has(&in, rows_size));
+    int status = sl_chain_digest((int)next.type, (int)flags, lsn, next.time_us, chain, record + ENVELOPE_SIZE, body_size,
+                                 record + in.at, (size_t)rows_size, next.chain);
+    in = sl_reader_of(record + ENVELOPE_SIZE, body_size);
+    if (!sl_item_open(&in, &head) || head.shape != SL_ITEM_LIST || !take_number(&in, &next.thread)) {
+        next.thread = 0;
+    } else if (!take_number(&in, &next.branch)) {
+        next.branch = 0;
+    }
+    if (status == SL_OK) {
+        *found = next;
+    }
+    return status;
 }
 
 int sl_checkpoint_encode(const uint8_t *numbers, const uint8_t *parent_digest, const uint8_t *root_digest,

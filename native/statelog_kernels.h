@@ -372,6 +372,16 @@ typedef struct {
 } sl_checkpoint_record;
 /* A whole record whose checksum was checked. SL_FALLBACK: it is of another LSN, format or type, or redacted. */
 int sl_checkpoint_read(const uint8_t *record, size_t size, uint64_t lsn, sl_checkpoint_record *found);
+typedef struct {
+    uint64_t type;
+    uint64_t thread; /* the first field of the body, and the second: the branch of a checkpoint; 0: it is no number */
+    uint64_t branch;
+    uint64_t time_us;
+    uint8_t chain[24]; /* of 20 bytes: the chain digest */
+} sl_next_record;
+/* The record behind one with the chain digest `chain`; its checksum was checked. SL_FALLBACK: it does not continue that
+ * chain, is of another LSN or format, or redacted. */
+int sl_record_next(const uint8_t *record, size_t size, uint64_t lsn, const uint8_t *chain, sl_next_record *found);
 
 /* reduce.c: reducers on two whole CBOR items */
 int sl_add(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, sl_output *out);

@@ -1,4 +1,5 @@
-/* Bodies of checkpoints: a byte that says whether of a rollback, then the body; or a byte, then a whole record. */
+/* Bodies of checkpoints: a byte that says whether of a rollback, then the body; or a byte, then a whole record, which is
+ * also read as the next one of a log. */
 #include "fuzz_input.h"
 
 static void require_encoded_alike(const fuzz_block *body, const sl_checkpoint_fields *fields)
@@ -31,6 +32,18 @@ static void read_whole(const fuzz_block *record)
     int status = sl_checkpoint_read(record->bytes, record->size, lsn, &found);
     FUZZ_REQUIRE(status == SL_OK || status == SL_MALFORMED || status == SL_FALLBACK);
     FUZZ_REQUIRE(status != SL_OK || found.fields.borrowed_end <= record->size);
+
+    sl_next_record next;
+    uint8_t chain[20] = {0};
+    memcpy(chain, record->bytes + (record->size < 52 ? 0 : 32), record->size < 20 ? record->size : sizeof chain);
+    int continues = sl_record_next(record->bytes, record->size, lsn, chain, &next);
+    FUZZ_REQUIRE(continues == SL_OK || continues == SL_MALFORMED || continues == SL_FALLBACK);
+    if (continues == SL_OK && status == SL_OK) {
+        FUZZ_REQUIRE(next.thread == found.fields.numbers[0] && next.branch == found.fields.numbers[1]);
+        FUZZ_REQUIRE(next.time_us == found.time_us && (next.type == 2 || next.type == 3));
+    }
+    chain[0] ^= 1;
+    FUZZ_REQUIRE(sl_record_next(record->bytes, record->size, lsn, chain, &next) != SL_OK || record->size < 52);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

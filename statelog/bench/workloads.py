@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statelog.bench import durability, growth, processes, recovery, waiting
+from statelog.bench import durability, growth, processes, recovery, small, waiting
 from statelog.bench.adapters import workload as adapters
 from statelog.bench.board import workload as board
 from statelog.bench.durable import workload as durable
@@ -12,6 +12,7 @@ from statelog.bench.langgraph import workload as langgraph
 WORKLOADS = {
     workload.name: workload
     for workload in (
+        small.SMALL,
         processes.PROCESSES,
         durability.DURABILITY,
         growth.LARGE,

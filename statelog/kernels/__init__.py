@@ -24,6 +24,7 @@ from statelog.kernels.identity import (
     checkpoint_read,
     node_digest,
     pack_numbers,
+    record_next,
 )
 from statelog.kernels.lmdb import (
     NO_LAST_PAGE,
@@ -211,6 +212,7 @@ __all__ = [
     "page_read",
     "prints_find",
     "record_find",
+    "record_next",
     "record_node",
     "record_nodes",
     "record_open",

@@ -40,7 +40,8 @@ class Scratch:
 
     __slots__ = (
         "characters", "checkpoint", "checkpoint_digest", "checkpoint_record", "count", "entries", "key_hit", "kind",
-        "numbers", "order", "output", "parts", "place", "position_hit", "root", "version_entry", "word",
+        "next_chain", "next_record", "numbers", "order", "output", "parts", "place", "position_hit", "root",
+        "version_entry", "word",
     )  # fmt: skip
 
     def __init__(self, size_bytes: int) -> None:
@@ -62,6 +63,8 @@ class Scratch:
         self.checkpoint = ffi.cast("sl_checkpoint_fields *", self.numbers)
         self.checkpoint_record = ffi.cast("sl_checkpoint_record *", self.numbers)
         self.checkpoint_digest = ffi.cast("char *", self.checkpoint_record.digest)
+        self.next_record = ffi.cast("sl_next_record *", self.numbers)
+        self.next_chain = ffi.cast("char *", self.next_record.chain)
         self.version_entry = ffi.cast("sl_version_entry *", self.numbers)
 
 

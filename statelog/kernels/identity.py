@@ -16,6 +16,7 @@ _chain_digest: Callable[..., int] = lib.sl_chain_digest
 _checkpoint_encode: Callable[..., int] = lib.sl_checkpoint_encode
 _checkpoint_decode: Callable[..., int] = lib.sl_checkpoint_decode
 _checkpoint_read: Callable[..., int] = lib.sl_checkpoint_read
+_record_next: Callable[..., int] = lib.sl_record_next
 
 _DIGEST_SIZE_BYTES: Final = 20
 _NUMBERS_SIZE_BYTES: Final = 256
@@ -141,5 +142,27 @@ def checkpoint_read(record: bytes | memoryview, lsn: int) -> tuple[list[int], by
             unpack_numbers(scratch.numbers, _FIELDS + 1),
             unpack_bytes(scratch.checkpoint_digest, _DIGEST_SIZE_BYTES),
         )
+    reuse(scratch)
+    return found
+
+
+def record_next(record: bytes, lsn: int, chain: bytes) -> tuple[int, int, int, int, bytes] | None:
+    """Read a record that continues a log.
+
+    Args:
+        record: the record, its checksum checked.
+        lsn: its LSN.
+        chain: chain digest of the record before it.
+
+    Returns:
+        Type, thread, branch and time of the record, and the chain digest with it. Thread and branch are the first two
+        fields of the body, or 0 where these are not numbers. None if the record does not continue the chain, or is
+        redacted, damaged or newer.
+    """
+    scratch = take()
+    found = None
+    if _record_next(record, len(record), lsn, chain, scratch.next_record) == OK:
+        type_, thread, branch, time_us = unpack_numbers(scratch.numbers, 4)
+        found = (type_, thread, branch, time_us, unpack_bytes(scratch.next_chain, _DIGEST_SIZE_BYTES))
     reuse(scratch)
     return found

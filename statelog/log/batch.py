@@ -12,6 +12,9 @@ from __future__ import annotations
 from operator import gt, lt
 from typing import TYPE_CHECKING, NamedTuple
 
+from xxhash import xxh3_64_digest
+
+from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import keys
 from statelog.format.keys import VERSIONS_PER_PAGE
@@ -20,17 +23,24 @@ from statelog.format.record import (
     NO_DIGEST,
     NO_NODES,
     REST_SIZE_BYTES,
+    TYPE_ENTRY,
+    TYPE_FORK,
+    TYPE_LOAN,
+    TYPE_POLICY,
+    TYPE_TAG,
+    TYPE_THREAD,
     Nodes,
     encode_record,
     find_node,
     sealed,
 )
 from statelog.log.chain import read_chained
+from statelog.log.events import CHECKPOINT_TYPES, read_checkpoint
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.prints import Prints
 from statelog.log.times import now_us
 from statelog.log.view import ThreadRow, View
-from statelog.tree.node import Node, Workspace
+from statelog.tree.node import ROOT, Node, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,6 +59,16 @@ HEADS_MAX = 1024
 
 JUMPS_MAX = 4096
 """Jump pointers of checkpoints in memory: one mostly leads to a recent one."""
+
+FOLLOWED_MAX = 64
+FOLLOWED_SIZE_BYTES_MAX = 4 * 1024 * 1024
+"""So many records of others are read one by one, of so many bytes. With more, reading the heads again costs less."""
+
+_TYPES_OF_ROWS = frozenset((TYPE_FORK, TYPE_POLICY))
+"""Records that change the row of the thread that they begin with, and nothing else that is remembered."""
+
+_TYPES_APART = frozenset((TYPE_THREAD, TYPE_TAG, TYPE_LOAN, TYPE_ENTRY))
+"""Records that change nothing that is remembered."""
 
 Jump = tuple[int | None, int | None, int]
 """Branch, version and depth that a checkpoint jumps to. A bare tuple, which the garbage collector need not go over."""
@@ -117,16 +137,14 @@ def read_log_end(transaction: Transaction) -> LogEnd:
 
 
 class Memory:
-    """What a process remembers of its last commit: right until others commit. What is right for ever outlives that."""
+    """What a process remembers of its last commit, brought up to date with what others have committed since."""
 
-    __slots__ = ("end", "former", "greatest_ids", "heads", "identities", "jumps", "prints", "rows", "times_us")
+    __slots__ = ("end", "greatest_ids", "heads", "identities", "jumps", "prints", "rows", "times_us")
 
     def __init__(self, end: LogEnd) -> None:
         self.end = end
         self.heads: dict[tuple[int, int], Head] = {}
         """Of branches, by thread and branch."""
-        self.former: dict[tuple[int, int], Head] = {}
-        """What were heads before others have committed: each still is one if the index has its page."""
         self.rows: dict[int, ThreadRow] = {}
         """Of threads."""
         self.times_us: dict[int, int] = {}
@@ -144,25 +162,71 @@ class Memory:
     def copy(self) -> Memory:
         """Return what can be changed by itself; of keyed lists the copy knows nothing yet."""
         copied = Memory(self.end)
-        copied.heads, copied.former, copied.jumps = self.heads.copy(), self.former.copy(), self.jumps.copy()
+        copied.heads, copied.jumps = self.heads.copy(), self.jumps.copy()
         copied.rows, copied.times_us = self.rows.copy(), self.times_us.copy()
         copied.greatest_ids, copied.identities = self.greatest_ids.copy(), self.identities
         return copied
 
-    def after_others(self, end: LogEnd) -> Memory:
-        """Return what is still of use when others have committed since, up to the end of the log."""
-        left = Memory(end)
-        left.former, left.identities, left.prints = self.former, self.identities, self.prints
-        if len(left.former) > HEADS_MAX:
-            left.former.clear()
-        left.former.update(self.heads)
-        return left
+    def caught_up(self, transaction: WriteTransaction) -> Memory:
+        """Return what is remembered of the store as a transaction finds it, after commits of others.
+
+        This is the memory itself with the records that they appended. It is a new one, which remembers only what is
+        right for ever, if these records do not tell all, or if there are too many.
+        """
+        count = transaction.log_count() - self.end[0]
+        # What the transaction has put itself may come to nothing. And who appends nothing has done something else.
+        if 0 < count <= FOLLOWED_MAX and not transaction.changes and self._follow(transaction, count):
+            return self
+        forgetful = Memory(read_log_end(transaction))
+        forgetful.identities, forgetful.prints = self.identities, self.prints
+        return forgetful
+
+    def _follow(self, transaction: WriteTransaction, count: int) -> bool:
+        """Take over the next records of the log; return False if what is remembered does not follow from them."""
+        end_lsn, chain, time_us = self.end
+        heads, times_us, left_bytes = self.heads, self.times_us, FOLLOWED_SIZE_BYTES_MAX
+        for lsn in range(end_lsn + 1, end_lsn + count + 1):
+            lent = transaction.get_log(lsn)
+            if lent is None or (left_bytes := left_bytes - len(lent)) < 0:
+                return False
+            data = bytes(lent)
+            if xxh3_64_digest(data[8:]) != data[:8] or (found := kernels.record_next(data, lsn, chain)) is None:
+                return False
+            type_, thread, branch, time_us, chain = found
+            if type_ in CHECKPOINT_TYPES:
+                is_remembered = (thread, branch) in heads or thread in self.greatest_ids
+                if is_remembered and not self._follow_checkpoint(data, lsn):
+                    return False
+                if thread in times_us:
+                    times_us[thread] = max(times_us[thread], time_us)
+            elif type_ in _TYPES_OF_ROWS:
+                self.rows.pop(thread, None)
+            elif type_ not in _TYPES_APART:
+                return False
+        self.end = _new(LogEnd, (end_lsn + count, chain, time_us))
+        return True
+
+    def _follow_checkpoint(self, data: bytes, lsn: int) -> bool:
+        """Take over the head that a record makes of its checkpoint, and its id."""
+        found = read_checkpoint(data, lsn)
+        if found is None:
+            return False
+        event, digest = found
+        thread, place = event.thread, (event.thread, event.branch)
+        if event.id is not None and thread in self.greatest_ids:
+            self.greatest_ids[thread] = max(self.greatest_ids[thread], event.id.encode())
+        if place in self.heads:
+            head = _next_head(self.heads[place], event, digest, data)
+            if head is None:
+                return False
+            self._set_head(place, head)
+        return True
 
     def take_over(self, batch: Batch) -> None:
         """Go on from what a batch has staged."""
         heads, staged = self.heads, batch.staged
         if batch.changes_threads or len(heads) > HEADS_MAX or len(self.jumps) > JUMPS_MAX:
-            for each in (heads, self.former, self.jumps, self.rows, self.times_us, self.greatest_ids):
+            for each in (heads, self.jumps, self.rows, self.times_us, self.greatest_ids):
                 each.clear()
         for key in batch.index:
             if key[:1] == keys.THREAD_PREFIX:
@@ -170,12 +234,32 @@ class Memory:
         if staged:
             self.end = _new(LogEnd, (self.end[0] + len(staged), batch.chain, staged[-1][1]))
         self.times_us.update(batch.times_us)
-        heads.update(batch.new_heads)
         for place, head in batch.new_heads.items():
-            event = head[0]
-            # Elsewhere nobody asks: see `writer`.
-            if event.version != event.depth or not (row := self.rows.get(event.thread)) or row.branch_count > 1:
-                self.jumps[*place, event.version] = (event.jump_branch, event.jump_version, event.jump_depth)
+            self._set_head(place, head)
+
+    def _set_head(self, place: tuple[int, int], head: Head) -> None:
+        self.heads[place] = head
+        event = head[0]
+        # Elsewhere nobody asks: see `lines`.
+        if event.version != event.depth or not (row := self.rows.get(event.thread)) or row.branch_count > 1:
+            self.jumps[*place, event.version] = (event.jump_branch, event.jump_version, event.jump_depth)
+
+
+def _next_head(former: Head, event: CheckpointEvent, digest: bytes, record: bytes) -> Head | None:
+    """Return the head that a record makes of its checkpoint, with its page and root; None if it does not follow."""
+    if event.version != former.event.version + 1:
+        return None
+    page = former.page_before(event.branch, event.version)
+    if page is not None:
+        page = kernels.page_append(page, event.version, event.lsn, event.time_us)
+    held = NOTHING_HELD
+    if event.root_lsn == event.lsn:
+        found = kernels.record_find(record, len(record), ROOT, (event.root_digest,), (event.root_node,))
+        if not found:
+            return None
+        at, content_size, size = found[0]
+        held = kernels.pack_held(ROOT, event.root_digest, event.lsn, size, content_size) + record[at : at + size]
+    return Head(event, digest, page, held)
 
 
 class Batch:
@@ -312,24 +396,8 @@ class Batch:
         found = self.new_heads.get(place) or self.memory.heads.get(place)
         if found is not None:
             return found
-        found = self._former_head(place)
-        if found is None:
-            read = self.view.head_checkpoint(thread, branch)
-            return None if read is None else Head(*read)
-        self.memory.heads[place] = found
-        return found
-
-    def _former_head(self, place: tuple[int, int]) -> Head | None:
-        """Return what was a branch's head before others have committed, if it is one still.
-
-        Its page must be the last one: an earlier page may be again what it was, once later versions on it have expired.
-        """
-        former = self.memory.former.get(place)
-        if former is None or former.page is None:
-            return None
-        key = keys.encode_page_key(*place, former.event.version)
-        last = self.view.transaction.last_index(keys.encode_page_prefix(*place))
-        return former if last == (key, former.page) else None
+        read = self.view.head_checkpoint(thread, branch)
+        return None if read is None else Head(*read)
 
     def find_thread(self, thread: int) -> ThreadRow | None:
         """Return a thread's row, None if it is not there: deleted."""

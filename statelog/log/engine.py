@@ -299,7 +299,10 @@ class Engine:
             return Memory(read_log_end(transaction))
         if last.holds_in(transaction):
             return last.memory
-        return last.memory.after_others(read_log_end(transaction))
+        self.last = None  # so that nobody copies what is being changed: see `memory_of`
+        memory = last.memory.caught_up(transaction)
+        self.last = _Last(memory, transaction)
+        return memory
 
     def _check_open(self) -> None:
         if self.is_closed:

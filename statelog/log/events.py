@@ -223,7 +223,7 @@ def decode_checkpoint(record: Record) -> CheckpointEvent:
     return _event_at(body, places, record.lsn, record.time_us)
 
 
-def read_checkpoint(data: memoryview, lsn: int) -> Digested | None:
+def read_checkpoint(data: memoryview | bytes, lsn: int) -> Digested | None:
     """Return the checkpoint or rollback of a record as `decode_record` and `decode_checkpoint` find it, but sooner.
 
     None where they find something else, or damage.

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 import statelog
 from statelog.adapters.kit.lineage import Lineage  # noqa: F401 - named in the histories
-from statelog.errors import AlreadyExistsError, StatelogError
-from statelog.log.batch import Batch, Head, read_log_end
+from statelog.errors import AlreadyExistsError, ConflictError, StatelogError
+from statelog.format.record import sealed
+from statelog.log.batch import FOLLOWED_MAX, Head, Memory, read_log_end
 from statelog.storage.file.neighbours import journal_path
 
 CHILD = """
@@ -76,17 +77,15 @@ def other(store, path):
 
 
 @pytest.fixture
-def believed(monkeypatch):
-    """For each head that was remembered from before others' commits, whether it still was one."""
-    came, former_head = [], Batch._former_head
+def followed(monkeypatch):
+    """For each time that others' records were read, whether what is remembered follows from them."""
+    came, follow = [], Memory._follow
 
-    def noted(self, place):
-        found = former_head(self, place)
-        if place in self.memory.former:
-            came.append(found is not None)
-        return found
+    def noted(self, transaction, count):
+        came.append(follow(self, transaction, count))
+        return came[-1]
 
-    monkeypatch.setattr(Batch, "_former_head", noted)
+    monkeypatch.setattr(Memory, "_follow", noted)
     return came
 
 
@@ -112,6 +111,9 @@ def check_memory(store):
         assert memory.end == read_log_end(view.transaction)
         for place, head in memory.heads.items():
             assert head[:2] == Head(*view.head_checkpoint(*place))[:2], place
+            if head.page is not None:
+                key = statelog.log.batch.keys.encode_page_key(*place, head.event.version)
+                assert head.page == view.transaction.get_index(key)
         for (thread, branch, version), jump in memory.jumps.items():
             found = view.checkpoint_of(thread, branch, version)
             if found is not None:
@@ -136,45 +138,138 @@ BESIDE = [
     'store.thread("b").commit({"n": 1})',
     'store.thread("b").commit({"n": 1}, id="z")',
     'store.thread("b").commit({"text": "x" * 5000})',
+    'store.thread("b").commit({"text": " ".join(map(str, range(500_000)))})',
     'store.thread("b").commit({"n": 1}); store.thread("b").rollback(0)',
     'store.thread("b").commit({"n": 1}); store.thread("b").fork("side").commit({"n": 2})',
     'store.thread("b").commit({"n": 1}); store.thread("b").tag("here")',
-    'store.thread("b").commit({"n": 1}); store.retain(threads="b", keep_last=3, as_policy=True)',
+    'store.thread("b").commit({"n": 1}); store.copy_thread("b", "c")',
+    'store.board().set("key", 1)',
     'store.retain(threads="x*", keep_last=3, as_policy=True)',
+    'with store.transaction() as t: t.thread("b").commit({"n": 1}); t.thread("d").commit({"n": 2})',
 ]
 
 ELSE = [
+    'store.thread("b").commit({"text": " ".join(map(str, range(700_000)))})',
     'store.thread("b").commit({"n": 1}); store.delete_thread("b")',
     'store.thread("b", schema={"n": int}).commit({"n": 1}); store.thread("b", schema={"m": int}).commit({"m": 1})',
-    'store.thread("b").commit({"n": 1}); store.thread("b").commit({"n": 2}); store.retain(threads="b", keep_last=1)',
-    "store.rebuild_index()",
-    'store.thread("b").commit({"text": " ".join(map(str, range(500_000)))})',
+    'for n in range(4): store.thread("b").commit({"n": n})\nstore.retain(threads="b", keep_last=1)',
+    f'for n in range({FOLLOWED_MAX + 1}): store.thread("b").commit({{"n": n}})',
 ]
 
 
-@pytest.mark.parametrize("code", [*BESIDE, *ELSE])
-def test_what_others_do_in_other_threads_leaves_this_ones_head(store, other, believed, code):
+@pytest.mark.parametrize("code", BESIDE)
+def test_what_is_remembered_follows_from_what_others_append(store, other, followed, code):
     store.thread("a").commit({"n": 1})
     for number in range(5):
         other.do(code)
         store.thread("a").commit({"n": number})
         check_memory(store)
-    assert believed
-    assert all(believed)
+    assert followed
+    assert all(followed)
     assert remembers(store, "a")
     assert store.verify().ok
 
 
-def test_a_head_of_another_is_not_gone_on_from(store, other, believed):
+@pytest.mark.parametrize("code", [*ELSE, "store.rebuild_index()"])
+def test_what_does_not_follow_is_read_again(store, other, followed, code):
+    store.thread("a").commit({"n": 1})
+    for number in range(3):
+        other.do(f"exec({code!r})")
+        store.thread("a").commit({"n": number})
+        check_memory(store)
+    assert not any(followed[:1])
+    assert remembers(store, "a")
+    assert store.verify().ok
+
+
+def test_the_head_that_another_has_made_is_gone_on_from(store, other, followed):
     thread = store.thread("a")
-    for number in range(8):
+    for number in range(40):  # more than a page of versions
         thread.commit({"n": number})
         assert other.do(f'store.thread("a").commit({{"m": {number}}})') == "done"
         assert thread.version == 2 * number + 2
     thread.commit({"n": -1})
-    assert thread.state == {"n": -1, "m": 7}
-    assert believed == [False] * 8
+    assert thread.state == {"n": -1, "m": 39}
+    assert followed == [True] * 40
     check_memory(store)
+
+
+def test_a_list_that_another_has_appended_to_is_gone_on_from(store, other):
+    thread = store.thread("b", schema={"items": statelog.reducers.append})
+    thread.commit({"items": "an item"})
+    for number in range(30):
+        other.do(f'store.thread("b", schema={{"items": statelog.reducers.append}}).commit({{"items": {number}}})')
+        thread.commit({"items": -number})
+    assert list(thread.state["items"]) == ["an item", *(sign * n for n in range(30) for sign in (1, -1))]
+    assert store.verify().ok
+
+
+def put(store, lsn, record):
+    store._engine.care(lambda transaction: transaction.replace_logs({lsn: record}))
+
+
+@pytest.fixture
+def behind(store):
+    """Memory of a store in which other records were appended since, to a thread that it knows nothing of."""
+    store.thread("a").commit({"n": 1})
+    memory = store._engine.last.memory.copy()
+    for number in range(5):
+        store.thread("b").commit({"n": number})
+    return memory
+
+
+def caught_up(store, memory):
+    return store._engine.care(memory.caught_up)
+
+
+def test_memory_follows_what_was_appended(store, behind):
+    heads = behind.heads.copy()
+    assert caught_up(store, behind) is behind
+    assert behind.heads == heads
+    with store._engine.read() as view:
+        assert behind.end == read_log_end(view.transaction)
+
+
+def test_memory_of_another_log_does_not_follow(store, behind):
+    behind.end = behind.end._replace(chain=bytes(20))
+    assert not caught_up(store, behind).heads
+
+
+def test_memory_of_a_longer_log_does_not_follow(store, behind):
+    behind.end = behind.end._replace(lsn=store.last_lsn + 1)
+    assert not caught_up(store, behind).heads
+
+
+def test_memory_does_not_follow_where_nothing_was_appended(store, behind):
+    """Somebody has rewritten something, or it is the same."""
+    caught_up(store, behind)
+    assert not caught_up(store, behind).heads
+
+
+@pytest.mark.parametrize("at", [0, 9, 40, 60, -1])
+def test_memory_does_not_follow_a_damaged_record(store, behind, at):
+    lsn = behind.end.lsn + 2
+    with store._engine.read() as view:
+        record = bytes(view.transaction.get_log(lsn))
+    damaged = bytearray(record)
+    damaged[at] ^= 1
+    put(store, lsn, bytes(damaged))
+    assert not caught_up(store, behind).heads
+    put(store, lsn, record)
+
+
+def test_a_head_whose_root_is_another_is_not_followed(store):
+    """The record's checksum holds, and the root's digest does not."""
+    thread = store.thread("a")
+    thread.commit({"n": 1})
+    memory = store._engine.last.memory.copy()
+    thread.commit({"n": 2})
+    lsn = store.last_lsn
+    with store._engine.read() as view:
+        record = bytes(view.transaction.get_log(lsn))
+    put(store, lsn, sealed(record[8:-1] + bytes([record[-1] ^ 1])))
+    assert not caught_up(store, memory).heads
+    put(store, lsn, record)
 
 
 MAP_FULL_ONCE = """
@@ -218,12 +313,24 @@ def test_what_another_engine_does_is_not_passed_over(store, path):
         assert store.verify().ok
 
 
-def test_an_id_that_another_has_given_is_taken(store, other):
+@pytest.mark.parametrize("on", ["", '.fork("side")'])
+def test_an_id_that_another_has_given_is_taken(store, other, on):
     thread = store.thread("a")
     thread.commit({"n": 1}, id="m")
-    assert other.do('store.thread("a").commit({"n": 1}, id="z")') == "done"
+    assert other.do(f'store.thread("a"){on}.commit({{"n": 1}}, id="z")') == "done"
     with pytest.raises(AlreadyExistsError):
         thread.commit({"n": 2}, id="z")
+
+
+def test_a_refused_commit_leaves_what_was_caught_up_with(store, other, followed):
+    thread = store.thread("a")
+    thread.commit({"n": 1})
+    other.do('store.thread("a").commit({"n": 2})')
+    with pytest.raises(ConflictError):
+        thread.commit({"n": 3}, expected_version=1)
+    thread.commit({"n": 3}, expected_version=2)
+    assert followed == [True]
+    check_memory(store)
 
 
 def test_a_branch_that_another_has_begun_is_there(store, other):
@@ -236,7 +343,7 @@ def test_a_branch_that_another_has_begun_is_there(store, other):
     check_memory(store)
 
 
-def test_what_a_failed_commit_had_staged_is_no_head(store, other, believed, monkeypatch):
+def test_what_a_failed_commit_had_staged_is_no_head(store, other, followed, monkeypatch):
     """Another may write another record in its place, at the same moment by the clock."""
     thread = store.thread("a")
     thread.commit({"n": 1})
@@ -246,7 +353,7 @@ def test_what_a_failed_commit_had_staged_is_no_head(store, other, believed, monk
     monkeypatch.undo()
     other.do('store.thread("b").commit({"n": 1})')
     thread.commit({"n": 3})
-    assert not believed
+    assert not followed
     check_memory(store)
 
 

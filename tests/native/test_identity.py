@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from statelog import kernels
 from statelog.errors import CorruptionError, UsageError
 from statelog.format import cbor
+from statelog.format.record import NodeRow, encode_record, pack_nodes
 
 PERSONS = {1: b"stlg-leaf-1", 2: b"stlg-root-1", 3: b"stlg-chunk-1", 4: b"stlg-piece-1"}
 
@@ -44,6 +45,32 @@ def test_the_chain_digest_is_the_one_drawn(type_, flags, lsn, time_us, previous,
     chained = struct.pack(">BBHQQ20s", 1, type_, flags & 1, lsn, time_us, previous) + contents
     found = kernels.chain_digest(type_, flags, lsn, time_us, previous, body, b"".join(rows))
     assert found == blake2b(b"stlg-chain-1", chained)
+
+
+@given(st.integers(1, 255), st.integers(0, 1), numbers, numbers, digests, st.lists(numbers, max_size=3))
+def test_the_next_record_is_known_by_type_thread_branch_and_time(type_, flags, lsn, time_us, previous, fields):
+    body, nodes = cbor.encode(fields), pack_nodes([NodeRow(2, bytes(20), b"node", 3)])
+    record, chain = encode_record(
+        type_, lsn=lsn, time_us=time_us, previous_chain=previous, body=body, nodes=nodes, flags=flags
+    )
+    thread, branch = [*fields, 0, 0][:2]
+    assert kernels.record_next(record, lsn, previous) == (type_, thread, branch, time_us, chain)
+    assert kernels.record_next(record, lsn + 1, previous) is None
+    assert kernels.record_next(record, lsn, chain) is None
+    assert kernels.record_next(record[:-38], lsn, previous) is None  # its row is cut off
+
+
+@pytest.mark.parametrize("body", [b"", b"\x07", cbor.encode(["7", 1]), cbor.encode([]), cbor.encode([-1, 1])])
+def test_the_next_record_may_have_any_body(body):
+    record, chain = encode_record(9, lsn=7, time_us=8, previous_chain=bytes(20), body=body)
+    assert kernels.record_next(record, 7, bytes(20)) == (9, 0, 0, 8, chain)
+
+
+@pytest.mark.parametrize(("at", "byte"), [(8, 0), (8, 2), (10, 1), (11, 2), (11, 4)])
+def test_a_record_of_another_format_or_redacted_is_not_followed(at, byte):
+    record = bytearray(encode_record(2, lsn=7, time_us=8, previous_chain=bytes(20), body=b"\x80")[0])
+    record[at] = byte
+    assert kernels.record_next(bytes(record), 7, bytes(20)) is None
 
 
 def test_rows_that_are_cut_off_have_no_chain_digest():

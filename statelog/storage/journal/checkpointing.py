@@ -31,7 +31,7 @@ from statelog.storage.file.failures import is_of_system, translate_os
 from statelog.storage.file.locks import is_same_file
 from statelog.storage.file.neighbours import journal_path, missing_error, open_journal, remove_journal
 from statelog.storage.file.statistics import collect_statistics, numbers_read
-from statelog.storage.journal.control import UNKNOWN, Control
+from statelog.storage.journal.control import UNKNOWN, Control, State
 from statelog.storage.journal.flushing import OpenJournal
 from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT, Slot, decode_slot, encode_slot, write_slot
 from statelog.storage.journal.marker import Reach, clear_marker, read_marker, set_marker
@@ -103,6 +103,26 @@ class Steady(OpenJournal):
         """
         if self.is_off:
             return
+        self._state = state = self._shared().read()
+        if not self._is_plain(state):
+            self._prepare_carefully()
+            self._state = self._shared().read()
+
+    def _is_plain(self, state: State) -> bool:
+        """Return True if the steady snapshot is pinned, and nothing is broken, under way or due (J2)."""
+        epoch = state.epoch
+        is_plain = (
+            epoch == state.steady == state.done == state.steady_pin
+            and not (self.is_broken or state.is_broken or self._descriptor < 0 or self._shared().lock.needs_repair)
+            and state.taken <= state.taken_max
+            and state.at - HALVES_AT[epoch & 1] <= JOURNAL_SIZE_BYTES_MAX
+            and state.lsn - state.lsn_before <= JOURNALED_RECORDS_MAX
+        )
+        if is_plain and self.pins:
+            self.pins.drop_before(epoch)
+        return is_plain
+
+    def _prepare_carefully(self) -> None:
         control = self._shared()
         self.refuse_if_broken()
         if self._descriptor < 0:
@@ -165,8 +185,9 @@ class Steady(OpenJournal):
         if self.is_off or not transaction.changes:
             raw.commit()
             return
-        control = self._shared()
-        control.rewritten += transaction.is_steady
+        control, state = self._shared(), self._state
+        if transaction.is_steady:
+            control.rewritten += 1
         if not self._append(transaction):
             control.lsn = UNKNOWN
             raw.commit()
@@ -174,9 +195,8 @@ class Steady(OpenJournal):
             self.check_file()
             return
         raw.commit()
-        control.at = self._end
-        control.lsn = control.written = transaction.first_lsn + len(transaction.appended) - 1
-        control.taken += control.path_pages + transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES
+        taken = state.taken + state.path_pages + transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES
+        control.note_commit(self._end, transaction.first_lsn + len(transaction.appended) - 1, taken)
 
     # --- steady snapshots -------------------------------------------------------------
 

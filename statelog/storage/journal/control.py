@@ -13,7 +13,7 @@ import errno
 import mmap
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog.errors import FormatError, StorageError
 from statelog.kernels import wake_notify, wake_read, wake_wait
@@ -34,12 +34,57 @@ _FLUSH_LOCK_AT: Final = mmap.ALLOCATIONGRANULARITY
 _WORDS_AT: Final = 2 * mmap.ALLOCATIONGRANULARITY
 _WORDS: Final = 24
 _EPOCH: Final = 1
+_AT: Final = 2
+_LSN: Final = 3
+_WRITTEN: Final = 8
 _FLUSHED: Final = 9
+_TAKEN: Final = 10
 _SLOT_AT: Final = _WORDS_AT + 8 * _WORDS
 _SLOT_SIZE_BYTES: Final = 2048
 _SIZE_BYTES: Final = _SLOT_AT + _SLOT_SIZE_BYTES
 _IS_BROKEN: Final = 15
 _MAGIC: Final = int.from_bytes(b"stlgctl1")
+
+
+class State(NamedTuple):
+    """The words of the page, all read at one moment. `Control` says what they mean."""
+
+    magic: int
+    epoch: int
+    at: int
+    lsn: int
+    lsn_before: int
+    steady: int
+    steady_number: int
+    done: int
+    written: int
+    flushed: int
+    taken: int
+    taken_before: int
+    taken_max: int
+    path_pages: int
+    size_bytes: int
+    is_broken: int
+    prepared_number: int
+    slot_size_bytes: int
+    even_pin: int
+    odd_pin: int
+    even_filled: int
+    odd_filled: int
+    wake: int
+    rewritten: int
+
+    @property
+    def steady_pin(self) -> int:
+        """The steady epoch if some process keeps its snapshot, else another number."""
+        return self.odd_pin if self.steady & 1 else self.even_pin
+
+    def filled_to(self, half: int) -> int:
+        """Return up to where a half of the journal has been filled with zeros."""
+        return max(self.odd_filled if half else self.even_filled, HALVES_AT[half])
+
+
+NO_STATE: Final = State(*[0] * _WORDS)
 
 
 class _Word:
@@ -132,15 +177,15 @@ class Control:
 
     _magic = _Word(0)
     epoch = _Word(_EPOCH)
-    at = _Word(2)
-    lsn = _Word(3)
+    at = _Word(_AT)
+    lsn = _Word(_LSN)
     lsn_before = _Word(4)
     steady = _Word(5)
     steady_number = _Word(6)
     done = _Word(7)
-    written = _Word(8)
+    written = _Word(_WRITTEN)
     flushed = _Word(_FLUSHED)
-    taken = _Word(10)
+    taken = _Word(_TAKEN)
     taken_before = _Word(11)
     taken_max = _Word(12)
     path_pages = _Word(13)
@@ -208,6 +253,17 @@ class Control:
             words = memoryview(before)[_WORDS_AT:_SLOT_AT].cast("Q")
             self.is_broken = words[_IS_BROKEN] if words[0] == _MAGIC else 0
 
+    def read(self) -> State:
+        """Return all words. Who owns the writer lock writes most of them, so its owner need not read these again."""
+        return tuple.__new__(State, self.words)
+
+    def note_commit(self, at: int, lsn: int, taken: int) -> None:
+        """Say where the next group goes, behind which record, and how many pages were taken in this epoch."""
+        words = self.words
+        words[_AT] = at
+        words[_LSN] = words[_WRITTEN] = lsn
+        words[_TAKEN] = taken
+
     def is_pinned(self, epoch: int) -> bool:
         """Tell whether some process keeps the snapshot of an epoch, the steady one or the next."""
         return self._pins[epoch & 1] == epoch
@@ -238,10 +294,6 @@ class Control:
         self.taken_before, self.taken = self.taken, 0
         self.epoch = epoch
         self.lsn = lsn
-
-    def filled_to(self, half: int) -> int:
-        """Return up to where a half of the journal has been filled with zeros."""
-        return max(self._filled[half], HALVES_AT[half])
 
     def note_filled(self, half: int, end: int) -> None:
         """Say up to where a half of the journal is filled."""

@@ -12,7 +12,7 @@ from statelog.storage.faults import armed, point
 from statelog.storage.file.disk import flush_file, write_all
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, is_of_system, translate_os
 from statelog.storage.file.neighbours import journal_path
-from statelog.storage.journal.control import UNKNOWN, Control
+from statelog.storage.journal.control import NO_STATE, UNKNOWN, Control
 from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT, encode_group, fill
 from statelog.storage.journal.marker import NO_REACH, Reach, write_reach
 from statelog.storage.journal.pin import Pins
@@ -53,6 +53,8 @@ class OpenJournal:
         self._environment = environment
         self._descriptor = -1
         self._session = b""
+        self._state = NO_STATE
+        """The words of the control page as the write transaction began."""
         self._end = 0
         self._reach = NO_REACH
 
@@ -85,12 +87,12 @@ class OpenJournal:
         Raises:
             StorageError: the journal refuses.
         """
-        control = self._shared()
+        control, state = self._shared(), self._state
         lsn, records = transaction.first_lsn, transaction.appended
-        if transaction.is_steady or transaction.size_bytes > JOURNALED_SIZE_BYTES_MAX or control.lsn + 1 != lsn:
+        if transaction.is_steady or transaction.size_bytes > JOURNALED_SIZE_BYTES_MAX or state.lsn + 1 != lsn:
             return False
-        group = encode_group(self._session, control.epoch, lsn, records, flushed=control.flushed)
-        at, half = control.at, control.epoch & 1
+        group = encode_group(self._session, state.epoch, lsn, records, flushed=state.flushed)
+        at, half = state.at, state.epoch & 1
         self._end = at + len(group)
         if self._end > HALVES_AT[half] + HALF_SIZE_BYTES:
             return False
@@ -98,7 +100,7 @@ class OpenJournal:
         # and who looks at what became of this one advances first.
         control.lsn = UNKNOWN
         try:
-            filled = control.filled_to(half)
+            filled = state.filled_to(half)
             if self._end > filled:
                 control.note_filled(half, fill(self._descriptor, HALVES_AT[half], self._end, filled))
             if armed:

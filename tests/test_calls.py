@@ -1,0 +1,129 @@
+"""Python calls of an operation, and the files they are in: counts that do not depend on the machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import statelog
+
+PACKAGE = str(Path(statelog.__file__).parent)
+GROWTH_MAX = 1.05
+ENTRIES = 100
+AGE_COMMITS = 300
+
+# Functions called, and files of these. Lower a number when it shrinks.
+PINNED = {
+    "commit": (128, 44),
+    "commit after another process's, to another thread": (135, 47),
+    "commit after another process's, to the same thread": (148, 50),
+    "board.set": (269, 63),
+    "board.get": (68, 29),
+    "board.list, an entry": (42.4, 28),
+    "state[...]": (43, 19),
+}
+
+OTHER = """
+import statelog, sys
+with statelog.open(sys.argv[1], durability="interval") as store:
+    for line in sys.stdin:
+        store.thread(line.strip()).commit({"n": 1})
+        print("done", flush=True)
+"""
+
+
+def counted(operation):
+    """Return how many functions of ours an operation calls, and in how many files. Comprehensions are not counted."""
+    calls = []
+
+    def note(frame, event, _argument):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(PACKAGE) and not code.co_name.startswith("<"):
+            calls.append(code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        operation()
+    finally:
+        sys.setprofile(None)
+    return len(calls), len(set(calls))
+
+
+def least(operation, before=lambda: None):
+    """Return the least counts of several runs: now and then one does what is due, as an advance."""
+    found = []
+    for _ in range(24):
+        before()
+        found.append(counted(operation))
+    return min(found)
+
+
+def check(name, found):
+    limits = [GROWTH_MAX * count for count in PINNED[name]]
+    assert found[0] <= limits[0], f"{name}: {found[0]} calls"
+    assert found[1] <= limits[1], f"{name}: {found[1]} files"
+
+
+@pytest.fixture
+def store(path):
+    """A store of some age: the disk reserve of a new one grows with every commit."""
+    with statelog.open(path, durability="interval") as opened:
+        thread = opened.thread("own")
+        for number in range(AGE_COMMITS):
+            thread.commit({"n": number})
+        yield opened
+
+
+@pytest.fixture
+def commit_elsewhere(store):
+    """Commits to a thread, in another process."""
+    command = [sys.executable, "-c", OTHER, store.path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+
+        def commit(thread_id):
+            process.stdin.write(f"{thread_id}\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "done\n"
+
+        yield commit
+        process.communicate(timeout=60)
+
+
+def test_a_commit(store):
+    thread = store.thread("own")
+    check("commit", least(lambda: thread.commit({"n": 1})))
+
+
+@pytest.mark.parametrize(("which", "thread_id"), [("another", "other"), ("the same", "own")])
+def test_a_commit_after_another_processs(store, commit_elsewhere, which, thread_id):
+    thread = store.thread("own")
+    found = least(lambda: thread.commit({"n": 1}), before=lambda: commit_elsewhere(thread_id))
+    check(f"commit after another process's, to {which} thread", found)
+
+
+def test_set_of_an_entry(store):
+    board = store.board()
+    board.set("key", 0)
+    check("board.set", least(lambda: board.set("key", 1)))
+
+
+def test_get_of_an_entry(store):
+    board = store.board()
+    board.set("key", 0)
+    check("board.get", least(lambda: board.get("key")))
+
+
+def test_list_of_entries(store):
+    board = store.board()
+    for number in range(ENTRIES):
+        board.set(f"key-{number:03d}", number)
+    calls, files = least(lambda: list(board.list()))
+    check("board.list, an entry", (calls / ENTRIES, files))
+
+
+def test_a_value_of_the_state(store):
+    thread = store.thread("own")
+    check("state[...]", least(lambda: thread.state["n"]))
