@@ -188,6 +188,7 @@ def traceback_of(error: BaseException, size_max: int = TRACEBACK_SIZE_MAX) -> st
         if vars(error).get(_RECORDED) is not None:
             _leave_out_step(made, vars(error).get(_STEP_FRAMES, 0))
         _leave_out_frames(made)
+        _show_recorded_members(made, error)
         text = "".join(made.format())
     except Exception:  # noqa: BLE001 - of a class whose attributes raise
         text = "".join(traceback.format_tb(error.__traceback__)) + type(error).__qualname__
@@ -205,6 +206,17 @@ def _leave_out_step(made: traceback.TracebackException, count: int) -> None:
     """Leave out the innermost frames, which are those of a step: its recorded traceback has them."""
     if 0 < count < len(made.stack):
         made.stack = traceback.StackSummary.from_list(made.stack[:-count])
+
+
+def _show_recorded_members(made: traceback.TracebackException, error: BaseException) -> None:
+    """Show what is recorded of the steps that failed in members of a group, if the members came from the record."""
+    if not isinstance(error, BaseExceptionGroup):
+        return
+    for shown, member in zip(made.exceptions or (), error.exceptions, strict=False):
+        recorded = vars(member).get(_RECORDED)
+        if recorded is not None and not vars(member).get(_STEP_FRAMES):
+            shown.__notes__ = [*(shown.__notes__ or ()), f"It came back from the record:\n\n{recorded}"]
+        _show_recorded_members(shown, member)
 
 
 def _leave_out_frames(made: traceback.TracebackException) -> None:

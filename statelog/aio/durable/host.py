@@ -301,12 +301,31 @@ class EventLoopHost:
         try:
             result = await work
         except Exception:
-            if self._order is not None:
-                await self._order.turn(place)
+            await self._turn(place)
             raise
-        if self._order is not None:
-            await self._order.turn(place)
+        await self._turn(place)
         return result
+
+    async def _turn(self, place: str) -> None:
+        """Wait until it is the turn of an outcome. A call that the workflow cancels meanwhile owes a cancellation."""
+        while self._order is not None:
+            try:
+                await self._order.turn(place)
+                break
+            except asyncio.CancelledError:
+                task, execution = asyncio.current_task(), self._execution
+                if task is None or execution is None or not self._has_outcome(execution, place):
+                    raise
+                self._owed.add(task)
+
+    def _has_outcome(self, execution: Execution, place: str) -> bool:
+        done = execution.record.done.get(place)
+        return not self._is_ours(execution) and done is not None and "x" not in done
+
+    def _is_ours(self, execution: Execution) -> bool:
+        """Whether this room cancels the tasks, and not the workflow."""
+        is_behind = self._is_over or self._has_ended() or execution.stop is not None
+        return is_behind or not self._let_go.isdisjoint(_beside.get())
 
     async def in_order(self, place: str, work: Coroutine[Any, Any, T]) -> T:
         """As declared."""
@@ -330,8 +349,7 @@ class EventLoopHost:
         """Record that the workflow cancelled a call; return what it raises, None: what the call came to."""
         while True:
             execution, order = self._execution, self._order
-            is_ours = self._is_over or self._has_ended() or not self._let_go.isdisjoint(_beside.get())
-            if not place or is_ours or order is None or execution is None or execution.stop is not None:
+            if not place or order is None or execution is None or self._is_ours(execution):
                 return cancelled
             done = execution.record.done.get(place)
             if done is None and (execution.is_dry or execution.is_unwinding):
