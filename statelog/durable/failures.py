@@ -330,7 +330,7 @@ def _exception_of(recorded: Mapping[str, Any], known: Sequence[type[BaseExceptio
 
 
 def _known_class(recorded: Mapping[str, Any], known: Sequence[type[BaseException]]) -> type[BaseException] | None:
-    """Return the recorded class, if it is in `known` or a loaded subclass of `known`. Else return its nearest base there."""
+    """Return the recorded class if it is in `known` or a loaded subclass. Else return its nearest base in `known`."""
     named = f"{recorded['module']}:{recorded['type']}"
     by_name = {_named(kind): kind for kind in known}
     if named in by_name:

@@ -158,7 +158,7 @@ class LockFile:
         return bool(int.from_bytes(word, sys.byteorder) & _OWNER_MASK)
 
     def close(self) -> None:
-        """Close the file, and release its locks. A forked child does not release them, because they are the parent's."""
+        """Close the file, and release its locks. A forked child does not release the locks of its parent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return
