@@ -141,7 +141,7 @@ class Record:
                 raise NondeterminismError(message, run=self.run, place=name, recorded=f"patch {name}", called=None)
 
     def missing(self, event: str, what: str) -> NondeterminismError:
-        """Return the error of a run whose code does not make the recorded call. `what` says what the code does instead."""
+        """Return the error of a run whose code does not make a recorded call. `what` says what the code does."""
         place = event.removeprefix("patch ")
         held = self.done.get(place) or self.begun.get(place) or {"o": "patch", "n": place}
         recorded = _shown(held["o"], held["n"])
