@@ -77,7 +77,7 @@ class Kind(Generic[E]):
     """Return the owner of an event with an LSN."""
     check: Callable[[View, E, int, Recent], None] = _is_possible
     """Call `refuse` if an event cannot follow the records in the view. An import calls it: the event is well-formed and
-    its owner exists, but nothing else is checked yet. Accept any event about an earlier record that is redacted (R3)."""
+    its owner exists, but nothing else is checked yet. Accept any event about an earlier redacted record (R3)."""
     records: Callable[[View, int, int], Iterable[int]] = _no_records
     """Return the LSNs of an owner's records that the index refers to, at least those above an LSN. LSNs under key `e`
     may be left out."""
