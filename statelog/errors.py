@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ADDRESSES: Final = ("url", "value", "path", "reason")
-"""Facts that may be addresses. Names, as `thread` and `key`, stay as they are, for programs to go on with."""
+"""Facts that may be addresses. Names, such as `thread` and `key`, are not changed, because programs use them."""
 
 
 class StatelogError(Exception):
     """Root of all statelog errors.
 
-    Neither the message nor a fact shows the password of an address.
+    Passwords of addresses are hidden in the message and in the facts.
 
     Args:
         message: one line for a person.
@@ -180,9 +180,9 @@ class RunEndedError(ConflictError):
 
 
 class FencedError(ConflictError):
-    """Another has taken the store over: nobody commits to this copy any more. Reading goes on.
+    """Another owner has taken over the store. This copy does not accept commits any more, but can still be read.
 
-    Facts: path; owner (its host, and the path there) and epoch, if the storage could tell who.
+    Facts: path. Also owner (its host, and the path there) and epoch, if the storage could report them.
     """
 
 
@@ -301,9 +301,9 @@ class WebhookError(ExecutionError):
 
 @contextmanager
 def not_hiding(error: BaseException | None) -> Iterator[None]:
-    """Leave a `with` block that `error` has ended: an error raised meanwhile becomes a note of `error`, which goes on.
+    """Turn an error that is raised within the `with` block into a note of `error`, so that it does not hide `error`.
 
-    Without an error the one raised meanwhile is raised.
+    If `error` is None, the error within the block is raised.
     """
     try:
         yield

@@ -43,7 +43,7 @@ NAME_SIZE_BYTES_MAX = 255
 """Branch, tag, checkpoint id, channel: with prefix and thread they stay below 511."""
 
 CHANNELS_MAX = 65_536
-"""Channels that a schema declares."""
+"""Maximum number of channels that a schema declares."""
 
 POLICIES_MAX = 256
 """Patterns with a retention policy for threads to come: the first commit of a thread looks through all."""
@@ -104,14 +104,14 @@ HELD_PAGES_BOUND = 4096
 """So many pages taken since the steady snapshot (16 MB), and a commit waits until the next one is steady."""
 
 READERS_MAX = 1022
-"""Snapshots that are open at one time. Each has a slot of 64 bytes in LMDB's lock file."""
+"""Maximum number of snapshots that are open at one time. Each needs a slot of 64 bytes in LMDB's lock file."""
 
 READER_SLOTS = READERS_MAX + 1024
-"""All slots, of all processes, 128 KiB: beside the snapshots commits take two for each process, and short reads one for
-each thread that reads."""
+"""The number of slots for all processes, 128 KiB. Besides the snapshots, commits need two slots for each process, and
+short reads need one slot for each reading thread."""
 
 SHORT_READS_MIN = 512
-"""So many slots no snapshot takes."""
+"""The number of slots that snapshots may not take."""
 
 GROUP_COMMITS_MAX = 128
 """Commits that share one transaction: bounds the latency of the first of them."""

@@ -1,7 +1,8 @@
-"""Secrets, hidden before anything is shown: passwords, keys and signatures of addresses, and values that are secrets.
+"""Hides secrets in messages and output: passwords, keys and signatures in addresses, and secret values.
 
-Every error hides those of addresses in its message (`errors.py`), and the command line in what it prints of other
-errors. Whoever has an address as a whole hides it with `redacted_url`: only then is it known where the address ends.
+Every error of this library hides secrets of addresses in its message (`errors.py`). The command line hides them in
+errors of other libraries. Code that has a complete address uses `redacted_url`, because the end of an address is not
+certain within a text.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import re
 from typing import Final
 
 HIDDEN: Final = "***"
-"""What stands in the place of a secret of an address."""
+"""The replacement of a secret in an address."""
 
 HIDDEN_VALUE: Final = "**********"
-"""What stands in the place of a value that is a secret, as pydantic shows it."""
+"""The replacement of a secret value, as in pydantic."""
 
 _SCHEME = re.compile(r"\s*(?:(?:file|sqlite):/{1,2}|[A-Za-z][A-Za-z0-9+.\-]*:/+)", re.IGNORECASE)
 _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/[^\s'\"`<>]*[^\s'\"`<>:;,.)]")
@@ -29,10 +30,10 @@ _VALUE_OF_PARAMETER = re.compile(r"=[^&;]*")
 
 
 def redacted_url(url: object) -> str:
-    """Return an address for messages: without password and values of parameters, of which each may be a secret.
+    """Return an address for messages, without its password and the values of its parameters, which may be secrets.
 
-    The user stays if there is a password beside it, and in addresses of Postgres. Of an address that is written wrong
-    rather too much is hidden: a password may have `@`, `/`, `?`, `#` or spaces in it that should be percent-encoded.
+    The user name is kept if a password follows it, and in addresses of Postgres. In a malformed address, more than the
+    password may be hidden, because a password may contain `@`, `/`, `?`, `#` or spaces that are not percent-encoded.
     """
     if not isinstance(url, str):
         return redacted(repr(url))
@@ -46,7 +47,7 @@ def redacted_url(url: object) -> str:
         login, _at, rest = rest.rpartition("@")
         login = f"{_shown_login(login, is_postgres=scheme[0].lstrip().lower().startswith('postgres'))}@"
     elif not scheme[0].lower().lstrip().startswith("http") and not all(map(_HOST.fullmatch, authority.split(","))):
-        # a login whose host was left out
+        # This is a login without a host.
         return f"{scheme[0]}{authority.partition(':')[0]}:{HIDDEN}"
     place, mark, query = rest.partition("?")
     place, hash_sign, _fragment = place.partition("#")
@@ -59,9 +60,9 @@ def redacted_url(url: object) -> str:
 
 
 def _redacted_without_scheme(url: str) -> str:
-    """Return a text for messages that should be an address: a login may begin it, with no scheme, or no slashes."""
+    """Return an address without a scheme, or without its slashes, for messages. It may begin with a login."""
     login, at, rest = url.rpartition("@")
-    if not at or ":" not in login or login.startswith(("/", ".", "~")):  # the last: of a path
+    if not at or ":" not in login or login.startswith(("/", ".", "~")):  # Such a prefix belongs to a path.
         return redacted(url)
     return f"{_shown_login(login, is_postgres=False)}@{redacted_url(rest)}"
 
@@ -76,7 +77,7 @@ def _shown_login(login: str, *, is_postgres: bool) -> str:
 
 
 def redacted(text: str) -> str:
-    """Return a text without the secrets of addresses in it, and of settings such as `password=...`."""
+    """Return a text without the secrets in its addresses and in its settings, such as `password=...`."""
     if ":/" in text:
         text = _URL_IN_TEXT.sub(lambda found: redacted_url(found[0]), text)
     if "=" in text:
@@ -85,23 +86,26 @@ def redacted(text: str) -> str:
 
 
 def redact_error(error: BaseException) -> None:
-    """Hide secrets in an error of another library: a traceback shows it as the cause of ours.
+    """Hide secrets in an error of another library, because a traceback shows it as the cause of an error of ours.
 
-    An error of psycopg holds its connection, which holds the password.
+    An error of psycopg refers to its connection, which has the password.
     """
     if hasattr(error, "_pgconn"):
-        error._pgconn = None  # noqa: SLF001 - as psycopg does where it pickles the error
+        error._pgconn = None  # noqa: SLF001 - psycopg does the same when it pickles the error
     error.args = tuple(redacted(each) if isinstance(each, str) else each for each in error.args)
 
 
 def names_secret(name: str) -> bool:
-    """Return whether a class, or a codec, is named as one of secrets: as `SecretStr`, `Secret[date]` or `app.secret`.
+    """Return True if the name of a class or codec is that of a secret: `SecretStr`, `Secret[date]` or `app.secret`.
 
-    The name is all there is to go by where a value is shown as it is stored.
+    When a value is shown in its stored form, only the name tells whether the value is a secret.
     """
     return _NAMES_SECRET.search(name) is not None
 
 
 def names_credential(name: str) -> bool:
-    """Return whether a codec, or a class around one value, is named as one of secrets, or as `ApiKey` or `token`."""
+    """Return True if the name of a codec, or of a class that wraps one value, is that of a secret or a credential.
+
+    `ApiKey` and `token`, for example, are names of credentials.
+    """
     return names_secret(name) or _NAMES_CREDENTIAL.search(name) is not None

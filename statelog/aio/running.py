@@ -1,4 +1,4 @@
-"""The one bridge between event loops and the sync surface: calls and iterators on OS threads."""
+"""The bridge between event loops and the synchronous API. It makes calls and runs iterators on OS threads."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 WORKERS_MAX = 32
-"""OS threads of one runner: as many commits can wait for one flush."""
+"""The maximum number of OS threads of one runner. This many commits can wait for one flush."""
 
 _TRIES_MAX = 4
 _POLL_WORKERS_MAX = 3
-"""OS threads for the reads of waiting tasks: with the waiter thread four, however many tasks wait."""
+"""The maximum number of OS threads for reads of waiting tasks. With the waiter thread, waiting needs four threads."""
 
 _PAGE = 64
 
 
 class Runner:
-    """Makes calls on a pool of OS threads. A process that was forked begins a pool of its own.
+    """Makes calls on a pool of OS threads. A forked process starts its own pool.
 
     Args:
-        path: of the store that `close` closes; later calls raise ClosedError. Without it, later calls begin a new pool.
+        path: the path of the store. After `close`, calls raise ClosedError. Without a path, they start a new pool.
 
     """
 
@@ -45,10 +45,10 @@ class Runner:
         self._process_id = os.getpid()
         self._closing: Future[None] | None = None
         self.tries = threading.Semaphore(_TRIES_MAX)
-        """For attempts that are made before a task begins to wait."""
+        """Limits the attempts that tasks make at the same time before they begin to wait."""
 
     def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Begin a call in the caller's context. Its result outlives a task that is cancelled while it waits.
+        """Start a call in the caller's context. The future stays valid if the task that waits for it is cancelled.
 
         Raises:
             ClosedError: the store is closed.
@@ -64,35 +64,35 @@ class Runner:
             return executor().submit(copy_context().run, _call, call)
 
     async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """Return what a call returns. Cancelling the task does not undo a commit that has begun."""
+        """Make a call, and return its result. Cancelling the task does not undo a commit that has begun."""
         return await asyncio.wrap_future(self.submit(function, *args, **kwargs))
 
     async def poll(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """Return what a short read returns that a task makes between two waits. All tasks share a few OS threads."""
+        """Make a short read between two waits of a task, and return its result. All tasks share a few OS threads."""
         return await asyncio.wrap_future(self._begin(self._poll_executor, partial(function, *args, **kwargs)))
 
     async def finish(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a call returns, under asyncio and under trio.
+        """Make a call under asyncio or trio, and return its result.
 
-        A cancelled task waits for the end of its call, and is cancelled then: so the task knows what was committed, and
-        nothing goes on behind its back.
+        A cancelled task waits for the end of the call, and is cancelled then. So no commit happens after the task has
+        ended.
         """
         if _is_trio():
             import trio
 
             call = partial(_call, partial(function, *args, **kwargs))
-            result: T = await trio.to_thread.run_sync(call)  # waits for the call when it is cancelled
+            result: T = await trio.to_thread.run_sync(call)  # A cancelled task waits for the call.
             return result
         future = asyncio.wrap_future(self.submit(function, *args, **kwargs))
         await ended(future)
         return future.result()
 
     async def win(self, take: Callable[[], T | None], give_back: Callable[[T], object]) -> T | None:
-        """Return what `take` takes for this task. A cancelled task gives it back first.
+        """Return the result of `take` to the task. If the task is cancelled, give the result back first.
 
         Args:
-            take: takes a claim or a lease, and returns it; None if there is none.
-            give_back: what is called with it when nobody gets it. What it raises is lost.
+            take: a function that takes a claim or a lease and returns it, or returns None.
+            give_back: a function that is called with the result if the task is cancelled. Its errors are ignored.
 
         """
         future = asyncio.wrap_future(self.submit(take))
@@ -100,14 +100,14 @@ class Runner:
             await ended(future)
         except asyncio.CancelledError:
             if not future.cancelled() and future.exception() is None and (taken := future.result()) is not None:
-                returning = in_thread(partial(give_back, taken))  # also where the pool is closed by now
+                returning = in_thread(partial(give_back, taken))  # A new thread, because the pool may be closed by now.
                 await ended(returning)
                 returning.exception()
             raise
         return future.result()
 
     def close(self, last: Callable[[], None] | None = None) -> Future[None]:
-        """Let the threads end after a last call, which is made whoever waits for it, and once."""
+        """Make a last call, and then end the threads. The call is made only once, even if no task waits for it."""
         with self._lock:
             if self._closing is None or self.path is None:
                 pool = self._executor()
@@ -132,7 +132,7 @@ class Runner:
         return self._poll_pool
 
     def _forget_pools_of_parent(self) -> None:
-        """In a forked child, forget the pools: their threads run in the parent alone."""
+        """Forget the pools in a forked child, because their threads exist only in the parent."""
         if self._process_id != os.getpid():
             self._process_id = os.getpid()
             self._pool = self._poll_pool = None
@@ -141,7 +141,7 @@ class Runner:
 _shared = Runner()
 
 run = _shared.finish
-"""`Runner.finish` of a pool that the process shares: for what belongs to no store of `statelog.aio`, as in adapters."""
+"""`Runner.finish` of a pool that the whole process shares. Adapters use it for stores not opened by `statelog.aio`."""
 
 
 def _do_nothing() -> None:
@@ -149,7 +149,7 @@ def _do_nothing() -> None:
 
 
 def _call(call: Callable[[], T]) -> T:
-    """Return what a call returns. Raise RuntimeError for StopIteration, which no future can hold."""
+    """Make a call, and return its result. Raise RuntimeError for StopIteration, which a future cannot hold."""
     try:
         return call()
     except StopIteration as error:
@@ -166,7 +166,7 @@ def _is_trio() -> bool:
 
 
 async def ended(*futures: asyncio.Future[Any]) -> None:
-    """Wait until all futures have ended. A task that is cancelled meanwhile waits, too, and is cancelled then."""
+    """Wait until all futures have ended. If the task is cancelled meanwhile, it still waits, and is cancelled then."""
     cancelled: asyncio.CancelledError | None = None
     while waiting := [each for each in futures if not each.done()]:
         try:
@@ -176,12 +176,12 @@ async def ended(*futures: asyncio.Future[Any]) -> None:
     if cancelled is not None:
         for each in futures:
             if not each.cancelled():
-                each.exception()  # nobody else will look at it
+                each.exception()  # Mark the exception as retrieved.
         raise cancelled
 
 
 def in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
-    """Make a call in a thread of its own, in the caller's context: it may take as long as it likes."""
+    """Make a call of any duration in a new thread, in the caller's context."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
     context = copy_context()

@@ -1,4 +1,4 @@
-"""Tasks that wait for the store: the store's waiter thread wakes them, and no thread is held meanwhile."""
+"""Waiting of asyncio tasks. The store's waiter thread wakes them, so a waiting task does not occupy an OS thread."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ FOREVER_S = 1e9
 
 
 class Turn:
-    """A place in a line, of the current task, for a `with` block. What the task was woken for goes to the next one.
+    """The place of the current task in a line, as a context manager.
+
+    If the task was woken when the block ends, the waiter thread checks the condition for the next task of the line.
 
     Args:
-        session: of the store.
-        condition: what the task waits for.
+        session: the session of the store.
+        condition: the condition that the task waits for.
 
     Raises:
-        ClosedError, ForkedError: the store is not usable. So does `woken`, where the store is closed meanwhile.
+        ClosedError, ForkedError: the store is not usable. `woken` raises them, too, if the store is closed meanwhile.
 
     """
 
@@ -46,15 +48,15 @@ class Turn:
 
     @property
     def was_looked_for(self) -> bool:
-        """Whether the condition was looked at since the task came."""
+        """Whether the condition was checked since the task joined the line."""
         return self._sleeper.was_looked_for
 
     async def woken(self, timeout_s: float, *, after_s: float = 0.0) -> bool:
-        """Wait until the condition holds and it is this task's turn. Return False if the time is up.
+        """Wait until the condition holds and this task is the first of its line. Return False after a timeout.
 
         Args:
             timeout_s: how long to wait.
-            after_s: look for the first time after so many seconds, unless something is committed.
+            after_s: delay of the first check, in seconds. A commit causes a check earlier.
 
         """
         future = self._future = self._loop.create_future()
@@ -72,7 +74,7 @@ class Turn:
         assert self._future is not None
         try:
             self._loop.call_soon_threadsafe(_settle, self._future, True)  # noqa: FBT003 - a result
-        except RuntimeError:  # the event loop is closed
+        except RuntimeError:  # The event loop is closed.
             return False
         return True
 
@@ -83,28 +85,28 @@ def _settle(future: asyncio.Future[bool], result: bool) -> None:  # noqa: FBT001
 
 
 class Attempt(Protocol[T]):
-    """What a task tries to get: a claim, a lease, or a run to drive."""
+    """An attempt of a task to get a claim, a lease, or a run to drive."""
 
     session: StoreSession
 
     @property
     def condition(self) -> Condition:
-        """What has to hold."""
+        """The condition under which the attempt may succeed."""
 
     def take(self) -> T | None:
-        """Take it when the condition held; on the pool."""
+        """Make the attempt after the condition held. Called on the thread pool. Return None if it fails."""
 
     def take_now(self) -> T | None:
-        """Take it if the condition holds; on the pool."""
+        """Check the condition and make the attempt. Called on the thread pool. Return None if it fails."""
 
     def give_back(self, taken: T) -> object:
-        """Give back what was taken for a task that was cancelled."""
+        """Give back a claim, lease or run that was taken for a task that was cancelled."""
 
 
 async def win(runner: Runner, attempt: Attempt[T], wait_s: float) -> T | None:
-    """Return what an attempt takes within a time, None if it takes nothing.
+    """Repeat an attempt for up to `wait_s` seconds. Return the claim, lease or run, or None after a timeout.
 
-    A task that is cancelled gives back what was taken for it, before it ends.
+    If the task is cancelled, anything that was taken for it is given back before the task ends.
     """
     if wait_s <= 0:
         return await runner.win(attempt.take_now, attempt.give_back)
@@ -113,7 +115,7 @@ async def win(runner: Runner, attempt: Attempt[T], wait_s: float) -> T | None:
     after_s = 0.0
     condition = attempt.condition
     if not waiter_thread_of(attempt.session).has_line(condition) and runner.tries.acquire(blocking=False):
-        try:  # a few tasks at once take a short way, so that many that begin to wait do not need as many threads
+        try:  # Only a few tasks try at once, so that many new waiters do not need many threads.
             taken = await runner.win(attempt.take_now, attempt.give_back)
         finally:
             runner.tries.release()
@@ -131,7 +133,7 @@ async def win(runner: Runner, attempt: Attempt[T], wait_s: float) -> T | None:
 
 
 async def until(runner: Runner, session: StoreSession, condition: Condition, timeout_s: float) -> bool:
-    """Wait until a condition holds. Return False if the time is up."""
+    """Wait until a condition holds. Return False after a timeout."""
     if timeout_s > 0:
         with Turn(session, condition) as turn:
             is_woken = await turn.woken(timeout_s)
@@ -141,5 +143,5 @@ async def until(runner: Runner, session: StoreSession, condition: Condition, tim
 
 
 def holds(check: Callable[[], Any]) -> Callable[[object], tuple[bool, None]]:
-    """Return the look of a condition that changes with commits alone."""
+    """Return a `Condition.look` for a check whose result changes only by commits."""
     return lambda _waiter: (bool(check()), None)

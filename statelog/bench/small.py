@@ -1,4 +1,4 @@
-"""The smallest commits: what one costs after a commit of another process, of one after an own commit."""
+"""The cost of the smallest commit: after a commit of another process, relative to after a commit of its own process."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _LINES = {
     _OTHER_THREAD: "here other",
     _SAME_THREAD: "here own",
 }
-"""What the other process does before the commit that is measured: what it runs leaves our caches cold."""
+"""For each case, the request to the other process before the measured commit. Its work leaves the CPU caches cold."""
 
 
 def main(_number: int) -> None:
-    """Be the other process: open the store whose path comes first, and one beside it; then do what each line says."""
+    """Run the other process: open the store whose path is the first line, and another one, and then obey each line."""
     path = sys.stdin.readline().strip()
     with (
         statelog.open(path, durability="interval") as here,

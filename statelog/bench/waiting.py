@@ -1,4 +1,4 @@
-"""Tasks of asyncio that wait: threads, the time until the one that is called goes on, and what waiting costs."""
+"""Waiting asyncio tasks: their number of OS threads, the time until a notified task continues, and their cost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Waiters:
         return asyncio.create_task(self._claim(f"{self._name}-{number}/*"))
 
     async def _claim(self, pattern: str) -> int:
-        """Return when the claim was there."""
+        """Return the time at which the claim was made."""
         claim = await self._board.claim(pattern, wait_s=_WAIT_S)
         at_ns = time.monotonic_ns()
         assert claim is not None
@@ -47,7 +47,7 @@ class _Waiters:
         return at_ns
 
     async def called_us(self, number: int) -> float:
-        """Return how long a task takes to go on after the `set` that it waits for has begun."""
+        """Return the time from the beginning of a `set` to the claim of the task that waits for the entry."""
         began_ns = time.monotonic_ns()
         await self._board.set(f"{self._name}-{number}/job", number)
         took_us = (await self._tasks[number] - began_ns) / 1000
@@ -108,7 +108,7 @@ async def short(run: durable.Run, number: int) -> int:
 
 
 async def _results_s(store: aio.Store, name: str, count: int) -> float:
-    """Return how long a worker takes for runs whose results are awaited beside it."""
+    """Return how long a worker takes for runs while other tasks await their results."""
     handles = [await durable.start(store, short, number, id=f"{name}-{number}") for number in range(count)]
     stop, began_s = asyncio.Event(), time.monotonic()
     worker = asyncio.create_task(durable.work(store, [short], stop=stop))

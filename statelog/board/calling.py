@@ -64,7 +64,7 @@ def call_claimer(key: str, wake: Wake) -> None:
 
 
 def holder_subject(name: str) -> bytes:
-    """Return the subject of who waits for a lease; where it has no room for the name, one with the name's digest."""
+    """Return the wake-up subject of a lease. If the name is too long, the subject has its digest instead."""
     subject = HOLDER + name.encode()
     if len(subject) > WAKE_SUBJECT_SIZE_BYTES_MAX:
         return HOLDER + b"\0" + blake2b(name.encode(), digest_size=32).digest()

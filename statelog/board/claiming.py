@@ -173,7 +173,7 @@ def _first_in(view: View, board: int, directory: str, wanted: Wanted, now_us: in
 
 
 def _first_of(view: View, board: int, key: str, wanted: Wanted, now_us: int, waits: list[int]) -> Queued | None:
-    """Return the entry of one key if it may be claimed, or note after how long it may. Its neighbours cost nothing."""
+    """Return the entry of one key if it may be claimed. Otherwise add to `waits` the time until it may be claimed."""
     row, is_there = last_row(view, board, key)
     if not is_there or row.tag != board_keys.NO_TAG or not wanted.includes(key):
         return None
@@ -187,7 +187,7 @@ def _first_of(view: View, board: int, key: str, wanted: Wanted, now_us: int, wai
 
 
 def _may_claim(view: View, row: EntryRow, key: str, wanted: Wanted, now_us: int) -> bool:
-    """Return True unless an entry has expired, or was claimed too often and has no other place to go."""
+    """Return False if an entry has expired, or was claimed too often and there is no key for dead entries."""
     if 0 < row.expires_us <= now_us:
         return False
     may_stay = wanted.attempts_max is not None and wanted.grave(key) is None
@@ -244,7 +244,7 @@ def check_held(view: View, key: str, token: int) -> Found:
 
 
 def lost(key: str, token: int) -> LeaseLostError:
-    """Return the error for a claim, or a lease, that has ended."""
+    """Return the error of a claim or lease that has ended."""
     if is_lease(key):
         message = f"the lease {key[1:]!r} of token {token} has ended: it was given back, or taken by another"
         return LeaseLostError(message, name=key[1:], token=token)

@@ -31,7 +31,7 @@ class Pattern(NamedTuple):
 
     @property
     def is_key(self) -> bool:
-        """Whether it has no wildcard, so that it fits one key alone."""
+        """Whether the pattern has no wildcard, so that it matches only one key."""
         return self.prefix == self.text
 
 

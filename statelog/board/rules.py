@@ -32,7 +32,7 @@ class Rights:
     """What one agent may do."""
 
     is_bound = True
-    """Whether rules bind the handle."""
+    """Whether rules restrict the handle."""
 
     def __init__(self, agent: str | None, patterns: Mapping[str, tuple[Pattern, ...]]) -> None:
         self.agent = agent
@@ -43,12 +43,12 @@ class Rights:
         return any(pattern.fits(key) for pattern in self._patterns.get(verb, ()))
 
     def check(self, verb: str, key: str, *, shown: str | None = None) -> None:
-        """Refuse what is not allowed.
+        """Raise an error if an operation is not allowed.
 
         Args:
-            verb: what is to be done.
+            verb: the operation.
             key: the key, or the name of a lease.
-            shown: what the error and the log name in place of the key, if it is hidden from the agent.
+            shown: the name in the error and in the log instead of the key, if the agent may not see the key.
 
         Raises:
             AccessError: no rule allows it. Facts: rule, key, agent.

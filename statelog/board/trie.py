@@ -16,7 +16,7 @@ class _Node(Generic[T]):
         self.next: dict[str, _Node[T]] = {}
         """By the next segment of patterns: as it stands, wild or not."""
         self.wild: dict[str, _Node[T]] = {}
-        """Of these the wild ones, which may fit many segments of keys."""
+        """The children with a wildcard, which may match many segments of keys."""
         self.items: set[T] = set()
         """Whose patterns end here."""
 
@@ -80,7 +80,7 @@ def _steps(node: _Node[T], segments: list[str], at: int) -> list[tuple[str, _Nod
         return [(key, node.next[key])] if key in node.next else []
     steps = [
         step
-        for step in list(node.wild.items())  # one may leave meanwhile, as garbage is collected
+        for step in list(node.wild.items())  # The garbage collector may remove a child meanwhile.
         if step[0] == "**" or compile_pattern(step[0]).fits(key)
     ]
     literal = node.next.get(key)

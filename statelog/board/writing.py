@@ -99,7 +99,7 @@ def check_version(key: str, expected: int | None, found: Found | None) -> None:
 
 
 def check_absent(key: str, found: Found | None, *, is_version_told: bool) -> None:
-    """Raise AlreadyExistsError if the entry exists; the error has its version if the handle may read it."""
+    """Raise AlreadyExistsError if the entry exists. With `is_version_told`, the error has the version of the entry."""
     if found is not None:
         version = {"version": found.lsn} if is_version_told else {}
         message = f"there is an entry {key!r}" + (f", of version {found.lsn}" if version else "")
@@ -149,11 +149,11 @@ def take(writer: Writer, found: Found) -> Found:
 
 
 def roll_back(writer: Writer, prefix: str, lsn: int, check: Callable[[str], None]) -> list[Found]:
-    """Stage that entries below a prefix are what they were at an LSN; return those that have changed.
+    """Stage the rollback of all entries below a prefix to an LSN. Return the entries that have changed.
 
     `check` refuses a key that the handle may not write.
 
-    Claims end, and none begins: what was claimed then may be claimed again.
+    All current claims of these entries end. An entry that was claimed at the LSN is not claimed after the rollback.
     """
     view, made = writer.batch.view, []
     for key in changed_since(view, writer.board, lsn):
@@ -202,9 +202,9 @@ def kept_of(found: Found) -> Kept:
 
 
 def set_anew(kept: Kept, how: tuple[int, Kept], now_us: int) -> Kept:
-    """Return what an entry has that is set again. Its claim stays, and so does the number of its claims.
+    """Return the fields of an entry that is set again. Its claim and its number of claims stay.
 
-    `how` is the delay until it may be claimed, in microseconds, and what else it is set with.
+    `how` has the delay until the entry may be claimed, in microseconds, and the other new fields.
     """
     delay_us, new = how
     return new._replace(

@@ -1,4 +1,4 @@
-"""`statelog board ...`: the entries that agents share. `claims` has what is done with a claim."""
+"""`statelog board ...`: the entries that agents share. The commands for claims are in `claims`."""
 
 from __future__ import annotations
 
@@ -201,9 +201,9 @@ def watch(
 ) -> None:
     """Print what happens to the entries of STORE that PATTERN fits, in order.
 
-    Without --after it begins with what comes from now on; with --no-follow it begins behind the last event that
-    retention has removed. --json has the cursor of each event. The expiry of an entry is an event as soon as a process
-    that writes notices it.
+    Without --after it begins with events from now on; with --no-follow it begins after the last event that retention
+    has removed. --json has the cursor of each event. The expiry of an entry becomes an event as soon as a writing
+    process notices it.
     """
     output = Output(as_json=as_json, absolute=True)  # an age is soon wrong where it stays on a screen
     begin = int(after) if after is not None and after.isascii() and after.isdigit() else after
@@ -239,9 +239,9 @@ def _format_event(event: Event, output: Output) -> str:
 @AGENT
 @AS_JSON
 def delete(*, store: Path, key: str, expected_version: int | None, agent: str | None, as_json: bool) -> None:
-    """Delete KEY of STORE. What it was stays in `board history`.
+    """Delete KEY of STORE. `board history` still shows its earlier values.
 
-    Exit code 3: there is no such entry. Exit code 4: it is of another version.
+    Exit code 3: there is no such entry. Exit code 4: the entry has another version.
     """
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened:

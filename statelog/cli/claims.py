@@ -1,4 +1,4 @@
-"""`statelog board claim` and what ends a claim, and `statelog lease ...`: who works on what."""
+"""The commands `statelog board claim`, those that end or renew a claim, and `statelog lease ...`."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def claim(
     agent: str | None,
     as_json: bool,
 ) -> None:
-    """Claim an entry of STORE that PATTERN fits: of the highest priority, and of these the oldest.
+    """Claim an entry of STORE that matches PATTERN: the oldest of those with the highest priority.
 
-    The claim goes on when the command has ended, until --lease is over. `board complete`, `fail`, `release` and
-    `renew` take its token. Exit code 3: there was nothing to claim.
+    The claim lasts for --lease seconds, even after the command has ended. `board complete`, `fail`, `release` and
+    `renew` need its token. Exit code 3: there was nothing to claim.
     """
     _check_dead(max_attempts, dead)
     output = Output(as_json=as_json)
@@ -88,7 +88,7 @@ def claim(
 def complete(
     *, store: Path, key: str, token: int, result: str | None, to: str | None, agent: str | None, as_json: bool
 ) -> None:
-    """Say that the work on KEY of STORE is done: the entry goes, and --to keeps its result.
+    """Complete the claim of KEY of STORE: delete the entry, and with --to keep its result.
 
     Exit code 4: the claim has ended, and nothing was done.
     """
@@ -151,7 +151,7 @@ def fail(
 @AGENT
 @AS_JSON
 def release(*, store: Path, key: str, token: int, uncounted: bool, agent: str | None, as_json: bool) -> None:
-    """Give KEY of STORE back as it was, for others to claim.
+    """Release the claim of KEY of STORE. The entry is not changed, and others may claim it.
 
     Exit code 4: the claim has ended, and nothing was done.
     """
@@ -182,7 +182,7 @@ def renew(
     absolute: bool | None,
     as_json: bool,
 ) -> None:
-    """Have the claim of KEY of STORE begin its time anew.
+    """Renew the claim of KEY of STORE, so that it lasts longer.
 
     Exit code 4: the claim has ended, and nothing was done.
     """
@@ -201,7 +201,7 @@ def renew(
 
 @click.group(short_help="Show who holds which name.")
 def lease() -> None:
-    """Show the leases of the board of a store: the names that agents hold."""
+    """Show the leases of the board of a store, which are names that agents hold."""
 
 
 @lease.command(name="ls", short_help="List leases.")
@@ -209,7 +209,7 @@ def lease() -> None:
 @ABSOLUTE
 @AS_JSON
 def ls_leases(*, store: Path, absolute: bool | None, as_json: bool) -> None:
-    """List the leases of STORE that were taken and not given back, also those whose time is up."""
+    """List the leases of STORE that were not released, including those whose time is up."""
     output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
         found = opened.board().leases()

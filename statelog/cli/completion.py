@@ -77,7 +77,7 @@ def complete_place(context: click.Context, _parameter: click.Parameter, start: s
 
 
 def complete_schedule(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Return the names of schedules that begin so."""
+    """Return the names of schedules with this prefix."""
     from statelog import durable
 
     return _offer(context, start, lambda store, _name: (each.name for each in durable.schedules(store)))

@@ -226,7 +226,7 @@ def delivery_document(delivery: Delivery) -> dict[str, Any]:
 
 
 def schedule_document(schedule: Schedule) -> dict[str, Any]:
-    """Return when runs of a workflow begin."""
+    """Return the JSON document of a schedule."""
     return {
         "name": schedule.name,
         "workflow": schedule.workflow,

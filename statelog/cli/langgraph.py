@@ -72,7 +72,7 @@ def export_langgraph(*, store: Path, target: str, as_json: bool) -> None:
 def _store_of(database: str) -> Path:
     """Return the store that a database's threads go to if nobody says: named as it is, in the current directory."""
     name = ""
-    with suppress(ValueError):  # it is not an address, as one with a [ in its password
+    with suppress(ValueError):  # It is not a valid address, for example because of a [ in its password.
         path = urlsplit(database).path if "://" in database else database.partition(":")[2]
         name = PurePath(path).stem
     if not name:

@@ -36,7 +36,7 @@ _WITH = click.option(
 
 @click.group(short_help="Show runs of workflows, and what they wait for.")
 def runs() -> None:
-    """Show the runs of a store, and have them begin, go on, stop, or begin anew from a step.
+    """Show, start, resume, retry, cancel and fork the runs of a store.
 
     MODULE is a Python module as in `import`, from the current directory or installed; MODULE:NAME is one workflow of
     it. Importing it executes it.
@@ -120,10 +120,10 @@ def start(
     as_json: bool,
     **how: Any,
 ) -> None:
-    """Begin a run of a workflow in STORE, in whichever worker takes it up first.
+    """Start a run of a workflow in STORE. The next free worker takes it up.
 
-    The module is imported for the names of the workflow and of its arguments. A JSON that begins with a dash comes
-    after `--`. MODULE alone will do where it has one workflow.
+    The module is imported to find the workflow and the names of its arguments. A JSON argument that begins with a dash
+    must follow `--`. If MODULE has only one workflow, its NAME may be left out.
     """
     from statelog import durable
 
@@ -138,7 +138,7 @@ def start(
 
 
 def _workflow_of(text: str) -> Workflow:
-    """Return the one workflow that is meant. Raises UsageError."""
+    """Return the workflow of a MODULE or MODULE:NAME. Raises UsageError."""
     found = workflows_of(text)
     if len(found) > 1:
         names = ", ".join(sorted(each.name for each in found))
@@ -170,7 +170,7 @@ def _check_kwargs(named: Any, taken: Collection[str]) -> None:
 )
 @AS_JSON
 def send(*, store: Path, run: str, message: str, topic: str, key: str | None, as_json: bool) -> None:
-    """Send RUN of STORE a message, which it gets from `run.recv`. It is kept until the run asks for it.
+    """Send a message to RUN of STORE, which receives it by `run.recv`. The message is kept until then.
 
     Exit code 4: the run has ended.
     """
@@ -207,10 +207,10 @@ def resume(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
 @_WITH
 @AS_JSON
 def retry(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
-    """Have RUN of STORE, which has failed, go on from the steps that it has recorded, after a fix of its code.
+    """Continue the failed RUN of STORE from its recorded steps, after its code was repaired.
 
-    The steps that it has failed by are called again. A worker takes it up. With --with it is driven in this process, as
-    far as it goes; exit code 13: it has failed again.
+    The steps that made it fail are called again. A worker takes up the run. With --with, this process drives the run
+    until it ends or waits. Exit code 13: the run has failed again.
     """
     from statelog import durable
 
@@ -218,7 +218,7 @@ def retry(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
 
 
 def _go_on(store: Path, run: str, module: str | None, change: Callable[[Store, str], object], *, as_json: bool) -> None:
-    """Change a run so that it may go on, and with a module drive it here."""
+    """Change a run so that it can continue. If a module is given, drive the run in this process."""
     from statelog import durable
     from statelog.durable.starting import drive_here
 
@@ -244,9 +244,9 @@ def _go_on(store: Path, run: str, module: str | None, change: Callable[[Store, s
 @_RUN
 @AS_JSON
 def cancel(*, store: Path, run: str, as_json: bool) -> None:
-    """Have RUN of STORE, and its children, stop at the next operation, and undo what was done.
+    """Cancel RUN of STORE and its children. They stop at the next operation, and their steps are undone.
 
-    A worker does that, or `runs resume --with`. A run that has not begun ends at once.
+    A worker does this, or `runs resume --with`. A run that has not begun ends at once.
     """
     from statelog import durable
 
@@ -270,9 +270,9 @@ def cancel(*, store: Path, run: str, as_json: bool) -> None:
 @_RUN
 @AS_JSON
 def purge(*, store: Path, run: str, as_json: bool) -> None:
-    """Remove RUN of STORE, which has ended, with its gates, events, messages and streams. Its thread stays.
+    """Remove the ended RUN of STORE, with its gates, events, messages and streams. Its thread stays.
 
-    Its id may begin anew then.
+    Afterwards, a new run may have the same id.
     """
     from statelog import durable
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _VALUE_CHARACTERS = 200
 _VALUE_FULL_CHARACTERS = 1 << 40
 _TRACEBACK_LINES = 20
-"""Of a traceback the last lines are shown."""
+"""The number of lines at the end of a traceback that are shown."""
 _WIDTH_FULL = 1 << 40
 _DEPTH_MAX = 8
 """Of children of children: those further in are named alone."""

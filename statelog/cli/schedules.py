@@ -1,4 +1,4 @@
-"""`statelog schedules ...`: at what times runs begin."""
+"""`statelog schedules ...`: show, pause and end the schedules of a store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAME = click.argument("name", shell_complete=complete_schedule)
 
 @click.group(short_help="Show, pause and end what begins runs by the calendar.")
 def schedules() -> None:
-    """Show the schedules of a store, at whose times workers begin runs, and pause or end them."""
+    """Show, pause and end the schedules of a store. Workers begin runs at their times."""
 
 
 @schedules.command(short_help="List schedules.")
@@ -32,7 +32,7 @@ def schedules() -> None:
 @ABSOLUTE
 @AS_JSON
 def ls(*, store: Path, absolute: bool | None, as_json: bool) -> None:
-    """List the schedules of STORE, by name: when each is due next, and what it begins."""
+    """List the schedules of STORE by name, with the next due time and the workflow of each."""
     from statelog import durable
 
     output = Output(as_json=as_json, absolute=absolute)
@@ -62,7 +62,7 @@ def _due_of(schedule: Schedule, output: Output) -> str:
 @ABSOLUTE
 @AS_JSON
 def pause(*, store: Path, name: str, absolute: bool | None, as_json: bool) -> None:
-    """Have schedule NAME of STORE begin no runs until `schedules resume`. Runs that it has begun go on."""
+    """Pause schedule NAME of STORE until `schedules resume`. Runs that have begun continue."""
     from statelog import durable
 
     with open_for_writing(store) as opened:
@@ -76,7 +76,7 @@ def pause(*, store: Path, name: str, absolute: bool | None, as_json: bool) -> No
 @ABSOLUTE
 @AS_JSON
 def resume(*, store: Path, name: str, absolute: bool | None, as_json: bool) -> None:
-    """Have schedule NAME of STORE go on from now. Times that have passed in its pause begin no run."""
+    """Resume schedule NAME of STORE from now. Times during the pause do not begin runs."""
     from statelog import durable
 
     with open_for_writing(store) as opened:
@@ -89,7 +89,7 @@ def resume(*, store: Path, name: str, absolute: bool | None, as_json: bool) -> N
 @_NAME
 @AS_JSON
 def rm(*, store: Path, name: str, as_json: bool) -> None:
-    """End schedule NAME of STORE. Runs that it has begun go on. A program that declares it again makes it anew."""
+    """End schedule NAME of STORE. Runs that have begun continue. A program may create the schedule again."""
     from statelog import durable
 
     output = Output(as_json=as_json)

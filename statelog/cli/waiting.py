@@ -183,9 +183,9 @@ def _row(message: Message, output: Output, *, with_place: bool) -> tuple[str, ..
 @click.argument("place")
 @AS_JSON
 def redeliver(*, store: Path, run: str, place: str, as_json: bool) -> None:
-    """Have a parked message of RUN of STORE wait again, with all attempts before it. `outbox ls` has its PLACE.
+    """Redeliver a parked message of RUN of STORE, with a full number of attempts. `outbox ls` shows its PLACE.
 
-    A worker delivers it, or `outbox deliver`. Subscribers that had it do not get it again.
+    A worker delivers the message, or `outbox deliver`. Subscribers that have received it do not receive it again.
     """
     from statelog import durable
 

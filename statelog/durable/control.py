@@ -71,19 +71,19 @@ def _gate_of(value: dict[str, Any]) -> Gate:
 
 
 def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, by: str | None = None) -> Gate:
-    """Answer a gate: its run goes on, in a worker that is woken, or when it is run again.
+    """Answer a gate. Its run continues in a worker, which is woken, or when the run is run again.
 
     Args:
         store: the store.
         gate_id: see `gates`.
-        approved: what the workflow gets as `answer.approved`.
-        payload: as `answer.payload`.
-        by: who has answered.
+        approved: the value of `answer.approved` in the workflow.
+        payload: the value of `answer.payload` in the workflow.
+        by: the name of the person or program that answers.
 
     Raises:
-        GateNotFoundError: no such gate. Facts: gate.
-        ConflictError: it was answered, its time is up, or its run has ended. Facts: gate, status, by.
-        ValueTypeError, LimitError: the answer cannot be stored, or not be recorded by the run. The gate stays open.
+        GateNotFoundError: there is no such gate. Facts: gate.
+        ConflictError: the gate was answered, its time is up, or its run has ended. Facts: gate, status, by.
+        ValueTypeError, LimitError: the answer cannot be stored, or the run cannot record it. The gate stays open.
 
     """
     if type(approved) is not bool:
@@ -169,10 +169,11 @@ def get_event(store: Store, run: str, name: str, *, timeout_s: float = 0.0) -> A
 
 
 def cancel(store: Store, run: str) -> bool:
-    """Have a run, and its children, stop at the next operation, and undo what was done; False if it has ended.
+    """Cancel a run and its children. Return False if the run has ended.
 
-    A step that is being called is not interrupted, unless it is async. A run that waits is undone by the next worker,
-    or when it is run again. A run that has not begun ends at once.
+    Each of them stops at its next operation, and its compensations undo its steps. A step that is being called is
+    interrupted only if it is async. If the run is waiting, the next worker undoes it, or the next call that runs it. A
+    run that has not begun ends at once.
 
     Raises:
         RunNotFoundError: there is no such run.

@@ -1,7 +1,7 @@
-"""Runs that end before they have begun: they were cancelled, or their time is up.
+"""Ends runs that have not begun, after a cancellation or a timeout.
 
-Such a run waits for its thread's turn, or in a queue. Nothing of it is recorded, so there is nothing to undo, and it
-ends in one commit, without its workflow.
+Such a run waits in a queue, or for its turn on its thread. It has not recorded any step, so there is nothing to undo.
+It ends in one commit, and its workflow is not called.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 PATTERN: Final = "durable/deadlines/*"
-"""What fits the entries that are due when the time of a run is up."""
+"""The pattern of the entries of deadlines. Such an entry is due when the time of its run is up."""
 
 _LOOK_AGAIN_S: Final = 5.0
-"""A run that a process has claimed when its time is up is looked at again after so long: it may be given back."""
+"""If a process has claimed a run whose time is up, the delay before the next check. The run may be given back."""
 
 
 def stage_cancellation(tx: Any, store: Store, run: str) -> bool:
-    """Stage that a run ends as cancelled; return False if it has begun or has ended."""
+    """Stage the end of a cancelled run. Return False if the run has begun or has ended."""
     with store.snapshot() as seen:
         return _stage(tx, seen, run, "cancelled", lambda _value: "it was cancelled")
 
 
 def end_overdue(store: Store, run: str) -> bool:
-    """End a run that has not begun if its time is up; return False if it has begun, has ended, or has time."""
+    """End a run if its time is up and it has not begun. Return True if this call has ended the run."""
     value = find(store, run).value
     timeout_s = value["timeout_s"]
     if timeout_s is None or time_of_start(value) + round(timeout_s * 1e6) > clock().now_us():
@@ -46,7 +46,7 @@ def end_overdue(store: Store, run: str) -> bool:
 
 
 def end_claimed(store: Store, claim: Claim) -> None:
-    """End the run of a claimed deadline, unless it has begun: then its next operation notices."""
+    """End the run of a claimed deadline if it has not begun. A run that has begun notices at its next operation."""
 
     def work(tx: Any) -> bool:
         if _stage_failure(tx, store, claim.value["run"]):
@@ -58,13 +58,13 @@ def end_claimed(store: Store, claim: Claim) -> None:
         board_of(tx).delete(claim.key, fence=claim)
         return True
 
-    with suppress(LeaseLostError):  # another worker has looked, or the run has ended
+    with suppress(LeaseLostError):  # Another worker has handled the deadline, or the run has ended.
         if not retried(store, work):
             claim.fail("its run is driven", retry_in_s=_LOOK_AGAIN_S)
 
 
 def _stage_failure(tx: Any, store: Store, run: str) -> bool:
-    """Stage that a run has failed because its time is up; return False if it has begun or has ended."""
+    """Stage the failure of a run whose time is up. Return False if the run has begun or has ended."""
 
     def say(value: Mapping[str, Any]) -> str:
         return f"TimeoutError: the run took longer than {value['timeout_s']:g} s"
@@ -74,10 +74,10 @@ def _stage_failure(tx: Any, store: Store, run: str) -> bool:
 
 
 def _stage(tx: Any, seen: Snapshot, run: str, status: str, say: Callable[[Mapping[str, Any]], str]) -> bool:
-    """Stage the end of a run that has not begun.
+    """Stage the end of a run that has not begun. Return False if the run has begun or has ended.
 
-    All is read from one moment, and written only if it has not changed since: a worker may claim the run, or its turn
-    may come, at any time.
+    All reads use the snapshot `seen`. The transaction fails if the entries have changed since, because a worker may
+    claim the run, or its turn may come, at any time.
     """
     entry = board_of(seen).get(run_key(run))
     if entry is None or entry.value["status"] in ENDED:

@@ -195,7 +195,7 @@ async def _go_on(execution: Execution, lease_s: float) -> bool:
 
 
 def _end(execution: Execution, status: str, more: Mapping[str, Any], error: BaseException | None) -> None:
-    """End a run that did not complete, and log a failure: at INFO where the workflow has given up by `Abort`."""
+    """End a run that did not complete, and log a failure. A failure by `Abort` is logged at level INFO."""
     end(execution, status, more)
     if status == "failed":
         undo = execution.record.undo
@@ -269,7 +269,7 @@ async def _undone(execution: Execution, error: BaseException | None) -> tuple[st
 
 
 def _failure(execution: Execution, error: BaseException) -> Item:
-    """Return the item of a workflow's failure."""
+    """Return the item that records the failure of a workflow."""
     if isinstance(error, Cancelled) and execution.cancelled != "timeout":
         return execution.item("undo", UNDO, "undo", "cancelled", e=error_of(RuntimeError("it was cancelled")))
     cause = error

@@ -53,7 +53,7 @@ def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
         entry = find(store, execution.id)
         if checkpoint is not None:
             thread = execution.thread_in(tx)
-            if last:  # a wait that came last: the version before the end has it
+            if last:  # The last item is a wait, which is in the version before the end.
                 thread.commit({STEPS: last}, fence=claim)
             thread.commit({STEPS: DROP, HEADER: DROP}, fence=claim, id=checkpoint)
         stage_end(tx, store, entry, task, {**more, "status": status, "checkpoint": checkpoint}, fence=claim)
@@ -64,23 +64,23 @@ def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
 def stage_end(
     tx: Any, seen: Any, entry: Entry, task: Entry | None, more: Mapping[str, Any], *, fence: Claim | None = None
 ) -> None:
-    """Stage the end of a run (D17): what it has in the board goes, and those that wait for it are woken.
+    """Stage the end of a run (D17). It deletes the run's entries on the board, and wakes the runs that wait for it.
 
-    At the transaction's end it may raise ConflictError: read and stage again.
+    The transaction may raise ConflictError when it commits. Then the caller must read and stage again.
 
     Args:
         tx: the transaction.
-        seen: the store, or a snapshot of it: what else is read.
-        entry: of the run.
-        task: of the run, None if it waits for its turn. It was read before what it depends on.
-        more: what its entry says of the end: `status`, `checkpoint`, and `value` or `error`.
-        fence: the claim under which the run was driven, None if it has not begun.
+        seen: the store or a snapshot, from which further entries are read.
+        entry: the run's entry.
+        task: the run's task, or None if the run waits for its turn. It was read before the entries that it depends on.
+        more: the fields of the entry that describe the end: `status`, `checkpoint`, and `value` or `error`.
+        fence: the claim under which the run was driven, or None if the run has not begun.
 
     """
     board = board_of(tx)
     value = {**entry.value, **more, "ended": clock().now_us()}
     board.cas(entry.key, value, expected_version=entry.version, fence=fence)
-    if task is not None:  # of this version: mail that has come since is let go, too
+    if task is not None:  # If mail has arrived since, this conflicts, and the caller's retry deletes the mail, too.
         board.delete(task.key, expected_version=task.version)
     _next_of_thread(board, seen, value)
     _clear(tx, seen, value["id"])
@@ -124,7 +124,7 @@ def _clear(tx: Any, store: Any, run: str) -> None:
     mail = f"durable/mail/{naming.check_run_id(run)}/"
     for entry in outside.list(f"{mail}**") if outside.children(mail) else ():  # a pattern costs more than a look
         board.delete(entry.key)
-    for gate in _gates(store, run):  # also those of before a rollback
+    for gate in _gates(store, run):  # This includes gates from before a rollback.
         if gate.value["status"] == "pending":
             board.cas(gate.key, {**gate.value, "status": "closed"}, expected_version=gate.version)
             stage_withdrawal(tx, store, gate.value["id"])

@@ -1,8 +1,8 @@
-"""A run as a block of the calling thread: for code that calls other people's code, which knows of no workflow.
+"""Runs whose workflow is a `with` block of the calling thread, for code that calls third-party code without workflows.
 
-A workflow is a function that can be called anew. A block cannot: so what would call it anew here ends it, and the run
-goes on when the program enters it again. The coroutine that drives the run is suspended while the block lasts, and the
-end of the block is what its workflow comes to.
+A workflow is a function that can be called again. A block cannot be called again. So an event that would call the
+workflow again ends the block, and the run continues when the program enters it again. The coroutine that drives the run
+is suspended during the block. The end of the block is the outcome of the workflow.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 SLICE_S: Final = 0.5
-"""A run that another block is in is looked at so often: it may end there, and then there is nothing to claim."""
+"""How often to check a run that another block has entered. If the run ends there, it cannot be claimed any more."""
 
 
 class EnteredRun:
-    """A run that a block is in.
+    """A run that a block has entered.
 
     Attributes:
-        id: of the run.
+        id: the id of the run.
 
     """
 
@@ -55,9 +55,10 @@ class EnteredRun:
         self._has_ended = True
 
     def step(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
-        """Call what has effects, once. See `statelog.durable.Run.step`. A wait of more than five seconds raises.
+        """Call a function with effects, once. See `statelog.durable.Run.step`.
 
-        It is called in the thread that has entered the run.
+        The function is called in the thread that has entered the run. The block ends with ConflictError if the step
+        would have to wait for more than five seconds.
 
         Raises:
             UsageError: the block has ended.
@@ -73,7 +74,7 @@ class EnteredRun:
 
 @contextmanager
 def closing_block(run: Any) -> Iterator[None]:
-    """Note in an entered run that its block has ended: a step that is called later raises UsageError."""
+    """Mark an entered run when its `with` block ends. A step that is called later raises UsageError."""
     try:
         yield
     finally:
@@ -81,17 +82,17 @@ def closing_block(run: Any) -> Iterator[None]:
 
 
 def block_has_ended(id: str) -> UsageError:
-    """Return what a step raises that is called behind its block."""
+    """Return the error of a step that is called after the end of its block."""
     message = f"the block of run {id!r} has ended: call its steps within the block, or enter the run again"
     return UsageError(message, argument="run", value=id)
 
 
 class CalledAnewError(BaseException):
-    """The run is to begin anew: its thread was rolled back while the block was at work."""
+    """Raised if the run must begin again because its thread was rolled back during the block."""
 
 
 class _Handover:
-    """Suspends the drive of a run while the block lasts; it comes to the exception that has left the block."""
+    """Suspends the coroutine of a run during the block. Its result is the exception that left the block, or None."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -101,7 +102,7 @@ class _Handover:
 
 
 class _BlockHost(ThreadHost):
-    """The calling thread, where the workflow is a block."""
+    """The calling thread as the host of a workflow that is a block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +116,7 @@ class _BlockHost(ThreadHost):
         args: Any,
         kwargs: Any,  # noqa: ARG002 - likewise
     ) -> None:
-        """As declared."""
+        """Suspend the coroutine until the block ends, instead of calling the workflow. Raise its exception."""
         if self._was_called:
             raise CalledAnewError
         self._was_called = True
@@ -126,13 +127,13 @@ class _BlockHost(ThreadHost):
 
 
 class _Driven:
-    """The drive of a run, or its replay."""
+    """The suspended coroutine that drives or replays a run."""
 
     def __init__(self, work: Coroutine[Any, Any, Any], id: str) -> None:
         self._work, self._id = work, id
 
     def begin(self) -> Run:
-        """Drive the run up to the block. Raises ConflictError: it does not come to it."""
+        """Drive the run up to the block. Raises ConflictError if the run is parked."""
         try:
             run: Run = self._work.send(None)
         except StopIteration:
@@ -140,7 +141,7 @@ class _Driven:
         return run
 
     def end(self, error: BaseException | None) -> None:
-        """End the run as the block has ended. Raises what has stopped the run."""
+        """End the run with the outcome of the block. Raises the error that has stopped the run."""
         try:
             self._work.send(error)
         except StopIteration:
@@ -161,27 +162,27 @@ def entered(
     wait_s: float = 0.0,
     lease_s: float = LEASE_S,
 ) -> Iterator[EnteredRun]:
-    """Be in a run while a block lasts; begin it, or go on with it: what it has recorded is not done again.
+    """Enter a run for the duration of a `with` block. Begin the run, or continue it without repeating recorded steps.
 
-    The run has completed when the block ends. It has failed when an exception leaves the block. If statelog cannot
-    record that, the exception has a note with the reason. Where the process dies, or is interrupted, it stays open, and
-    whoever enters it next goes on. A run that has ended is replayed: its steps return what they returned, and nothing
-    is called.
+    The run completes when the block ends. It fails if an exception leaves the block. If statelog cannot record the
+    failure, the exception gets a note with the reason. If the process dies or is interrupted, the run stays open. Then
+    the next program that enters the run continues it. A run that has ended is replayed: its steps return their recorded
+    results, and their functions are not called.
 
     Args:
         store: the store.
-        id: of the run, and of its thread.
-        name: of the workflow that it is listed under.
+        id: the id of the run and of its thread.
+        name: the name of the workflow under which the run is listed.
         raises: as for `workflow`.
-        wait_s: while another process, or thread, is in the run: wait for so long.
+        wait_s: how long to wait while another process or thread has entered the run.
         lease_s: as for `run`.
 
     Raises:
-        ConflictError: the run is at work elsewhere, is parked, or is one of another workflow.
-        NondeterminismError: the block does not do what the run has recorded. It has stopped.
-        RunEndedError: the run has ended, and the block does more than it has recorded.
-        RunCancelledError: it was cancelled.
-        UsageError: an argument is none, or a step is called in another thread.
+        ConflictError: the run is at work elsewhere, is parked, or belongs to another workflow.
+        NondeterminismError: the block does not do what the run has recorded. The run has stopped.
+        RunEndedError: the run has ended, and the block calls more steps than the run has recorded.
+        RunCancelledError: the run was cancelled.
+        UsageError: an argument is not valid, or a step is called in another thread.
 
     """
     check_number("wait_s", wait_s, least=0)
@@ -205,11 +206,11 @@ def entered(
 
 
 def _block(_run: Run) -> None:
-    """Stand for the block: its host calls that instead."""
+    """Do nothing. The host never calls this function, but waits for the block instead."""
 
 
 def _driven(store: Store, made: Workflow, id: str, wait_s: float, lease_s: float) -> _Driven:
-    """Begin, go on with or replay a run. Raises ConflictError."""
+    """Begin, continue or replay a run. Raises ConflictError."""
     if not create(store, prepare(made, (), {}, id=id, thread=None)):
         hurry(store, id)
     until_s = monotonic() + wait_s
@@ -228,13 +229,13 @@ async def _replay(store: Store, made: Workflow, value: Mapping[str, Any]) -> Non
 
 
 def check_ended(value: Mapping[str, Any]) -> None:
-    """Refuse to enter a run that is open and cannot be claimed. Raises ConflictError."""
+    """Raise ConflictError if a run that cannot be claimed has not ended."""
     if value["status"] not in ENDED:
         raise refusal(value["id"], "it is parked" if value["status"] == "parked" else "it is at work elsewhere")
 
 
 def check_replayed(value: Mapping[str, Any], stop: BaseException | None) -> None:
-    """Raise what has stopped the replay of a run that has ended: RunEndedError, if it was to do more."""
+    """Raise the error that stopped the replay of an ended run: RunEndedError if the block called more steps."""
     if isinstance(stop, StopIteration):
         message = f"run {value['id']!r} has ended ({value['status']}), and the block does more than it has recorded"
         raise RunEndedError(message, run=value["id"], status=value["status"])
@@ -243,12 +244,12 @@ def check_replayed(value: Mapping[str, Any], stop: BaseException | None) -> None
 
 
 def is_of_block(error: BaseException) -> bool:
-    """Return True if the code of a block raised `error`, and not the run to end the block."""
+    """Return True if the code of a block raised `error`; False if the run raised it to end the block."""
     return isinstance(error, Exception) and not isinstance(error, RolledBackError)
 
 
 def reason(store: Store, id: str, error: BaseException) -> BaseException:
-    """Return what a block raises that its run has made end."""
+    """Return the error of a block that its run has ended."""
     if isinstance(error, Stopped):
         return error.error
     value = find(store, id).value
@@ -256,5 +257,5 @@ def reason(store: Store, id: str, error: BaseException) -> BaseException:
 
 
 def refusal(id: str, why: str) -> ConflictError:
-    """Return why a run cannot be entered, or cannot go on in its block."""
+    """Return the error of a run that cannot be entered, or cannot continue in its block."""
     return ConflictError(f"run {id!r} cannot go on here: {why}", run=id)

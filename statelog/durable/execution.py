@@ -65,7 +65,7 @@ class Unwinding(BaseException):
 
 
 class CutShort(BaseException):
-    """Raised in a workflow of asyncio by a call that its own code cancelled: it waits for that again."""
+    """Raised on replay by a call that an asyncio workflow cancelled. The call waits to be cancelled again."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)
@@ -92,7 +92,7 @@ class Suspended(BaseException):
         super().__init__(*waits)
         self.waits = waits
         self.scope: Scope | None = None
-        """Where the call is counted that waits."""
+        """The scope of the call that waits."""
 
 
 _BEHIND_S = 5.0
@@ -131,7 +131,7 @@ class Execution:
         self.value = value
         self.id: str = value["id"]
         self.visit: int = value.get("visit", 0)
-        """How often the run has come anew to places that it had been at: see `visit_of`."""
+        """How often the run has begun again, so that it returned to earlier places. See `visit_of`."""
         self.thread: Any = thread_of(store, value, workflow.schema)
         head = self.thread.head
         self._version = -1 if head is None else head.version
@@ -159,11 +159,11 @@ class Execution:
         self.outstanding: dict[str, Any] = {}
         """Futures of branches that are waited for before the run ends, by place."""
         self.scopes: WeakValueDictionary[str, Scope] = WeakValueDictionary()
-        """Where calls are counted, by the beginning of their places."""
+        """The scopes that number calls, by the prefix of the places of these calls."""
         self.calls: dict[str, tuple[str, str, bytes | None]] = {}
-        """Operation, name and digest of the calls under way on an event loop, by place."""
+        """By place, the operation, name and digest of each call that is under way on an event loop."""
         self.order: EventOrder | None = None
-        """Of the events of a workflow on an event loop: see D32."""
+        """The order of the events of a workflow on an event loop. See D32."""
         self._deferred: list[Item] = []
         self._looked_lsn = -1
         began_us = value.get("retried", value["created"])
@@ -195,20 +195,20 @@ class Execution:
         return done
 
     def check_cut(self, place: str) -> None:
-        """Wait for its cancellation again in a call that the workflow cancelled. Raises CutShort."""
+        """Raise CutShort if the record has a cancellation of the call, so that the call waits to be cancelled again."""
         done = self.record.done.get(place)
         if done is not None and "x" in done:
             self.record.see(place)
             raise CutShort(place)
 
     def cancellation(self, place: str) -> BaseException:
-        """Return what a call raises that the workflow has cancelled."""
+        """Return the exception of a call that the workflow has cancelled."""
         error = asyncio.CancelledError()
         note_failed(error, [{"p": place, "next": self._next_numbers(place)}])
         return error
 
     def cut(self, place: str, seconds: float) -> BaseException | None:
-        """Record that the workflow cancelled a call; return None if the call has come to its end instead."""
+        """Record the cancellation of a call by the workflow. Return the exception, or None if the call has ended."""
         with self._lock:
             done = self.record.done.get(place)
             if done is not None and "x" not in done:
@@ -218,12 +218,12 @@ class Execution:
             self.record.see(place)
             while place not in self.record.done:
                 item = self.done(place, op, name, digest, x=seconds)
-                with suppress(ConflictError):  # its gate was answered meanwhile
+                with suppress(ConflictError):  # The gate of the call was answered meanwhile.
                     self.commit(item, also=self._closing_gate(place))
         return error
 
     def _closing_gate(self, place: str) -> Callable[[Transaction], None] | None:
-        """Return what closes the gate of a call that is cancelled, if it has one that waits."""
+        """Return a function that closes the gate of a cancelled call, or None if no gate of the call is open."""
         gate = self.record.begun.get(place, {}).get("g")
         entry = None if gate is None else board_of(self.store).get(gate_key(gate))
         if entry is None or entry.value["status"] != "pending":
@@ -248,10 +248,10 @@ class Execution:
             raise Stopped(self.stop)
 
     async def check_signals(self, place: str = "") -> None:
-        """Refuse what is not to be done any more, where it is not recorded. Raises Stopped, Unwinding, Cancelled.
+        """Check whether a call that is not recorded may still be made. Raises Stopped, Unwinding, Cancelled.
 
         Args:
-            place: of a call that is not recorded: it waits until all that is recorded was replayed (D33).
+            place: the place of the call. It waits until all recorded events were replayed (D33).
 
         """
         self.check_stop()
@@ -380,7 +380,7 @@ class Execution:
         *,
         is_flushed: bool,
     ) -> Any:
-        """Commit. Raises Stopped; StatelogError: what is written besides cannot be."""
+        """Commit. Raises Stopped, or a StatelogError if the additional writes of the caller fail."""
         try:
             return self._commit_where_it_was(writes, how, also, emitted, is_flushed=is_flushed)
         except (LeaseLostError, StoreFullError, ClosedError, ForkedError) as error:
@@ -390,7 +390,7 @@ class Execution:
                 raise self.stopped(error) from error
             raise
         except ConflictError:
-            raise  # of what is written besides
+            raise  # The additional writes have failed.
         except StatelogError as error:
             raise self.stopped(error) from error
 
@@ -414,7 +414,7 @@ class Execution:
                 if isinstance(error, LeaseLostError) or error.facts.get("thread") != self.thread.id:
                     raise
                 if error.facts.get("expected_version") != self._version:
-                    raise  # of what is written besides
+                    raise  # The additional writes have failed.
                 self._look_at_head()
             else:
                 if made.lsn == self._looked_lsn + 1:
@@ -422,10 +422,10 @@ class Execution:
                 return made
 
     def _look_at_head(self) -> None:
-        """Go on from the thread's head, if it has what is recorded here.
+        """Continue from the head of the thread if it has the same record as this execution.
 
         Raises:
-            Stopped: it was rolled back, or another process has driven the run on.
+            Stopped: the thread was rolled back, or another process has continued the run.
 
         """
         head = self.thread.head
@@ -438,7 +438,7 @@ class Execution:
         self._version = -1 if head is None else head.version
 
     def _check_claimed(self) -> None:
-        """Refuse to go on if another process has the run. Raises Stopped."""
+        """Raise Stopped if another process has claimed the run."""
         key = task_key_of(self.value)
         task = board_of(self.store).get(key)
         token = None if task is None or task.claim is None else task.claim.token
@@ -505,14 +505,14 @@ class Execution:
             sleep(_LOOK_S)
 
     def flush(self) -> None:
-        """Record the items that were to go with the next commit."""
+        """Record the deferred items now, instead of with the next commit."""
         with self._lock:
             if self._deferred:
                 self.commit()
 
     @property
     def deferred(self) -> list[Item]:
-        """The items that go with the next commit."""
+        """The items that are recorded with the next commit."""
         with self._lock:
             return list(self._deferred)
 
@@ -537,7 +537,7 @@ class Execution:
         return self.failure(recorded, place, error)
 
     def failure(self, recorded: Mapping[str, Any], place: str, origin: BaseException | None = None) -> BaseException:
-        """Return a recorded exception of a call, as the workflow gets it. `origin` was raised just now."""
+        """Return the recorded exception of a call. `origin` is the exception that was just raised, if any."""
         error = exception_of(recorded, self.workflow.raises)
         note_failed(error, [{"p": place, "next": self._next_numbers(place)}], recorded.get("traceback"))
         if origin is not None:
@@ -545,14 +545,14 @@ class Execution:
         return error
 
     def failed(self, error: BaseException, *others: BaseException) -> BaseException:
-        """Return an exception that a workflow gets now from calls that have failed beside it, perhaps before."""
+        """Attach the calls that led to `error` or to `others` to `error`. Return `error` for the workflow."""
         calls = [call["p"] for each in (error, *others) for call in noted_failed(each)]
         if calls:
             note_failed(error, [{"p": place, "next": self._next_numbers(place)} for place in dict.fromkeys(calls)])
         return error
 
     def _next_numbers(self, place: str) -> dict[str, list[int]]:
-        """Return which calls and tasks come next in the scopes around a place."""
+        """Return the next numbers of calls and tasks in each scope around a place."""
         return {prefix: scope.next_numbers for prefix, scope in list(self.scopes.items()) if place.startswith(prefix)}
 
     def begin_undoing(self, failure: Item) -> None:
@@ -609,13 +609,13 @@ class Scope:
         return place
 
     def take_await(self) -> str:
-        """Return the place of an `await` of a branch, which is no call: it has one for its cancellation."""
+        """Return the place of an `await` of a branch. It is not a call, but its cancellation needs a place."""
         place = f"{self._prefix}w{self._next_await}"
         self._next_await += 1
         return place
 
     def take_timer(self) -> str:
-        """Return the place of a timer of the event loop."""
+        """Return the place of the next timer of the event loop."""
         place = f"{self._prefix}z{self._next_timer}"
         self._next_timer += 1
         return place

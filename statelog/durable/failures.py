@@ -1,4 +1,4 @@
-"""Exceptions on their way into a record and back.
+"""Encodes exceptions for a record, and makes them again from the record.
 
 A recorded exception is a dict with its class, message, arguments and attributes. No class is imported because a record
 names it (D19).
@@ -24,29 +24,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _KEPT_SIZE_MAX: Final = 4096
-"""Characters of a message, and bytes of the arguments, and of the attributes."""
+"""The maximum size of a message in characters, and of the arguments and of the attributes in bytes."""
 
 _MEMBERS_MAX: Final = 32
-"""Of a group of exceptions so many are kept."""
+"""The maximum number of exceptions of a group that are kept."""
 
 _GROUPS_MAX: Final = 8
-"""A group of exceptions within groups is kept to this depth."""
+"""The maximum depth to which nested groups of exceptions are kept."""
 
 _DEPTH: Final = 32
-"""Groups, exceptions and their attributes are dicts and lists around a value."""
+"""The nesting depth that is reserved for the groups, exceptions and attributes around a recorded value."""
 
 TRACEBACK_SIZE_MAX: Final = 16_384
-"""Characters of a traceback. The beginning and the end are kept: what was called, and what was raised."""
+"""The maximum size of a traceback in characters.
+
+The beginning, which shows the call, and the end, which shows the exception, are kept.
+"""
 
 CALL_TRACEBACK_SIZE_MAX: Final = 4096
-"""Characters of the traceback of a call."""
+"""The maximum size of the traceback of a call in characters."""
 
 
 class CarriedError(Exception):
-    """Carries a StopIteration through coroutines, which turn it into another exception. Never seen by users.
+    """Wraps a StopIteration, which a coroutine would turn into another exception. Users never see this class.
 
     Attributes:
-        error: the exception.
+        error: the wrapped exception.
 
     """
 
@@ -56,12 +59,12 @@ class CarriedError(Exception):
 
 
 def carried(error: BaseException) -> BaseException:
-    """Return what to raise in a coroutine for an exception."""
+    """Return the exception, wrapped if it cannot be raised in a coroutine."""
     return CarriedError(error) if isinstance(error, StopIteration) else error
 
 
 def bare(error: BaseException) -> BaseException:
-    """Return the exception itself, not what carries it."""
+    """Return the exception without its wrapper."""
     return error.error if isinstance(error, CarriedError) else error
 
 
@@ -69,7 +72,7 @@ def bare(error: BaseException) -> BaseException:
 
 
 def error_of(error: BaseException, groups: int = 0) -> dict[str, Any]:
-    """Return an exception as it is recorded: its class by name, its text, arguments and attributes.
+    """Return the record of an exception: its class by name, its text, arguments and attributes.
 
     `lost` names the arguments and attributes that cannot be stored, or are too long.
     """
@@ -106,20 +109,20 @@ def _named(kind: type) -> str:
 
 
 def _attributes(error: BaseException) -> Iterator[tuple[str, Any]]:
-    """Return what an exception bears: the attributes of its `__dict__`, and those of slots and of builtin classes."""
+    """Yield the attributes of an exception: those in its `__dict__`, in slots, and of builtin classes."""
     for kind in type(error).__mro__:
         if kind in _ROOTS:
             continue
         for name, member in vars(kind).items():
             if isinstance(member, MemberDescriptorType):
                 value = _member_of(error, member)
-                if value is not None and (kind, name) != (AttributeError, "obj"):  # which is of the step's program
+                if value is not None and (kind, name) != (AttributeError, "obj"):  # `obj` is an object of the program
                     yield name, value
     yield from ((name, value) for name, value in vars(error).items() if name not in _OURS)
 
 
 def _member_of(error: BaseException, member: MemberDescriptorType) -> Any:
-    """Return the value of a slot, None if it was never set. A `__getattr__` of its class is not asked."""
+    """Return the value of a slot, or None if it was never set. A `__getattr__` of the class is not called."""
     try:
         return member.__get__(error, type(error))
     except AttributeError:
@@ -127,7 +130,7 @@ def _member_of(error: BaseException, member: MemberDescriptorType) -> Any:
 
 
 def _kept(given: Mapping[str, Any], lost: list[str]) -> dict[str, Any]:
-    """Return the values that can be stored, as far as there is room. Name in `lost` what is not kept."""
+    """Return the values that can be stored and fit. Append the names of the other values to `lost`."""
     found: dict[str, Any] = {}
     room = _KEPT_SIZE_MAX
     for name, value in given.items():
@@ -146,7 +149,7 @@ _TYPE_OF: Final = "type of "
 
 
 def _item_of(value: Any) -> tuple[bytes | None, bool]:
-    """Return the item of a value, None if it has none, and whether its type is another one then."""
+    """Return the encoded value, or None if it cannot be encoded. Also return whether encoding changes its type."""
     for is_plain, encoded in ((False, cbor.encode), (True, encode)):
         try:
             return encoded(value, path="exception", depth=_DEPTH), is_plain
@@ -156,10 +159,10 @@ def _item_of(value: Any) -> tuple[bytes | None, bool]:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return what an exception says, as it can be stored; nothing, if it cannot say it."""
+    """Return the text of an exception in storable form, or an empty text if its `__str__` fails."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - of a class that has not made what it shows
+    except Exception:  # noqa: BLE001 - `__str__` may need an attribute that is not set
         return ""
     return _storable_text(text)
 
@@ -174,13 +177,13 @@ def error_text(recorded: Mapping[str, Any]) -> str:
 
 
 _ROOMS: Final = tuple(str(Path(__file__).parent.parent / room) + os.sep for room in ("durable", "aio"))
-"""Whose frames are left out of tracebacks."""
+"""The directories of modules whose frames are left out of tracebacks."""
 
 
 def traceback_of(error: BaseException, size_max: int = TRACEBACK_SIZE_MAX) -> str:
-    """Return the traceback of an exception as a text, without the frames of this room, cut to a number of characters.
+    """Return the traceback of an exception as a text of about `size_max` characters, without frames in `_ROOMS`.
 
-    Where a step has failed in another process, that of the step comes first, as it was recorded.
+    If a step has failed in another process, the text begins with the recorded traceback of the step.
     """
     error = bare(error)
     try:
@@ -190,7 +193,7 @@ def traceback_of(error: BaseException, size_max: int = TRACEBACK_SIZE_MAX) -> st
         _leave_out_frames(made)
         _show_recorded_members(made, error)
         text = "".join(made.format())
-    except Exception:  # noqa: BLE001 - of a class whose attributes raise
+    except Exception:  # noqa: BLE001 - attributes of its class may raise
         text = "".join(traceback.format_tb(error.__traceback__)) + type(error).__qualname__
     recorded = vars(error).get(_RECORDED)
     if recorded is not None and error.__cause__ is None:
@@ -203,13 +206,13 @@ def traceback_of(error: BaseException, size_max: int = TRACEBACK_SIZE_MAX) -> st
 
 
 def _leave_out_step(made: traceback.TracebackException, count: int) -> None:
-    """Leave out the innermost frames, which are those of a step: its recorded traceback has them."""
+    """Remove the innermost frames, which are those of a step. The recorded traceback of the step contains them."""
     if 0 < count < len(made.stack):
         made.stack = traceback.StackSummary.from_list(made.stack[:-count])
 
 
 def _show_recorded_members(made: traceback.TracebackException, error: BaseException) -> None:
-    """Show what is recorded of the steps that failed in members of a group, if the members came from the record."""
+    """Add the recorded traceback to each member of an exception group that came from the record."""
     if not isinstance(error, BaseExceptionGroup):
         return
     for shown, member in zip(made.exceptions or (), error.exceptions, strict=False):
@@ -220,7 +223,7 @@ def _show_recorded_members(made: traceback.TracebackException, error: BaseExcept
 
 
 def _leave_out_frames(made: traceback.TracebackException) -> None:
-    """Leave out the frames of this room. The outermost exception keeps them if it has no others."""
+    """Remove the frames in `_ROOMS`. The outermost exception keeps its frames if it has no others."""
     todo, seen = [made], set()
     while todo:
         each = todo.pop()
@@ -234,7 +237,7 @@ def _leave_out_frames(made: traceback.TracebackException) -> None:
         todo += each.exceptions or ()
 
 
-# --- which calls a run has failed by --------------------------------------------------------------
+# --- the calls that made a run fail ---------------------------------------------------------------
 
 _FAILED: Final = "_statelog_failed"
 _FAILED_MAX: Final = 100
@@ -244,9 +247,9 @@ _OURS: Final = (_FAILED, _RECORDED, _STEP_FRAMES)
 
 
 def note_failed(error: BaseException, calls: Sequence[Mapping[str, Any]], recorded: str | None = None) -> None:
-    """Note in an exception of which calls it is: their places, and which calls had not been made when they failed.
+    """Attach to an exception the calls that raised it, and its recorded traceback.
 
-    Where its traceback was recorded, that is noted, too.
+    For each call, the note has its place, and the numbers of the next calls at the time of the failure.
     """
     vars(bare(error))[_FAILED] = list(calls)
     if recorded is not None:
@@ -254,9 +257,10 @@ def note_failed(error: BaseException, calls: Sequence[Mapping[str, Any]], record
 
 
 def show_step(error: BaseException, origin: BaseException) -> None:
-    """Give an exception of a step, as the record has it, the traceback of the one that the step has just raised.
+    """Give an exception that was decoded from the record the traceback of `origin`, which the step has just raised.
 
-    An exception from the record has no cause, live as on replay (D7). This shows a developer the line that failed.
+    A decoded exception never has a cause, so that a live run and a replay do not differ (D7). The traceback shows a
+    developer the line that failed.
     """
     found = bare(error)
     BaseException.with_traceback(found, origin.__traceback__)
@@ -264,12 +268,12 @@ def show_step(error: BaseException, origin: BaseException) -> None:
 
 
 def noted_failed(error: BaseException) -> list[Mapping[str, Any]]:
-    """Return the calls of which an exception is."""
+    """Return the calls that are attached to an exception by `note_failed`."""
     return list(vars(bare(error)).get(_FAILED, ()))
 
 
 def failed_calls(error: BaseException) -> list[Mapping[str, Any]]:
-    """Return the calls whose failure has led to an exception, as far as it, or what it came from, is theirs."""
+    """Return the calls that led to an exception: those attached to it, to its causes, contexts, and members."""
     found: dict[str, Mapping[str, Any]] = {}
     todo, seen = [error], set()
     while todo and len(found) < _FAILED_MAX:
@@ -283,18 +287,18 @@ def failed_calls(error: BaseException) -> list[Mapping[str, Any]]:
     return list(found.values())[:_FAILED_MAX]
 
 
-# --- and back -----------------------------------------------------------------------------------
+# --- from a record ------------------------------------------------------------------------------
 
 
 def exception_of(recorded: Mapping[str, Any], known: Sequence[type[BaseException]]) -> BaseException:
-    """Return a recorded exception: a builtin, one of this library, or one that is known here; else StepFailedError.
+    """Make an exception from its record. Return StepFailedError if its class is not available.
 
-    A note names those of its arguments and attributes that were not kept. A StopIteration is carried: see
-    `CarriedError`.
+    A class is available if it is builtin, belongs to this library, or is in `known`. A note names the arguments and
+    attributes that were not kept. A StopIteration is wrapped in `CarriedError`.
     """
     lost = list(recorded.get("lost", ()))
     made = _exception_of(recorded, known, lost)
-    if lost:  # not by `add_note`: it asks a `__getattr__` of the class, which may fail where an attribute is missing
+    if lost:  # `add_note` may call a `__getattr__` of the class, which may fail if an attribute is missing.
         notes = vars(made).get("__notes__")
         note = f"statelog could not keep its {', '.join(lost)}"
         vars(made)["__notes__"] = [*(notes if isinstance(notes, list) else ()), note]
@@ -321,12 +325,12 @@ def _exception_of(recorded: Mapping[str, Any], known: Sequence[type[BaseExceptio
         if members or _says(made, message) or not _can_say(kind):
             return made
         return _made(_saying(kind), recorded, members, lost)
-    except Exception:  # noqa: BLE001 - a class that cannot be made
+    except Exception:  # noqa: BLE001 - no instance of the class can be made
         return _step_failed(recorded)
 
 
 def _known_class(recorded: Mapping[str, Any], known: Sequence[type[BaseException]]) -> type[BaseException] | None:
-    """Return the class of a recorded exception: one of `raises=`, or a subclass. Where that is not here, its base."""
+    """Return the recorded class if it is in `known` or a loaded subclass. Else return its nearest base in `known`."""
     named = f"{recorded['module']}:{recorded['type']}"
     by_name = {_named(kind): kind for kind in known}
     if named in by_name:
@@ -350,10 +354,10 @@ def _step_failed(recorded: Mapping[str, Any]) -> StepFailedError:
 def _made(
     kind: type[BaseException], recorded: Mapping[str, Any], members: Sequence[BaseException], lost: list[str]
 ) -> BaseException:
-    """Make an exception with the arguments and attributes that it had.
+    """Make an exception with its recorded arguments and attributes.
 
-    The `__init__` and `__new__` of a class that is not builtin are not called: it may take other arguments than it
-    keeps. So an attribute that is not in the record is not set.
+    If the class is not builtin, its `__init__` and `__new__` are not called, because their arguments may differ from
+    `args`. So an attribute that is not in the record is not set.
     """
     args = recorded.get("args", [recorded["message"]])
     base: Any = next(each for each in kind.__mro__ if each.__module__ == "builtins")
@@ -379,40 +383,40 @@ def _new(base: Any, kind: Any, args: Sequence[Any]) -> BaseException:
     with suppress(Exception):
         made = make(*args)
         return made
-    with suppress(Exception):  # a builtin class that takes other arguments than it keeps
+    with suppress(Exception):  # The arguments of some builtin classes differ from their `args`.
         made = base.__new__(kind)
         return made
-    made = kind(*args)  # a class of an extension, which no builtin can make
+    made = kind(*args)  # A class of an extension module may not allow `__new__` of a builtin class.
     return made
 
 
 def _set(error: BaseException, name: str, value: Any) -> None:
-    """Set an attribute past the `__setattr__` of its class, which may refuse it, as that of a frozen dataclass does."""
-    with suppress(Exception):  # one that its class computes by now
+    """Set an attribute without the `__setattr__` of the class, which may refuse, as in a frozen dataclass."""
+    with suppress(Exception):  # The attribute may be a computed property by now.
         BaseException.__setattr__(error, name, value)
 
 
-# --- what a text needs ----------------------------------------------------------------------------
+# --- texts of exceptions --------------------------------------------------------------------------
 
 _TEXT: Final = "_statelog_text"
 
 
 def _says(error: BaseException, message: str) -> bool:
-    """Return True if the text of an exception has what was recorded of it."""
+    """Return True if the text of an exception contains its recorded text."""
     try:
         return message in _storable_text(str(error))
-    except Exception:  # noqa: BLE001 - it lacks an attribute
+    except Exception:  # noqa: BLE001 - an attribute may be missing
         return not message
 
 
 def _can_say(kind: type[BaseException]) -> bool:
-    """Return True if no code of its own runs when a class gets a subclass."""
+    """Return True if a subclass of `kind` can be made without running code of `kind`."""
     return type(kind) is type and not hasattr(kind.__init_subclass__, "__func__")
 
 
 @functools.lru_cache(maxsize=128)
 def _saying(kind: type[BaseException]) -> type[BaseException]:
-    """Return a subclass with the same name whose text is the recorded one.
+    """Return a subclass of `kind` with the same name, whose `__str__` returns the recorded text.
 
     A UnicodeDecodeError whose data was too long to keep, for example, has no text of its own.
     """

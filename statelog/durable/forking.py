@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StepInfo:
-    """What a run has recorded of a call.
+    """The record of a call of a run.
 
     Attributes:
-        place: where the call stands: `fork(at=place)` begins before it.
+        place: the place of the call in the run. `fork(at=place)` begins before it.
         kind: `step`, `gate`, `recv`, `sleep`, `child`, `commit`, `transact`, `emit`, `event`, `now`, ...
-        status: `begun`, `tried` (it has failed, and is tried again), `done`, `failed`, `closed` (its run ended before
-            what it waited for came), `cut` (the workflow cancelled it: a timeout around it was up).
-        result: what it returned.
-        error: what it raised, as `Type: message`.
-        attempts: how often it was called.
-        began: when it was noted first. Of most calls only their end is.
-        ended: when it came to its end.
-        child: id of the run that a `child` has begun.
+        status: `begun`, `tried` (the call has failed, and is tried again), `done`, `failed`, `closed` (the run ended
+            while the call waited), `cut` (the workflow cancelled the call, for example by a timeout).
+        result: the result of the call.
+        error: the exception of the call, as `Type: message`.
+        attempts: how often the function was called.
+        began: the time of the first record of the call. For most calls, only the end is recorded.
+        ended: the time at which the call ended.
+        child: the id of the run that a call of kind `child` has begun.
 
     """
 
@@ -62,9 +62,9 @@ class StepInfo:
 
 
 def steps(store: Store, run: str) -> list[StepInfo]:
-    """Return what a run has recorded, in the order it was noted; of one that has ended, what it had at its end.
+    """Return the recorded calls of a run in the order of recording; of an ended run, those at its end.
 
-    Nothing, if its thread was deleted, or retention has removed that version.
+    The list is empty if the thread was deleted, or if retention has removed the version that has the record.
 
     Raises:
         RunNotFoundError: there is no such run.
@@ -234,7 +234,7 @@ def _count_before(recorded: Recorded, at: str | int | StepInfo) -> int:
         raise UsageError(message, argument="at", value=at)
     place = found.pop()
     count = next(number for number, item in enumerate(items) if item["p"] == place)
-    while count and items[count - 1]["o"] == "timer":  # a timer that has cut the call would cut it again
+    while count and items[count - 1]["o"] == "timer":  # A timer that cancelled the call would cancel it again.
         count -= 1
     return count
 

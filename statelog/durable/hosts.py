@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def called(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call a function for a coroutine. A StopIteration is carried: coroutines cannot raise it."""
+    """Call a function for a coroutine. A StopIteration is wrapped, because a coroutine cannot raise it."""
     try:
         return function(*args, **kwargs)
     except StopIteration as error:
@@ -35,16 +35,16 @@ class EventOrder(Protocol):
     """The events of a workflow on an event loop (D32)."""
 
     def expect(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """Give events their places in the order: their commit begins."""
+        """Append events to the order when their commit begins."""
 
     def withdraw(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """Take events back whose commit has failed."""
+        """Remove events whose commit has failed."""
 
     def join(self, task: Any) -> None:
-        """Note a task of the workflow."""
+        """Add a task of the workflow."""
 
     def watch(self, timer: Any, call_at: Callable[..., Any]) -> None:
-        """Take a timer that the workflow sets."""
+        """Start a timer that the workflow has set."""
 
 
 class Host(Protocol):
@@ -73,10 +73,10 @@ class Host(Protocol):
         """Call a step, or a part of a workflow. Raises TimeoutError: it was stopped as its time was up."""
 
     async def in_order(self, place: str, work: Coroutine[Any, Any, T]) -> T:
-        """Return what a call comes to when it is the turn of its event (D32)."""
+        """Make a call. Return its outcome when it is the turn of its event (D32)."""
 
     async def caught_up(self, place: str) -> bool:
-        """Wait with a new call until all that is recorded was replayed (D33); False: look for signals first."""
+        """Wait until all recorded events were replayed (D33). Return False to make the caller check for signals."""
 
     async def io(self, function: Callable[..., T], *args: Any) -> T:
         """Call what reads or writes the store."""
@@ -148,7 +148,7 @@ class ThreadHost:
         return self.finish(make())
 
     def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine over this host returns."""
+        """Run a coroutine that uses this host, and return its result."""
         try:
             return self._finish(work)
         except CarriedError as carrier:
@@ -179,7 +179,7 @@ class ThreadHost:
         return result
 
     async def in_order(self, place: str, work: Coroutine[Any, Any, T]) -> T:  # noqa: ARG002 - as declared
-        """As declared: what differs between threads is recorded, as by `wait_any`."""
+        """Make the call at once. Operations such as `wait_any` record the order of threads themselves."""
         return await work
 
     async def caught_up(self, place: str) -> bool:  # noqa: ARG002 - as declared

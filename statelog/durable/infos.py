@@ -22,18 +22,18 @@ STATUSES: Final = ("queued", "running", "suspended", "parked", *ENDED)
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A run, as it is at a moment.
+    """The state of a run at a moment.
 
     Attributes:
-        status: `queued` (it waits for a process, or its turn), `running`, `suspended` (it waits, and no process with
-            it), `parked` (it needs a person: `resume` lets it go on), `completed`, `failed`, `cancelled`.
-        value: what the workflow returned, if it has completed.
-        error: what it failed with, as `Type: message`; of a run that has stopped, why.
-        waiting_for: what a suspended run waits for: `gate ID`, `mail TOPIC`, `time`, `run ID`.
-        due: when a suspended run goes on by itself, None: not before something happens.
-        attempts: how often it was taken up since it was suspended last.
-        parked: compensations that have failed for good, by the step they were to undo.
-        traceback: of a failed run, of the exception that left the workflow, cut to 16,384 characters.
+        status: `queued` (the run waits for a process, or for its turn), `running`, `suspended` (the run waits, and no
+            process is occupied), `parked` (a person must act, and call `resume`), `completed`, `failed`, `cancelled`.
+        value: the result of the workflow, if the run has completed.
+        error: the error of a failed run, as `Type: message`; the reason of a run that has stopped.
+        waiting_for: the event that a suspended run waits for: `gate ID`, `mail TOPIC`, `time`, `run ID`.
+        due: the time at which a suspended run continues by itself, or None if it waits for an event only.
+        attempts: how often the run was taken up since its last suspension.
+        parked: compensations that have failed permanently, by the step that they should undo.
+        traceback: the traceback of the exception that made the run fail, cut to 16,384 characters.
 
     """
 
@@ -63,11 +63,11 @@ class RunInfo:
         return self.status in ENDED
 
     def result(self) -> Any:
-        """Return what the workflow returned.
+        """Return the result of the workflow.
 
         Raises:
-            RunFailedError: the run has failed. Facts: run, error. RunCancelledError: it was cancelled.
-            UsageError: it has not ended.
+            RunFailedError: the run has failed. Facts: run, error. RunCancelledError: the run was cancelled.
+            UsageError: the run has not ended.
 
         """
         if not self.has_ended:

@@ -107,7 +107,7 @@ def schedule_key(name: str) -> str:
 
 
 def deadline_key(run: str) -> str:
-    """Return the key of the entry that is due when the time of a run is up."""
+    """Return the key of the entry for the deadline of a run. It is due when the time of the run is up."""
     return f"durable/deadlines/{check_run_id(run)}"
 
 
@@ -125,7 +125,7 @@ def gate_key(gate: str) -> str:
 
 
 def visit_of(place: str, visit: int) -> str:
-    """Return the place of a call with the visit of it: a run that begins anew comes to its places again."""
+    """Return the place of a call with its visit number. A run that begins again returns to its earlier places."""
     return f"{visit}~{place}" if visit else place
 
 

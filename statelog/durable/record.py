@@ -29,7 +29,7 @@ UNDO = 4
 
 
 def event_of(item: Mapping[str, Any]) -> str | None:
-    """Return the key of the event that an item is of a workflow on the event loop, None if it is of none."""
+    """Return the key of the event of an asyncio workflow that an item records, or None if it records no event."""
     stage, place = item["s"], item["p"]
     if stage == PATCH:
         return f"patch {place}"
@@ -75,13 +75,13 @@ class Record:
 
     @property
     def cut_short(self) -> set[str]:
-        """The places of calls that the workflow cancelled: on replay it may do so before they begin."""
+        """The places of calls that the workflow cancelled. On replay, it may cancel them before they begin."""
         return {place for place, item in self.done.items() if "x" in item}
 
     def events(self) -> list[str]:
         """Return the keys of the events of a workflow on the event loop, in their order.
 
-        A call that was cut makes no calls of its own on replay: theirs are left out.
+        A cancelled call does not make its inner calls on replay, so the events of these inner calls are left out.
         """
         cut = self.cut_short
         return [event for event in self._events if not any(above in cut for above in _scopes_around(event))]
@@ -141,7 +141,7 @@ class Record:
                 raise NondeterminismError(message, run=self.run, place=name, recorded=f"patch {name}", called=None)
 
     def missing(self, event: str, what: str) -> NondeterminismError:
-        """Return why a run stops whose code does not make a recorded call, but something else."""
+        """Return the error of a run whose code does not make a recorded call. `what` says what the code does."""
         place = event.removeprefix("patch ")
         held = self.done.get(place) or self.begun.get(place) or {"o": "patch", "n": place}
         recorded = _shown(held["o"], held["n"])

@@ -1,4 +1,4 @@
-"""What a run has recorded: in the head of its thread, or in the version before the end of the run."""
+"""Finds the recorded items of a run: in the head of its thread, or in the version before the end of the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
 
 class Recorded(NamedTuple):
-    """A thread, and the version that has what a run has recorded; -1 where there is none, or it was let go."""
+    """The place of the recorded items of a run.
+
+    Attributes:
+        thread: the thread of the run.
+        version: the version that contains the items; -1 if there are none, or if the version was removed.
+        run: the id of the run.
+
+    """
 
     thread: Any
     version: int
@@ -32,7 +39,7 @@ class Recorded(NamedTuple):
         return [] if header is None or header["run"] != self.run else state.get(STEPS, [])
 
     def items(self) -> list[Item]:
-        """Return the items; none if the thread was deleted, or begun anew since."""
+        """Return the items, or an empty list if the thread was deleted or re-created since."""
         try:
             held = self.held()
         except NotFoundError:
@@ -41,7 +48,7 @@ class Recorded(NamedTuple):
 
 
 def recorded_of(store: Store, value: Mapping[str, Any]) -> Recorded:
-    """Return where that is which a run has recorded."""
+    """Return the place of the recorded items of a run."""
     run = value["id"]
     checkpoint = value.get("checkpoint") if value["status"] in ENDED else value.get("retry", {}).get("checkpoint")
     thread = None
@@ -50,10 +57,10 @@ def recorded_of(store: Store, value: Mapping[str, Any]) -> Recorded:
         if not checkpoint:
             return Recorded(thread, thread.version, run)
         return Recorded(thread, thread.at(checkpoint).version - 1, run)
-    except NotFoundError:  # it was let go, or its thread was deleted
+    except NotFoundError:  # The version was removed, or the thread was deleted.
         return Recorded(thread, -1, run)
 
 
 def recorded_items(store: Store, run: str) -> list[Item]:
-    """Return the items that a run has recorded, or had at its end. Raises RunNotFoundError."""
+    """Return the recorded items of a run; of an ended run, those at its end. Raises RunNotFoundError."""
     return recorded_of(store, find(store, run).value).items()

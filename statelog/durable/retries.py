@@ -1,4 +1,4 @@
-"""Having a run that failed go on: from what it had recorded, but for the calls that it failed by."""
+"""Retries of failed runs. A retried run continues from its record, without the calls that made it fail."""
 
 from __future__ import annotations
 
@@ -26,32 +26,33 @@ _NEVER: Final = 1 << 62
 
 
 def retry(store: Store, run: str) -> RunInfo:
-    """Have a run that failed go on from the steps that it has recorded: after its code, or what it calls, was mended.
+    """Continue a failed run from its recorded steps, after its code or a service that it uses was repaired.
 
-    What was recorded returns what it returned. Steps that it has failed by are called again, and so is all that was
-    called after they had failed. A child that it has failed by is retried, too. Where compensations have undone steps,
-    all from the first of those on is called again, with other idempotency keys. Its `timeout_s` counts from now.
+    Recorded steps return their recorded results. Steps that made the run fail are called again, and so are all calls
+    that were made after these failures. If a child made the run fail, the child is retried, too. If compensations have
+    undone steps, all calls from the first undone step on are made again, with new idempotency keys. The `timeout_s` of
+    the run counts from now.
 
-    A worker takes it up, behind other runs of its thread, or `durable.run` does.
+    A worker or `durable.run` takes up the run, after other runs that wait for its thread.
 
     Args:
         store: the store.
-        run: id of the run.
+        run: the id of the run.
 
     Returns:
-        The run, as it waits to be taken up.
+        The run, which waits to be taken up.
 
     Raises:
         RunNotFoundError: there is no such run.
-        RunEndedError: it has completed, or was cancelled. Facts: run, status.
-        ConflictError: what it had recorded is not kept any more.
-        UsageError: it has not ended.
+        RunEndedError: the run has completed, or was cancelled. Facts: run, status.
+        ConflictError: the record of the run is not kept any more.
+        UsageError: the run has not ended.
 
     """
     for child in _failed_children(store, find(store, run).value):
         try:
             retry(store, child)
-        except (RunNotFoundError, RunEndedError, UsageError):  # it is at work, or ended otherwise: its parent sees
+        except (RunNotFoundError, RunEndedError, UsageError):  # The child has not failed. Its parent sees the outcome.
             continue
 
     def work(tx: Any) -> None:
@@ -88,7 +89,10 @@ def _failed_children(store: Store, value: Mapping[str, Any]) -> list[str]:
 
 
 def _failed(store: Store, value: Mapping[str, Any]) -> list[Any]:
-    """Return the calls that a run has failed by; of one that an earlier release has ended the last with its error."""
+    """Return the calls that made a run fail.
+
+    An earlier release did not store these calls. For a run that it has ended, return the last call with the same error.
+    """
     if "failed" in value or "traceback" in value:
         return list(value.get("failed", ()))
     said = value["error"]
@@ -97,7 +101,7 @@ def _failed(store: Store, value: Mapping[str, Any]) -> list[Any]:
 
 
 def _items(store: Store, value: Mapping[str, Any]) -> list[Item]:
-    """Return what a failed run had recorded. Raises ConflictError."""
+    """Return the recorded items of a failed run. Raises ConflictError if they are not kept any more."""
     items = recorded_of(store, value).items()
     if not items:
         message = f"what run {value['id']!r} had recorded is not kept any more: it cannot go on from there"
@@ -106,11 +110,11 @@ def _items(store: Store, value: Mapping[str, Any]) -> list[Item]:
 
 
 def restore(store: Store, run: str, claim: Claim) -> Mapping[str, Any]:
-    """Write into its thread what a run goes on from that is retried; return the run's entry.
+    """Write the items from which a retried run continues into its thread. Return the value of the run's entry.
 
     Raises:
-        ConflictError: that is not kept any more.
-        LeaseLostError: another process has the run.
+        ConflictError: the record of the run is not kept any more.
+        LeaseLostError: another process has claimed the run.
 
     """
 
@@ -133,7 +137,7 @@ def restore(store: Store, run: str, claim: Claim) -> Mapping[str, Any]:
 
 
 def kept(items: Sequence[Item], failed: Sequence[Mapping[str, Any]]) -> list[Item]:
-    """Return what a run that is retried goes on from."""
+    """Return the items from which a retried run continues."""
     undone_at = _undone_at(items)
     before = items[: len(items) if undone_at is None else undone_at]
     places = {call["p"] for call in failed}
@@ -145,7 +149,7 @@ def kept(items: Sequence[Item], failed: Sequence[Mapping[str, Any]]) -> list[Ite
 
 
 def _timers_of(items: Sequence[Item], dropped: Collection[str]) -> set[str]:
-    """Return the places of the timers that have cut calls which are dropped: they would cut the next calls at once."""
+    """Return the places of timers that cancelled dropped calls. On a retry, they would cancel the new calls at once."""
     found, timer = set(), None
     for item in items:
         if item["o"] == "timer":
@@ -156,20 +160,20 @@ def _timers_of(items: Sequence[Item], dropped: Collection[str]) -> set[str]:
 
 
 def _cut(place: str) -> Mapping[str, Any]:
-    """Return a call that was cancelled as others had failed, as one that has failed itself."""
+    """Return a cancelled call as a failed call. It was cancelled because other calls had failed."""
     prefix, dot, number = place.rpartition(".")
     nexts = {f"{prefix}{dot}": [int(number) + 1, _NEVER, _NEVER, _NEVER]} if number.isdigit() else {}
     return {"p": place, "next": nexts}
 
 
 def _undone_at(items: Sequence[Item]) -> int | None:
-    """Return which item is the first of a step that was undone, None if none was."""
+    """Return the index of the first item of an undone step, or None if no step was undone."""
     undone = {item["p"].removeprefix("undo.") for item in items if item["p"].startswith("undo.")}
     return next((number for number, item in enumerate(items) if item["p"] in undone), None)
 
 
 def _is_led_to(item: Item, call: Mapping[str, Any]) -> bool:
-    """Whether an item is of a call that has failed, or of one that was made after it had."""
+    """Return True if an item belongs to the failed call, or to a call that was made after the failure."""
     place = item["p"]
     if place == call["p"] or place.startswith(f"{call['p']}."):
         return True
@@ -181,6 +185,6 @@ def _is_led_to(item: Item, call: Mapping[str, Any]) -> bool:
             counted = own.removeprefix(sign)
             if own.startswith(sign) and counted.isdigit() and int(counted) >= number:
                 return True
-        if own.startswith("g") and item["o"] == "gather":  # which failure came first
+        if own.startswith("g") and item["o"] == "gather":  # It has recorded which failure came first.
             return True
     return bool(item["o"] == "map") and call["p"].startswith(f"{place}.")

@@ -88,7 +88,7 @@ class Run:
             raise
 
     def _awaited(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Return what a branch comes to, or an awaitable of it."""
+        """Return the outcome of a branch, or an awaitable of the outcome."""
         scope = self._scope_here()
         place = scope.take_await()
 

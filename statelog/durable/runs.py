@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ENDED: Final = ("completed", "failed", "cancelled")
 OF_THE_END: Final = ("value", "error", "traceback", "failed", "ended", "checkpoint", "cancel", "parked")
-"""Fields of a run that go when it is opened again."""
+"""Fields of a run that are removed when the run is opened again."""
 DEFAULT_QUEUE: Final = "default"
 AGENT: Final = "statelog"
 
@@ -153,7 +153,7 @@ def stage_create(tx: Any, store: Store, start: Start, held: Entry | None = None)
 
 
 def stage_turn(board: Board, store: Store, value: Mapping[str, Any]) -> None:
-    """Stage that a run has its turn behind those of its thread."""
+    """Stage the turn of a run, after the other runs of its thread."""
     key = naming.line_key(value["thread"], value["branch"])
     line = board_of(store).get(key)
     if line is None:
@@ -171,12 +171,12 @@ def stage_task(board: Board, value: Mapping[str, Any]) -> None:
 
 
 def time_of_start(value: Mapping[str, Any]) -> int:
-    """Return the time from which the `timeout_s` of a run counts: of its start, or of its last retry."""
+    """Return the time from which the `timeout_s` of a run counts. It is the start of the run, or its last retry."""
     return int(value.get("retried", value["created"]))
 
 
 def stage_deadline(board: Board, value: Mapping[str, Any]) -> None:
-    """Stage what ends a run that has not begun when its time is up: a worker claims it then."""
+    """Stage the entry for the deadline of a run. A worker claims it when it is due, to end a run that has not begun."""
     if value["timeout_s"] is not None:
         due_us = time_of_start(value) + round(value["timeout_s"] * 1e6)
         made = {"run": value["id"], "due": due_us}
@@ -184,20 +184,20 @@ def stage_deadline(board: Board, value: Mapping[str, Any]) -> None:
 
 
 def has_begun(store: Any, value: Mapping[str, Any], task: Entry | None) -> bool:
-    """Return False if an open run has done nothing, and no process drives it: then it may end, or change, at once.
+    """Return False if an open run has done nothing yet, and no process drives it. Then it may end or change at once.
 
     Args:
         store: the store, or a snapshot of it.
-        value: of the run's entry.
-        task: the run's task, None if it has none.
+        value: the value of the run's entry.
+        task: the run's task, or None if it does not have one.
 
     """
-    if task is None:  # it may wait for its thread
+    if task is None:  # The run may wait for its turn on its thread.
         line = board_of(store).get(naming.line_key(value["thread"], value["branch"]))
         if line is None or value["id"] not in line.value[1:]:
             return True
     else:
-        has_error = task.value["error"] is not None and not task.value.get("is_unknown")  # that run has done nothing
+        has_error = task.value["error"] is not None and not task.value.get("is_unknown")  # not begun
         has_stopped = bool(task.value["waiting_for"]) or has_error
         has_crashed = task.attempts > 0 or task.value.get("crashes", 0) > 0
         if task.claim is not None or has_stopped or has_crashed:

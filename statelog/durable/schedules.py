@@ -35,11 +35,11 @@ _TRIED_AGAIN_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When runs of a workflow begin.
+    """A schedule, which begins runs of a workflow at certain times.
 
     Attributes:
-        due: the next time, None: there is none any more, or the schedule is paused.
-        is_paused: whether no runs begin until `resume_schedule`.
+        due: the next time, or None if there are no more times or the schedule is paused.
+        is_paused: True if the schedule does not begin runs until `resume_schedule`.
 
     """
 
@@ -67,26 +67,26 @@ def schedule(
     queue: str = DEFAULT_QUEUE,
     **kwargs: Any,
 ) -> Schedule:
-    """Have a run of a workflow begin at each time of a cron expression, in a worker. The id tells which: `NAME:TIME`.
+    """Begin a run of a workflow in a worker at each time of a cron expression. The ids of the runs are `NAME:TIME`.
 
-    Each time begins one run, `nightly:2026-11-27T03:00Z` (in UTC), whichever workers look, and whatever crashes. The
-    same call again changes nothing; with something else it changes that. It goes on from the time that was seen to
-    last, but with another `cron` or `timezone` from now. A schedule that is paused stays so. Where the clock was ahead
-    once, and was set back, the schedule goes on from now.
+    Each time begins exactly one run, such as `nightly:2026-11-27T03:00Z` (in UTC), even with several workers or after
+    crashes. A repeated call changes the schedule only if an argument differs. The schedule then continues from the last
+    time that was handled; with a new `cron` or `timezone`, it continues from now. A paused schedule stays paused. If
+    the clock was ahead and was set back, the schedule continues from now.
 
     Args:
         store: the store.
-        name: of the schedule.
-        workflow: declared by `@workflow`.
-        *args: for the workflow; stored.
+        name: the name of the schedule.
+        workflow: a workflow that is declared by `@workflow`.
+        *args: arguments for the workflow, which are stored.
         cron: five fields: minute, hour, day of the month, month, day of the week.
-        timezone: whose clocks it speaks of: "Europe/Berlin".
-        catch_up: which times begin a run that passed while no worker looked: "none", the "latest" one, or "all".
-        queue: in which its runs wait.
-        **kwargs: for the workflow; stored.
+        timezone: the time zone of the cron expression: "Europe/Berlin".
+        catch_up: which of the times that passed without a worker begin a run: "none", the "latest", or "all".
+        queue: the queue of its runs.
+        **kwargs: arguments for the workflow, which are stored.
 
     Raises:
-        UsageError: one of the arguments is none, the workflow does not take its own, or `cronsim` is not installed.
+        UsageError: an argument is not valid, the workflow does not accept its arguments, or `cronsim` is not installed.
         ValueTypeError, LimitError: an argument of the workflow cannot be stored.
 
     """
@@ -133,7 +133,7 @@ def unschedule(store: Store, name: str) -> bool:
 
 
 def pause_schedule(store: Store, name: str) -> bool:
-    """Have a schedule begin no runs until `resume_schedule`; return False if it was paused. Its runs go on.
+    """Pause a schedule until `resume_schedule`. Return False if it was already paused. Runs that have begun continue.
 
     Raises:
         NotFoundError: there is no such schedule. Facts: schedule.
@@ -143,7 +143,7 @@ def pause_schedule(store: Store, name: str) -> bool:
 
 
 def resume_schedule(store: Store, name: str) -> bool:
-    """Have a paused schedule go on from now; return False if it was not paused. Times in the pause begin no run.
+    """Resume a paused schedule. Return False if it was not paused. Times during the pause do not begin runs.
 
     Raises:
         NotFoundError: there is no such schedule. Facts: schedule.
@@ -193,8 +193,9 @@ def _schedule_of(value: Mapping[str, Any]) -> Schedule:
 def _seen_us(value: Mapping[str, Any]) -> int:
     """Return the time up to which a schedule has begun its runs.
 
-    A time that is yet to come was written while the clock was ahead. When it was set back is not known: what was due
-    in the last minute may not have begun. A run that has begun is known by its id, and does not begin again.
+    A stored time in the future was written while the clock was ahead. The moment at which the clock was set back is not
+    known, so a run that was due in the last minute may not have begun. A run cannot begin twice, because its id is
+    known.
     """
     last_us: int = value["last"]
     now_us = clock().now_us()
@@ -250,9 +251,9 @@ def begin_due(store: Store, claim: Claim) -> None:
 
 
 def follow_clock(store: Store) -> None:
-    """Have schedules go on from now that have seen a time which is yet to come: the clock was ahead, and was set back.
+    """Continue schedules from now if their last handled time is in the future, because the clock was set back.
 
-    Their entries wait for that time, so no worker claims them.
+    The entries of such schedules would wait for that time, and no worker would claim them.
     """
     board, now_us = board_of(store), clock().now_us()
     for entry in board.list("durable/schedules/*"):
@@ -261,7 +262,7 @@ def follow_clock(store: Store) -> None:
         value = {**entry.value, "last": _seen_us(entry.value)}
         try:
             board.cas(entry.key, value, expected_version=entry.version, delay_s=_delay_s(value))
-        except ConflictError:  # another worker has done so
+        except ConflictError:  # Another worker has already corrected the schedule.
             continue
         except StatelogError as error:
             _log.warning("schedule %s cannot follow the clock: %s", entry.key.rpartition("/")[2], error.message)
@@ -283,7 +284,7 @@ def next_due(store: Store, *, outbox: bool = False) -> datetime | None:
     """
     board, at = board_of(store), now()
     if any(moment_of(entry.value["last"]) > at for entry in board.list("durable/schedules/*")):
-        return at  # a worker has them follow the clock
+        return at  # A worker corrects the schedule by `follow_clock`.
     patterns = ["durable/tasks/**", "durable/schedules/*", "durable/deadlines/*"]
     patterns += ["durable/deliver/*"] if outbox else []
     found = [due for pattern in patterns for entry in board.list(pattern) if (due := _due(entry, at)) is not None]

@@ -124,10 +124,11 @@ def prepare(
     thread: str | None,
     **how: Any,
 ) -> Start:
-    """Return how a run begins, checked.
+    """Check the arguments of a new run, and return its `Start`.
 
     Raises:
-        UsageError: an argument is none, the workflow does not take its arguments, or there is neither id nor thread.
+        UsageError: an argument is not valid, the workflow does not accept its arguments, or both id and thread are
+            missing.
         ValueTypeError, LimitError: an argument of the workflow cannot be stored.
 
     """
@@ -161,28 +162,30 @@ def run(
     lease_s: float = LEASE_S,
     **kwargs: Any,
 ) -> RunInfo:
-    """Run a workflow here, until it ends or waits; begin it, or go on with it: the call is the same.
+    """Run a workflow in this process until it ends or waits. The same call begins the run, or continues it.
 
     Args:
         store: the store.
-        workflow: declared by `@workflow`.
-        *args: for the workflow; stored.
-        id: of the run, the caller's: the same id is the same run, for ever. That of the thread, if left out.
-        thread: id of the thread that it writes to. Runs of one thread follow each other. That of the run, if left out.
-        timeout_s: a run that takes longer, its waits included, fails, and is undone.
-        wait_s: of a run that waits, or that another process drives: wait with it for so long.
-        outbox: webhooks and callables that get what is emitted, before this returns.
-        lease_s: so long others wait for this process if they cannot tell that it was killed.
-        **kwargs: for the workflow.
+        workflow: a workflow that is declared by `@workflow`.
+        *args: arguments for the workflow, which are stored.
+        id: the id of the run, which the caller chooses. The same id always means the same run. The default is the id of
+            the thread.
+        thread: the id of the thread that the run writes to. Runs of one thread are run one after the other. The default
+            is the id of the run.
+        timeout_s: a run that takes longer, including its waits, fails and is undone.
+        wait_s: how long to wait if the run waits, or if another process drives it.
+        outbox: webhooks and callables that receive emitted messages before this function returns.
+        lease_s: how long other processes wait for this process if they cannot detect that it was killed.
+        **kwargs: arguments for the workflow, which are stored.
 
     Returns:
-        The run as it is then: it has ended, is suspended, or is driven elsewhere.
+        The state of the run: it has ended, is suspended, or is driven by another process.
 
     Raises:
         ConflictError: there is a run of this id with another workflow, other arguments or another thread.
         NondeterminismError: the workflow does not do what the run has recorded. The run has stopped.
-        UsageError, ValueTypeError, LimitError: an argument is none, the workflow does not take it, or it cannot be
-            stored. Nothing has begun.
+        UsageError, ValueTypeError, LimitError: an argument is not valid, is not accepted by the workflow, or cannot be
+            stored. No run has begun.
 
     """
     check_number("wait_s", wait_s, least=0)
@@ -216,7 +219,7 @@ def drive_here(
             return info_of(store, entry)
         claim = claim or claim_one(store, task_key_of(entry.value), lease_s)
         if claim is not None:
-            with suppress(LeaseLostError):  # another process goes on with it
+            with suppress(LeaseLostError):  # Another process continues the run.
                 host.finish(drive(store, workflow, run, claim, host, lease_s=lease_s))
             claim, is_patient = None, False
             continue
@@ -314,18 +317,18 @@ def _debounced(debounce_s: float, dedup_key: str | None, delay_s: float) -> floa
 
 
 def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[Any] = ()) -> list[RunInfo]:
-    """Drive every run that can go on now, here, one after the other; return them as they are then.
+    """Drive every run that can continue now, in this process, one after the other. Return their states afterwards.
 
-    A run that cannot be driven has stopped, and the others go on. Its `info.error` says why: its code does not fit what
-    it has recorded, its workflow is async, or what it recorded cannot be read.
+    A run that cannot be driven stops, and does not affect the other runs. Its `info.error` has the reason: its code
+    does not match its record, its workflow is async, or its record cannot be read.
 
     Args:
         store: the store.
-        workflows: those whose runs are driven.
+        workflows: the workflows whose runs are driven.
         outbox: as for `run`.
 
     Raises:
-        UsageError: one of the workflows is none.
+        UsageError: one of the workflows is not a workflow.
 
     """
     known, subscribers = by_name(workflows), check_subscribers(outbox)
@@ -343,27 +346,27 @@ def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[
 
 
 class Round:
-    """What one `resume_all` has claimed: each run that stops is tried once, and reported.
+    """The claims of one `resume_all`. Each run that stops is tried only once, and reported.
 
     Attributes:
-        runs: ids of the runs that were driven, in their order.
+        runs: ids of the runs that were driven, in order.
 
     """
 
     def __init__(self, store: Store, workflows: Iterable[str]) -> None:
         self._store, self._patterns = store, task_patterns(workflows)
         self._stopped: dict[str, str] = {}
-        """Why runs have stopped."""
+        """The reasons for which runs have stopped, by run id."""
         self._set_aside: list[Claim] = []
-        """Claims of runs that have stopped: while they are held the same run does not come again."""
+        """Claims of runs that have stopped. While they are held, the same run is not claimed again."""
         self._left: list[Claim] = []
         """Claims under which runs have stopped."""
         self.runs: list[str] = []
         free_all(store)
 
     def next(self) -> Claim | None:
-        """Return the claim of the next run to drive, None at the end."""
-        self._give_back(self._left)  # most often the run was given back as it stopped
+        """Return the claim of the next run to drive, or None if there are no more."""
+        self._give_back(self._left)  # Usually, the run was given back when it stopped.
         while self._patterns:
             claim = board_of(self._store, me()).claim([*self._patterns, deadlines.PATTERN], lease_s=LEASE_S)
             if claim is None:
@@ -379,7 +382,7 @@ class Round:
         return None
 
     def close(self) -> None:
-        """Let others have what was set aside."""
+        """Release the claims that were set aside."""
         self._give_back(self._left)
         self._give_back(self._set_aside)
 
@@ -390,11 +393,11 @@ class Round:
 
     @contextmanager
     def reported(self, claim: Claim) -> Iterator[None]:
-        """Note why a run stops within the block, and let the others go on."""
+        """Note the reason if a run stops within the `with` block, so that the other runs continue."""
         run = claim.value["run"]
         try:
             yield
-        except LeaseLostError:  # another process goes on with it
+        except LeaseLostError:  # Another process continues the run.
             return
         except (ClosedError, ForkedError):
             raise
@@ -404,7 +407,7 @@ class Round:
             self._left.append(claim)
 
     def infos(self) -> list[RunInfo]:
-        """Return the runs as they are now, those that have stopped with the reason."""
+        """Return the states of the runs. A run that has stopped has the reason as its error."""
         found = []
         for run in self.runs:
             with suppress(RunNotFoundError):

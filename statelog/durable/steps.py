@@ -203,13 +203,13 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:
         if await execution.host.io(_note_attempt, execution, place, call, attempt, error):
             attempt += 1
             await execution.check_signals()
-        else:  # behind the block above: there it would have a context that a replay does not have
+        else:  # After the `except` block, where it would get a context that a replay does not have.
             fail = partial(execution.record_failure, error, place, "step", call.name, call.digest, i=attempt)
             raise await execution.host.io(fail)
 
 
 def note_begun(execution: Execution, place: str, call: StepCall) -> None:
-    """Note the compensation of a step that is recorded to have begun."""
+    """Register the compensation of a step whose beginning is recorded."""
     has_begun, is_done = place in execution.record.begun, place in execution.record.done
     if call.compensate is not None and (has_begun or is_done):
         _register(execution, place, call)
@@ -267,7 +267,7 @@ def _late(call: StepCall) -> StepTimeoutError:
 
 
 def _note_attempt(execution: Execution, place: str, call: StepCall, attempt: int, error: BaseException) -> bool:
-    """Record an attempt that has failed if another one follows; return whether one does."""
+    """Record a failed attempt if another attempt follows. Return True if one follows."""
     if attempt >= call.retry.attempts or call.retry.gives_up(error):
         return False
     until_us = clock().now_us() + round(call.retry.delay_s(attempt) * 1e6)
@@ -277,9 +277,9 @@ def _note_attempt(execution: Execution, place: str, call: StepCall, attempt: int
 
 
 def _note_result(execution: Execution, place: str, call: StepCall, attempt: int, result: Any) -> Any:
-    """Record what a step has returned, with what is committed with it, and return it as a replay does.
+    """Record the result of a step, together with its commit. Return the result as a replay would return it.
 
-    A result that cannot be recorded is a failure, and the step is not tried again: it has had its effect.
+    If the result cannot be recorded, the step fails. It is not tried again, because it has already had its effect.
     """
     try:
         stored = decode(encode(result, f"result of step {call.name!r}"))

@@ -1,4 +1,4 @@
-"""Telling of runs that wait in the queues of a worker, and whose workflow it does not know."""
+"""Reports runs in the queues of a worker whose workflow the worker does not know."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("statelog.durable")
 
 _LOOKED_AT_MAX: Final = 100
-"""Of the tasks of one workflow in one queue so many are looked at: a queue may be long."""
+"""The maximum number of tasks to check for each workflow and queue, because a queue may be long."""
 
 
 class UnknownWorkflows:
-    """Tells, in the log and in `RunInfo.error`, which runs a worker cannot take up.
+    """Reports, in the log and in `RunInfo.error`, the runs that a worker cannot take up.
 
     Args:
         store: the store.
-        known: names of workflows, as parts of keys.
-        queues: names of queues, as parts of keys; None: all.
+        known: names of known workflows, in the form of key parts.
+        queues: names of the worker's queues, in the form of key parts. None for all queues.
 
     """
 
@@ -37,10 +37,10 @@ class UnknownWorkflows:
         self._told: set[str] = set()
 
     def tell(self) -> None:
-        """Look at the queues: each workflow is logged once, and each run has it as its error."""
+        """Check the queues. Log each unknown workflow once, and set the error of each of its runs."""
         for task in self._waiting():
             run = task.value["run"]
-            with suppress(RunNotFoundError, ConflictError):  # another worker has taken it up, and knows it
+            with suppress(RunNotFoundError, ConflictError):  # Another worker has taken up the run.
                 name = find(self._store, run).value["workflow"]
                 error = f"a worker has looked at it, and does not know workflow {name!r}"
                 with self._store.transaction() as tx:
@@ -52,7 +52,7 @@ class UnknownWorkflows:
                     _log.warning("run %s waits: this worker does not know workflow %s; it knows %s", run, name, known)
 
     def _waiting(self) -> Iterator[Entry]:
-        """Return tasks of unknown workflows that could be claimed now, and have not been told."""
+        """Yield tasks of unknown workflows that could be claimed now, and are not reported yet."""
         board, now = board_of(self._store), datetime.now(UTC)
         for queue in board.children("durable/tasks/"):
             name = queue.split("/")[2].partition("@")[0]

@@ -1,4 +1,4 @@
-"""Values on their way into a record and back: arguments and results. `failures` has exceptions."""
+"""Encodes arguments and results for a record, and decodes them. For exceptions, see `failures`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 def storable(value: Any, depth: int = 0) -> Any:
     """Return a value with its dataclasses and models as dicts, enum members by value, and named tuples as tuples.
 
-    Values below the greatest depth that a value may have stay as they are: `encode` refuses them.
+    Values that are nested deeper than the maximum depth stay unchanged, and `encode` refuses them.
 
     Raises:
-        ValueTypeError: a set has a dataclass or a model, or a dict has one as a key. Facts: type.
+        ValueTypeError: a set contains a dataclass or a model, or a dict has one as a key. Facts: type.
 
     """
     kind, below = type(value), depth + 1
@@ -64,7 +64,7 @@ def _made(kind: Callable[[Any], Any], parts: list[Any], value: Any) -> Any:
 
 
 def _dumped(model: Any) -> Any:
-    from statelog.schema.secrets import names_secret, refuse_secrets  # of pydantic, which is there
+    from statelog.schema.secrets import names_secret, refuse_secrets  # pydantic is imported already
 
     try:
         dumped = model.model_dump()
@@ -80,14 +80,14 @@ def _dumped(model: Any) -> Any:
 
 
 RECORD_DEPTH: Final = 2
-"""A result is a member of an item, and that one of the list of a thread. So the entries of the board have it, too."""
+"""The depth of a result in a thread: it is a member of an item, which is in a list. Entries use the same depth."""
 
 
 def encode(value: Any, path: str, *, depth: int = RECORD_DEPTH) -> bytes:
-    """Return the item of a value that a record can hold.
+    """Return the encoded form of a value for a record.
 
     Raises:
-        ValueTypeError, LimitError: it cannot be stored. Facts: path.
+        ValueTypeError, LimitError: the value cannot be stored. Facts: path.
 
     """
     try:
@@ -104,7 +104,7 @@ def decode(item: bytes) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the annotations of a function or class, but for those of names that only a type checker knows."""
+    """Return the annotations of a function or class, except those with names that only a type checker knows."""
     with suppress(Exception):
         return typing.get_type_hints(function)
     found: dict[str, Any] = {}

@@ -169,7 +169,7 @@ class Taker:
         return None
 
     def attempt(self, hand: Hand) -> tuple[ClaimAttempt, float]:
-        """Return the claim of what there is to do, and after how many seconds it may be of more."""
+        """Return an attempt to claim the next work, and after how many seconds more work may be claimable."""
         wanted = self._limits.wanted(hand)
         patterns = [*self._patterns, *wanted.patterns]
         return attempt_claim(self._board, patterns, unless=wanted.unless, lease_s=self.lease_s), wanted.wait_s
@@ -185,7 +185,7 @@ class Taker:
         self.drop(hand)
 
     def _look_around(self) -> None:
-        """Now and then free what dead processes have claimed, follow the clock, and report unknown workflows."""
+        """Now and then, release claims of dead processes, correct schedules, and report unknown workflows."""
         now_s = monotonic()
         if now_s >= self._looks_at_s:
             self._looks_at_s = now_s + _LOOK_AROUND_S

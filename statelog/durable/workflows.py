@@ -294,10 +294,10 @@ def check_workflow(value: object) -> Workflow:
 
 
 def check_arguments(workflow: Workflow, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse arguments with which a workflow cannot be called. Raises UsageError."""
+    """Raise UsageError if a workflow cannot be called with these arguments."""
     try:
         signature = inspect.signature(workflow.function)
-    except (TypeError, ValueError):  # a callable that does not say what it takes
+    except (TypeError, ValueError):  # Some callables do not have a signature.
         return
     try:
         signature.bind(None, *args, **kwargs)

@@ -36,11 +36,11 @@ class Archive(ABC):
     """
 
     def keep_as(self, folder: str, path: Path) -> None:  # noqa: B027 - most storages have no modes of files
-        """Have what is put below a prefix readable by those who may read the file at a path, if that can be said here.
+        """Give objects below a prefix the permissions of the file at a path, if the storage has permissions.
 
         Args:
-            folder: the prefix, the folder of a store.
-            path: of the store's file on this machine; there may be none yet.
+            folder: the prefix, which is the folder of a store.
+            path: the path of the store's file on this machine. The file need not exist yet.
 
         """
 

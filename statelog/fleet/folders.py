@@ -1,14 +1,15 @@
-"""A folder of one host as a storage: each object a file, each change under a lock.
+"""A folder of one host as the storage of a fleet. Each object is a file, and each change is made under a lock.
 
-An object is raw bytes under its own name. A file is written and flushed beside the objects, and renamed into its place:
-a kill leaves the old object or the new one. Who changes a name holds the lock of that name, so conditions hold between
-threads and processes. A token is the digest of the bytes and the file's time, which each swap moves on: bytes that come
-back have another token.
+The file of an object has the object's name, and contains its raw bytes. A new file is written and flushed beside the
+objects, and then renamed. So if the process is killed, either the old or the new object exists. A process that changes
+an object holds the lock of its name, so conditions hold between threads and processes. A token is the digest of the
+bytes and of the file's time. Each swap advances the time, so an object that gets earlier bytes again has a new token.
 
-What is put for a store has the owner and the mode of the store's file on this machine; 0600, while there is none.
+The objects of a store have the owner and the mode of the store's file on this machine, or mode 0600 if there is none.
 
-The folder has to be there: a disk that is not mounted is an error, not a new folder. It is for one host, as locks of
-other hosts may not count. Where a file system takes `A` for `a`, so does the folder.
+The folder must exist. So a disk that is not mounted is an error, and does not cause a new folder. The folder is for one
+host, because locks of other hosts may have no effect. If the file system does not distinguish `A` and `a`, neither does
+this storage.
 """
 
 from __future__ import annotations
@@ -65,14 +66,14 @@ class FolderArchive(Archive):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._root = Path(path)
         self._paths: dict[str, Path] = {}
-        """Of stores' files on this machine, by the first part of their objects' names."""
+        """The paths of stores' files on this machine, by the first part of the names of their objects."""
         with self._translating():
             for name in (_NEW, _LOCKS):
                 (self._root / name).mkdir(exist_ok=True)
             self._clean()
 
     def keep_as(self, folder: str, path: Path) -> None:
-        """Give what is put below a prefix the owner and the mode of the file at a path."""
+        """Give objects below a prefix the owner and the mode of the file at a path."""
         self._paths[folder.rstrip("/")] = path
 
     def read(self, name: str) -> Found | None:
@@ -208,14 +209,14 @@ class FolderArchive(Archive):
             os.close(descriptor)
 
     def _widen(self, descriptor: int, name: str) -> None:
-        """Let those take the lock who may write the store's file; stores of others may share the lock."""
+        """Allow users that may write the store's file to take the lock. Stores of other users may share the lock."""
         like, own = self._like(name), os.fstat(descriptor)
         mode = 0 if like is None else like.st_mode & SHARED_MODE
         if like is not None and own.st_uid == os.geteuid() and own.st_mode & mode != mode:
             follow_owner(descriptor, like, own.st_mode & SHARED_MODE | mode)
 
     def _like(self, name: str) -> os.stat_result | None:
-        """Return the status of the file that an object's store has on this machine, None if there is none."""
+        """Return the status of the file of an object's store on this machine, or None if there is no file."""
         path = self._paths.get(name.partition("/")[0])
         with suppress(OSError):
             return None if path is None else path.stat()

@@ -109,7 +109,7 @@ class Follower:
 
     def _head_there(self) -> Head:
         head = head_to_read(self._performer)
-        if head is None or head.store_id != self._store_id:  # a deletion gives the head another id
+        if head is None or head.store_id != self._store_id:  # A deletion gives the head another store id.
             name = names.store_of(self._performer.folder.rstrip("/"))
             raise StoreNotFoundError(f"the store {name!r} was deleted from this fleet", name=name)
         return head

@@ -127,7 +127,7 @@ class Head:
 
 
 def taker(head: Head) -> str:
-    """Return who has taken a store over, for people."""
+    """Return a text that names the owner that has taken over a store."""
     who = "hosts that share it" if head.owner[0] == SHARED else head.owner[0]
     return f"{who}, in epoch {head.epoch}"
 

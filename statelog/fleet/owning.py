@@ -435,7 +435,7 @@ class Owner:
             self._changed.notify_all()
 
     def _fenced(self, error: FencedError) -> FencedError:
-        """Return the error of this copy from now on: it says who has the store, if the storage can tell."""
+        """Return the error of all later commits to this copy. It names the new owner, if the storage can report it."""
         path = str(self._store.path)
         with contextlib.suppress(StatelogError):
             found = self._performer.read(names.HEAD)

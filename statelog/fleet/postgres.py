@@ -51,7 +51,7 @@ _CONNECTING = {
 """A network that went away is noticed after 20 to 30 s, not after hours. What the URL says goes before."""
 
 _PORTS = re.compile(r"[\d,]*")
-"""Of one host or several."""
+"""The ports of one host or of several hosts."""
 
 _NO_ACCESS = ("password authentication failed", "no pg_hba.conf entry", "authentication failed", "no password supplied")
 
@@ -262,15 +262,16 @@ def setup(url: str) -> None:
 
 
 def connecting(url: str) -> dict[str, Any]:
-    """Return what the URL leaves open of a connection.
+    """Return the options of a connection that the URL does not set.
 
     Raises:
-        UsageError: it is no address of a database, or its password is not percent-encoded. Facts: argument, value.
+        UsageError: the URL is not an address of a database, or its password is not percent-encoded. Facts: argument,
+            value.
 
     """
     shown = redacted_url(url)
     given: dict[str, Any] | None = None
-    with suppress(psycopg.ProgrammingError):  # it quotes what it cannot read, which may be of the password
+    with suppress(psycopg.ProgrammingError):  # its message may quote a part of the password
         given = psycopg.conninfo.conninfo_to_dict(url)
     if given is None:
         message = f"{shown} is not an address of a Postgres database"
@@ -296,7 +297,7 @@ def _is_quiet(connection: psycopg.Connection[Any]) -> bool:
 
 
 def translated(error: psycopg.Error, shown: str) -> StatelogError:
-    """Return what is raised for an error of psycopg, in which secrets are hidden."""
+    """Return our error for an error of psycopg, and hide the secrets in the latter."""
     redact_error(error)
     told = " ".join(str(error).split())[:300]
     if isinstance(error, errors.UndefinedTable | errors.UndefinedColumn):

@@ -18,7 +18,7 @@ def check_number(name: str, value: object, *, is_zero_allowed: bool = True) -> N
 
 
 def check_period(name: str, value: object) -> None:
-    """Refuse a time to wait that is none, or that no wait can take. Raises UsageError. Facts: argument, value."""
+    """Raise UsageError if a value is not a duration, or is too long for a wait. Facts: argument, value."""
     check_number(name, value, is_zero_allowed=False)
     if value > threading.TIMEOUT_MAX:  # type: ignore[operator]  # it is a number
         message = f"{name} is a number above 0, at most {threading.TIMEOUT_MAX:g}, not {value!r:.40}"

@@ -413,7 +413,7 @@ def _take_fence_off(path: Path) -> None:
 
 
 def _follow_mode(fresh: Path, path: Path) -> None:
-    """Give a new file the owner and the mode of the one in whose place it is put."""
+    """Give a new file the owner and the mode of the file that it replaces."""
     status = path.stat()
     descriptor = open_file(fresh, os.O_RDONLY)
     try:

@@ -27,10 +27,10 @@ _LEVEL = 3
 """Of zstd: a record of 2 KB of prose takes 25 us."""
 
 EXPANDED_SIZE_BYTES_MAX = 1 << 31
-"""Of a segment, or of a list of pieces."""
+"""The maximum size of an expanded segment or list of pieces."""
 
 _WINDOW_SIZE_BYTES_MAX = 8 * 1024 * 1024
-"""What zstd may set aside to expand with: four times what it asks for at `_LEVEL`."""
+"""The maximum window that zstd may allocate to expand. It is four times the window of `_LEVEL`."""
 
 _CHUNK_SIZE_BYTES = 1024 * 1024
 
@@ -95,10 +95,10 @@ def _records(reader: FrameReader) -> Iterator[tuple[int, bytes]]:
 
 
 def about(name: str, data: bytes) -> About:
-    """Return what a segment says of itself, which only `expand` checks.
+    """Return the unchecked description in a segment's header. Only `expand` checks it.
 
     Raises:
-        CorruptionError: it is none. Facts: object.
+        CorruptionError: the data is not a segment. Facts: object.
 
     """
     try:
@@ -128,16 +128,16 @@ def expand(name: str, data: bytes) -> bytes:
 
 
 def inflate(name: str, compressed: bytes, *, size_bytes_max: int = EXPANDED_SIZE_BYTES_MAX) -> bytes:
-    """Return what was compressed. It takes as much memory as there is, whatever the frame's header claims.
+    """Expand compressed data. The memory use depends on the actual size, whatever size the frame's header claims.
 
     Raises:
-        CorruptionError: it is damaged, or holds more than it may. Facts: object.
+        CorruptionError: the data is damaged, or its size exceeds the maximum. Facts: object.
 
     """
     found = io.BytesIO()
     try:
         frame = zstandard.get_frame_parameters(compressed)
-        if not frame.has_checksum or frame.content_size > size_bytes_max:  # an unknown size is a great one
+        if not frame.has_checksum or frame.content_size > size_bytes_max:  # An unknown size is a huge number.
             raise _damaged(name)
         expanding = zstandard.ZstdDecompressor(max_window_size=_WINDOW_SIZE_BYTES_MAX).stream_reader(compressed)
         while chunk := expanding.read(_CHUNK_SIZE_BYTES):
@@ -147,14 +147,14 @@ def inflate(name: str, compressed: bytes, *, size_bytes_max: int = EXPANDED_SIZE
     except (zstandard.ZstdError, MemoryError) as error:
         raise _damaged(name) from error
     data = found.getvalue()
-    checksum = xxh64_intdigest(data) & 0xFFFFFFFF  # of a frame that was cut off amid it, zstd says nothing
+    checksum = xxh64_intdigest(data) & 0xFFFFFFFF  # zstd does not report a truncated checksum
     if len(data) != frame.content_size or compressed[-4:] != checksum.to_bytes(4, "little"):
         raise _damaged(name)
     return data
 
 
 def cut_of(data: bytes) -> Cut:
-    """Return where the log is at the end of a segment. Raises CorruptionError: it is damaged."""
+    """Return the position in the log at the end of a segment. Raises CorruptionError if the segment is damaged."""
     expand("a segment", data)
     found = about("a segment", data)
     return Cut(found.last, found.chain)

@@ -428,7 +428,7 @@ def _default_cache(url: str) -> Path:
     """Return where copies of this user's lie, of one database."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     place = None
-    with suppress(ValueError):  # it quotes what it cannot read, which may be of the password
+    with suppress(ValueError):  # its message may quote a part of the password
         parts = urlsplit(url)
         place = f"{parts.hostname}:{parts.port}{parts.path}"
     if place is None:

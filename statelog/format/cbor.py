@@ -310,8 +310,8 @@ def encode(value: object, *, path: str = "value", depth: int = 0, around: int = 
             a type of `everyday` or one given to `register_codec`; exactly these types, not subclasses, since a
             subclass would not come back.
         path: how an error names `value`.
-        depth: how many lists and dicts `value` is inside of, of those that `path` names.
-        around: and of those that it does not name.
+        depth: the number of lists and dicts around `value` that `path` names.
+        around: the number of further lists and dicts around `value`.
 
     Raises:
         ValueTypeError: another type, a NaN in a set or as a key, a lone surrogate.
@@ -346,21 +346,21 @@ def _decode_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 
 
 
 def _decoded(name: str, decoder: Callable[[Any], Any], payload: Any) -> object:
-    """Return what a codec makes of its payload.
+    """Return the value that a codec makes from its payload.
 
     Raises:
-        UsageError: a user's function fails, as that of a class that has changed since. Facts: codec.
-        CorruptionError: the payload is not of the built-in codec. Facts: codec.
+        UsageError: the user's function fails, for example because its class has changed since. Facts: codec.
+        CorruptionError: the payload does not fit its built-in codec. Facts: codec.
 
     """
     try:
         return decoder(payload)
     except Exception as error:
-        if isinstance(error, StatelogError) and name.startswith(everyday.PREFIX):  # it names its codec
+        if isinstance(error, StatelogError) and name.startswith(everyday.PREFIX):  # This error names its codec.
             raise
         told = f"{type(error).__name__}: {error}"
         if name.startswith(everyday.PREFIX):
-            if not isinstance(error, everyday.FAILURES):  # a signal handler has raised it
+            if not isinstance(error, everyday.FAILURES):  # A signal handler has raised it.
                 raise
             message = f"a stored value is not of its codec {name!r}: {told:.200}"
             raise CorruptionError(message, codec=name) from error
@@ -383,12 +383,12 @@ class Unregistered:
     payload: Any
 
     def __repr__(self) -> str:
-        """Return both, without the payload of a secret."""
+        """Return a text with the codec and the payload, but without the payload of a secret."""
         return f"Unregistered(codec={self.codec!r}, payload={self.shown!r})"
 
     @property
     def shown(self) -> Any:
-        """What is shown of the payload: asterisks, if the codec is named as one of secrets, or of keys and tokens."""
+        """The payload for display. It is asterisks if the name of the codec is that of a secret, key or token."""
         return HIDDEN_VALUE if names_credential(self.codec) else self.payload
 
     def __hash__(self) -> int:
@@ -438,7 +438,7 @@ def decode(data: bytes | memoryview, *, loosely: bool = False) -> Any:
         loosely: return `Unregistered` where a codec is not registered.
 
     Raises:
-        CorruptionError: the bytes are no item of the profile.
+        CorruptionError: the bytes are not an item of the profile.
         UsageError: a codec of the value is not registered, or its function fails. Facts: codec.
 
     """

@@ -40,11 +40,12 @@ class Codec:
     """How values of some classes become plain ones, and back.
 
     Args:
-        name: what stands in the file.
+        name: the name in the file.
         encode: value -> plain value. Raises LossyError.
-        decode: plain value -> value. Raises one of `FAILURES` if it is none of `encode`: it may be anybody's, so its
-            types are looked at first. Many classes of Python take more than they give, as `bytearray(300_000_000)`.
-        module: imported by `decode`; empty for none that could be missing.
+        decode: plain value -> value. Raises one of `FAILURES` if `encode` could not have returned the plain value. The
+            plain value is not trusted, so `decode` checks its types first. Many constructors of Python accept more than
+            is safe, such as `bytearray(300_000_000)`.
+        module: the module that `decode` imports; empty if it is always available.
     """
 
     name: str
@@ -54,11 +55,11 @@ class Codec:
 
 
 FAILURES = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError, re.error)
-"""What is raised of a payload that is not of its codec."""
+"""Errors that `decode` may raise if a payload does not fit its codec."""
 
 
 def _typed(payload: Any, kind: type[T]) -> T:
-    """Return a payload of exactly this type. Raises TypeError."""
+    """Return a payload if it has exactly this type. Raises TypeError."""
     if type(payload) is not kind:
         message = f"its payload is a {type(payload).__name__}, where a {kind.__name__} is expected"
         raise TypeError(message)
@@ -66,12 +67,12 @@ def _typed(payload: Any, kind: type[T]) -> T:
 
 
 def _listed(payload: Any) -> list[Any]:
-    """Return a payload that is a list; inside of a set cbor2 makes it a tuple. Raises TypeError."""
+    """Return a payload that is a list. In a set, it is a tuple, because cbor2 makes it one. Raises TypeError."""
     return list(payload) if type(payload) is tuple else _typed(payload, list)
 
 
 def _parts(payload: Any, *kinds: type) -> list[Any]:
-    """Return a list of items of exactly these types. Raises TypeError, ValueError."""
+    """Return the items of a payload if they have exactly these types. Raises TypeError, ValueError."""
     return [_typed(part, kind) for part, kind in zip(_listed(payload), kinds, strict=True)]
 
 
@@ -96,7 +97,7 @@ def _decode_zone(payload: Any) -> object:
     name = _typed(payload, str)
     try:
         return _find("zoneinfo", "ZoneInfo")(name)
-    except (LookupError, OSError) as error:  # written on a host that knows more of them
+    except (LookupError, OSError) as error:  # The host that wrote it knows more of them.
         message = f"a stored value has the time zone {name!r}, which this host does not know: update its tzdata"
         raise UsageError(message, codec="statelog/zone") from error
 
@@ -185,23 +186,23 @@ def _decode_array(payload: Any) -> Any:
         raise ValueError(message)
     numpy = importlib.import_module("numpy")
     stored = numpy.dtype(dtype)
-    if not data and stored.itemsize > _EMPTY_ITEM_SIZE_BYTES_MAX:  # numpy makes room for one, also where there is none
+    if not data and stored.itemsize > _EMPTY_ITEM_SIZE_BYTES_MAX:  # numpy allocates one item even for an empty array
         message = f"an empty array with items of {stored.itemsize} bytes"
         raise ValueError(message)
     flat = (
         numpy.frombuffer(_typed(data, bytes), stored) if data else numpy.empty(0, stored)
-    )  # frombuffer refuses no bytes at all
+    )  # frombuffer does not accept empty bytes
     if stored.kind == "U" and data and flat.view(stored.byteorder + "u4").max() > sys.maxunicode:
         message = "it holds a number that is not the code point of a character"
         raise ValueError(message)
     return flat.reshape([_typed(size, int) for size in _listed(shape)]).astype(
         stored.newbyteorder("=")
-    )  # a copy: it can be changed
+    )  # a copy, which is writable
 
 
 def _decode_scalar(payload: Any) -> Any:
     dtype, data = _parts(payload, str, bytes)
-    if dtype in ("<U0", "|S0") and not data.strip(b"\0"):  # an empty text: numpy makes no array of these
+    if dtype in ("<U0", "|S0") and not data.strip(b"\0"):  # numpy cannot make an array of empty texts from bytes
         return importlib.import_module("numpy").dtype(dtype).type()
     return _decode_array([dtype, [1], data])[0]
 

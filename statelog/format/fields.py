@@ -207,7 +207,7 @@ POLICY: Field = _policy
 PATTERN: Field = _pattern
 VERSIONS: Field = _versions
 GAPS: Field = _gaps
-"""Ascending LSNs, each as its distance from the one before it, the first from 0."""
+"""Ascending LSNs. Each is stored as the distance from the previous LSN, and the first as the distance from 0."""
 ITEM: Field = bytes
 """Any value, as it stands: it may want a codec that is not known here."""
 RAW: frozenset[Field] = frozenset((METADATA, NAMES, ITEM))

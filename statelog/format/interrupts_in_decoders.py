@@ -1,4 +1,4 @@
-"""What comes up while cbor2 decodes: damage of the bytes, a codec that fails, or an interrupt."""
+"""Errors while cbor2 decodes: damaged bytes, a failing codec, or an interrupt."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _OF_BYTES = (ValueError, TypeError, UnicodeDecodeError, OverflowError, InvalidOp
 
 
 def unwrapped(error: BaseException) -> BaseException:
-    """Return what came up in a decoder: cbor2 wraps all of it, interrupts too.
+    """Return the original error of a decoder. cbor2 wraps every error, even interrupts.
 
-    Raise it outside of the `except` that has caught its wrapper: otherwise its causes lead round in a circle.
+    Raise the result outside of the `except` block that has caught the wrapper. Otherwise its causes form a cycle.
     """
     while isinstance(error, cbor2.CBORDecodeError) and error.__cause__ is not None:
         error = error.__cause__
@@ -21,5 +21,5 @@ def unwrapped(error: BaseException) -> BaseException:
 
 
 def is_about_bytes(error: BaseException) -> bool:
-    """Return whether an error says that the bytes are not an item of the profile."""
+    """Return True if an error means that the bytes are not an item of the profile."""
     return type(error) in _OF_BYTES or isinstance(error, cbor2.CBORDecodeError)

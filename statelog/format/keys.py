@@ -162,22 +162,22 @@ def encode_borrowed_prefix(thread: int) -> bytes:
 
 
 def encode_former_key(digest: bytes, lsn: int, node: int) -> bytes:
-    """Return the key of a place of a widely shared node that a later place has replaced."""
+    """Return the key of a former place of a widely shared node, which a later place has replaced."""
     return b"O" + digest + _NODE.pack(lsn, node)
 
 
 def encode_former_prefix(digest: bytes) -> bytes:
-    """Return the prefix of the keys of all such places of a node."""
+    """Return the prefix of the keys of all former places of a node."""
     return b"O" + digest
 
 
 def encode_borrowed_former_key(thread: int, digest: bytes, lsn: int, node: int) -> bytes:
-    """Return the key that notes of such a place of a thread that other threads refer to it."""
+    """Return the key of the note that other threads refer to a former place of a thread's node."""
     return encode_borrowed_key(thread, digest) + _NODE.pack(lsn, node)
 
 
 def decode_borrowed_key(key: bytes) -> tuple[bytes, tuple[int, int] | None]:
-    """Return the digest, and LSN and node of the place if the index entry of the digest does not lead there."""
+    """Return the digest of a key. For a former place, also return its LSN and node number; otherwise None."""
     return key[9:29], _NODE.unpack_from(key, 29) if len(key) > 29 else None
 
 

@@ -24,7 +24,7 @@ _KEY_HEAD_SIZE_BYTES = 3
 def holds_nan(element: object) -> bool:
     """Whether a set element, or a key, is or holds a NaN."""
     pending = [element]
-    while pending:  # it may be nested deeper than Python calls
+    while pending:  # A value may be nested deeper than Python can recurse.
         each = pending.pop()
         if isinstance(each, tuple | frozenset):
             pending += each
@@ -54,12 +54,12 @@ def shorten_path(path: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refusals:
-    """Says what is wrong with a value that the encoder has refused.
+    """Finds the invalid part of a value that the encoder has refused, and raises the error.
 
     Args:
-        encoders: what encodes a value at a depth, by class.
-        codec_of: name and encoder of the codec of a class, None if it has none.
-        depth_max: how deep a value may nest.
+        encoders: by class, the function that encodes a value at a depth.
+        codec_of: a function that returns the name and the encoder of a class's codec, or None.
+        depth_max: the maximum nesting depth.
     """
 
     encoders: Mapping[type, Callable[[Any, int], bytes]]
@@ -78,7 +78,7 @@ class Refusals:
         elif kind is str:
             _locate_surrogate(value, path)
         elif kind is int:
-            bits = (value if value >= 0 else ~value).bit_length()  # as it is stored
+            bits = (value if value >= 0 else ~value).bit_length()  # This is the stored size.
             if bits > INTEGER_BITS_MAX:
                 message = f"{path}: an int of {bits} bits, at most {INTEGER_BITS_MAX} are allowed"
                 raise LimitError(message, path=path, actual=bits, limit=INTEGER_BITS_MAX)
@@ -101,7 +101,7 @@ class Refusals:
         self.locate(payload, f"{path}.<{name}>", depth + 1)
 
     def _locate_depth(self, path: str, depth: int) -> None:
-        """Raise LimitError if nothing may have members at a depth."""
+        """Raise LimitError if a value at a depth may not have members."""
         if depth >= self.depth_max:
             message = f"{shorten_path(path)}: nested deeper than {self.depth_max} levels, or a cycle"
             raise LimitError(message, path=path, actual=depth + 1, limit=self.depth_max)
@@ -132,7 +132,7 @@ class Refusals:
                 _locate_size(len(key.encode()) + _KEY_HEAD_SIZE_BYTES, path, "a key")
                 self.locate(member, f"{path}.{key}", depth + 1)
             return
-        self._locate_depth(path, depth + 1)  # the pairs are a list within that of the codec
+        self._locate_depth(path, depth + 1)  # The pairs are a list within the list of the codec.
         self._locate_comparable(value, path, depth + 2, "a key")
         for key, member in value.items():
             self.locate(member, f"{path}[{_shown(key)}]", depth + 2)
@@ -151,7 +151,7 @@ class Refusals:
 def _shown(element: object) -> str:
     try:
         return repr(element)[:40]
-    except (RecursionError, ValueError):  # nested deeply; or an int too long to be written in decimal
+    except (RecursionError, ValueError):  # The value is nested deeply, or has an int that is too long for decimal.
         return type(element).__name__
 
 

@@ -56,7 +56,7 @@ def _allow_entries(_tables: Tables) -> None:
 
 
 def _allow_removals(_tables: Tables) -> None:
-    """Version 5 has one more record type, which names removed records. Existing records stay as they are."""
+    """Version 5 adds a record type that lists removed records. Existing records do not change."""
 
 
 UPGRADES: dict[int, Upgrade] = {1: _allow_loans, 2: _allow_lives, 3: _allow_entries, 4: _allow_removals}

@@ -117,7 +117,7 @@ class WakePlace:
 
     @property
     def bell(self) -> int:
-        """The number plus 1 of the slot whose owner a call wakes, too; 0 is none."""
+        """The number plus 1 of another slot, whose owner a notification also wakes; 0 for none."""
         bell: int = self._place.bell
         return bell
 
@@ -149,13 +149,13 @@ class WakeSlots:
     def enter(
         self, mask: int, subject: bytes, *, stale_ms: int, ticket: int = _TICKET_NONE, position: int = 0, bell: int = 0
     ) -> WakePlace | None:
-        """Take a slot that is free, or that nobody has renewed for so long; None if there is none.
+        """Take a slot that is free, or was not renewed for `stale_ms`. Return None if there is none.
 
         Args:
-            mask: of what a notification wakes it for; without a subject only.
-            subject: what it can be called for.
-            stale_ms: how long a slot may not have been renewed.
-            ticket: one to keep; 0 draws the next.
+            mask: the mask of the notifications that wake it; ignored if there is a subject.
+            subject: the subject of the notifications that wake it.
+            stale_ms: the age after which a slot that was not renewed may be taken.
+            ticket: the ticket to keep; 0 draws the next ticket.
             position: see `describe`.
             bell: see `WakePlace.bell`.
         """
@@ -189,7 +189,7 @@ class WakeSlots:
         return _is_first(self._file, self._size, place._place, stale_ms) == OK  # noqa: SLF001
 
     def describe(self, place: WakePlace, *, mask: int, position: int) -> None:
-        """Write mask and position into the slot, and the ticket and the bell of the place; 0 is none."""
+        """Write mask, position, and the ticket and bell of the place into the slot; 0 for none."""
         _describe(self._file, self._size, place._place, mask, position)  # noqa: SLF001
 
     def draw_ticket(self) -> int:
@@ -200,7 +200,7 @@ class WakeSlots:
         return drawn
 
     def call(self, place: WakePlace) -> None:
-        """Wake the owner of a slot, unless it was called before and has not woken yet."""
+        """Notify the owner of a slot, unless an earlier notification has not woken it yet."""
         _call(self._file, self._size, place._place)  # noqa: SLF001
 
     def lowest_position(self, *, within_ms: int) -> int | None:

@@ -38,7 +38,7 @@ def writer_page_size() -> int:
 
 
 def mutex_owner_at() -> int:
-    """Return where in a robust mutex the 32-bit word of its owner is; -1 where the system has no robust mutexes."""
+    """Return the offset of the owner's 32-bit word in a robust mutex, or -1 if the system has no robust mutexes."""
     at: int = lib.sl_lock_owner_at()
     return at
 

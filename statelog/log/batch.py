@@ -62,13 +62,16 @@ JUMPS_MAX = 4096
 
 FOLLOWED_MAX = 64
 FOLLOWED_SIZE_BYTES_MAX = 4 * 1024 * 1024
-"""So many records of others are read one by one, of so many bytes. With more, reading the heads again costs less."""
+"""The maximum number of other processes' records that are read one by one, and their total size.
+
+If there are more, reading the heads again costs less.
+"""
 
 _TYPES_OF_ROWS = frozenset((TYPE_FORK, TYPE_POLICY))
-"""Records that change the row of the thread that they begin with, and nothing else that is remembered."""
+"""Types of records that change only the row of the thread in their first field, of all that `Memory` has."""
 
 _TYPES_APART = frozenset((TYPE_THREAD, TYPE_TAG, TYPE_LOAN, TYPE_ENTRY))
-"""Records that change nothing that is remembered."""
+"""Types of records that do not change anything in `Memory`."""
 
 Jump = tuple[int | None, int | None, int]
 """Branch, version and depth that a checkpoint jumps to. A bare tuple, which the garbage collector need not go over."""
@@ -137,7 +140,7 @@ def read_log_end(transaction: Transaction) -> LogEnd:
 
 
 class Memory:
-    """What a process remembers of its last commit, brought up to date with what others have committed since."""
+    """The state of the store that a process remembers after its last commit. It follows commits of other processes."""
 
     __slots__ = ("end", "greatest_ids", "heads", "identities", "jumps", "prints", "rows", "times_us")
 
@@ -168,13 +171,13 @@ class Memory:
         return copied
 
     def caught_up(self, transaction: WriteTransaction) -> Memory:
-        """Return what is remembered of the store as a transaction finds it, after commits of others.
+        """Return the memory for a transaction, after commits of other processes.
 
-        This is the memory itself with the records that they appended. It is a new one, which remembers only what is
-        right for ever, if these records do not tell all, or if there are too many.
+        If possible, this memory is updated from the records that they appended. If these records are too many or do not
+        contain all changes, the result is a new memory with only those facts that never change.
         """
         count = transaction.log_count() - self.end[0]
-        # What the transaction has put itself may come to nothing. And who appends nothing has done something else.
+        # Changes of this transaction may be rolled back. A process that appended no record has made another change.
         if 0 < count <= FOLLOWED_MAX and not transaction.changes and self._follow(transaction, count):
             return self
         forgetful = Memory(read_log_end(transaction))
@@ -182,7 +185,7 @@ class Memory:
         return forgetful
 
     def _follow(self, transaction: WriteTransaction, count: int) -> bool:
-        """Take over the next records of the log; return False if what is remembered does not follow from them."""
+        """Apply the next records of the log to the memory. Return False if they do not determine its content."""
         end_lsn, chain, time_us = self.end
         heads, times_us, left_bytes = self.heads, self.times_us, FOLLOWED_SIZE_BYTES_MAX
         for lsn in range(end_lsn + 1, end_lsn + count + 1):
@@ -207,7 +210,7 @@ class Memory:
         return True
 
     def _follow_checkpoint(self, data: bytes, lsn: int) -> bool:
-        """Take over the head that a record makes of its checkpoint, and its id."""
+        """Apply the head and the id of a checkpoint record."""
         found = read_checkpoint(data, lsn)
         if found is None:
             return False
@@ -240,13 +243,13 @@ class Memory:
     def _set_head(self, place: tuple[int, int], head: Head) -> None:
         self.heads[place] = head
         event = head[0]
-        # Elsewhere nobody asks: see `lines`.
+        # In all other cases, no reader needs the jump: see `lines`.
         if event.version != event.depth or not (row := self.rows.get(event.thread)) or row.branch_count > 1:
             self.jumps[*place, event.version] = (event.jump_branch, event.jump_version, event.jump_depth)
 
 
 def _next_head(former: Head, event: CheckpointEvent, digest: bytes, record: bytes) -> Head | None:
-    """Return the head that a record makes of its checkpoint, with its page and root; None if it does not follow."""
+    """Return the head after a checkpoint record, with page and root, or None if the record does not determine it."""
     if event.version != former.event.version + 1:
         return None
     page = former.page_before(event.branch, event.version)

@@ -299,7 +299,7 @@ class Engine:
             return Memory(read_log_end(transaction))
         if last.holds_in(transaction):
             return last.memory
-        self.last = None  # so that nobody copies what is being changed: see `memory_of`
+        self.last = None  # No thread may copy it while it changes: see `memory_of`.
         memory = last.memory.caught_up(transaction)
         self.last = _Last(memory, transaction)
         return memory

@@ -88,13 +88,13 @@ class LoanEvent(NamedTuple):
 
 
 class RemovalEvent(NamedTuple):
-    """Records that retention has removed: the index has nothing of them any more, and they are erased.
+    """A list of records that retention has removed. They are erased, and the index has no entries of them.
 
-    The event belongs to nobody, so it outlives the owners of the records.
+    The event does not have an owner, so it outlives the owners of the records.
     """
 
     thread: int
-    """Always 0: nobody's."""
+    """Always 0, because the event does not have an owner."""
     gaps: list[int]
     """The LSNs, ascending: each as its distance from the one before it, the first from 0."""
 

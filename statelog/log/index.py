@@ -131,10 +131,10 @@ def apply_nodes(index: IndexWriter, lsn: int, thread: int, nodes: Iterable[NodeF
 
 
 def enter_shared(index: IndexWriter, digest: bytes, place: keys.Place) -> None:
-    """Enter the place of a widely shared node. The index keeps the place that it replaces.
+    """Enter the place of a widely shared node into the index. The index also keeps the place that it replaces.
 
-    A copy of a log may still have the earlier node, though the store that the log comes from has erased it. Redacted
-    records may hold nodes that lead there, and if the later node is erased first, the earlier place counts again.
+    A copy of the log may still have the earlier node, even if the original store has erased the node. Redacted records
+    may have nodes that refer to the earlier node. If the later node is erased first, the earlier place is used again.
     """
     payload = index.get_index(keys.encode_digest_key(digest))
     if payload is not None:
@@ -143,9 +143,10 @@ def enter_shared(index: IndexWriter, digest: bytes, place: keys.Place) -> None:
 
 
 def forget_shared(index: IndexWriter, digest: bytes, lsn: int, node: int) -> None:
-    """Take a place of a widely shared node out of the index, which was erased there. The place before it counts again.
+    """Remove the place of an erased, widely shared node from the index. The previous place is used again.
 
-    Who borrows the node from the later place borrows it from the earlier one then: so a rebuild finds it (L4).
+    Threads that borrow the node from the later place then borrow it from the earlier place. A rebuild has the same
+    result (L4).
     """
     key = keys.encode_digest_key(digest)
     payload = index.get_index(key)
@@ -192,7 +193,7 @@ def _put_former(index: IndexWriter, digest: bytes, place: keys.Place) -> None:
 
 
 def _delete_former(index: IndexWriter, digest: bytes, lsn: int, node: int) -> keys.Place | None:
-    """Delete an earlier place of a node; return it, None if the index has none there."""
+    """Delete an earlier place of a node from the index. Return the place, or None if the index does not have it."""
     key = keys.encode_former_key(digest, lsn, node)
     payload = index.get_index(key)
     if payload is None:

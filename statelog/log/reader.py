@@ -39,8 +39,8 @@ class LogRecord:
         type: "thread", "checkpoint", "rollback", "fork", "schema", "tag", "policy", "delete", "loan" (a copy was made),
             "entry" (of the board, or a lease) or "removal" (retention has removed records).
         time: time of the commit (UTC).
-        thread_id: the thread that the event belongs to; None if that was deleted, if the event is redacted, or if the
-            event belongs to no thread (a policy for threads to come, a removal).
+        thread_id: the thread that the event belongs to; None if the thread was deleted, if the event is redacted, or if
+            the event does not belong to a thread (a policy for future threads, a removal).
         body: fields of the event, by type; empty if the event is redacted, as that of a removed version is. Metadata is
             as in `Checkpoint.metadata`.
         size_bytes: size of the record with its nodes.
@@ -112,9 +112,9 @@ def _log_record(view: View, lsn: int, before: bytes) -> LogRecord:
 
 
 def _thread_of(view: View, kind: Kind[Any], event: Event, lsn: int) -> tuple[str | None, bool]:
-    """Return the id of the thread that owns an event, None if none does; and whether that thread was deleted.
+    """Return the id of the thread that owns an event, or None. Also return whether that thread was deleted.
 
-    A record of a deleted thread is whole until it is erased: a crash may come between.
+    A record of a deleted thread stays whole until it is erased, because a crash may come between the two.
     """
     owner = kind.owner(event, lsn)
     if not owner or kind.outlives:

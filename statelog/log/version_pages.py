@@ -1,4 +1,7 @@
-"""Version pages with a version taken out. FORMAT.md section 6 draws a page; kernels append to pages and read them."""
+"""Removes a version from a version page.
+
+FORMAT.md, section 6, has the layout of a page. The C kernels append to pages and read pages.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,15 @@ _EXPIRED = bytes(_ENTRY_SIZE_BYTES)
 
 
 def without_version(payload: bytes, version: int, lsn: int) -> bytes:
-    """Return a page without a version, or the same page if its entry of that version has another LSN.
+    """Return a page without a version, or the same page if the version is not there or has another LSN.
 
     Args:
-        payload: the page; empty if there is none.
+        payload: the page, or empty bytes if there is no page.
         version: the version.
-        lsn: of the version's record.
+        lsn: the LSN of the version's record.
 
     Returns:
-        The page, empty if no version is left.
+        The new page, or empty bytes if no version is left.
 
     """
     if not payload:

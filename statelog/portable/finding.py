@@ -174,7 +174,7 @@ class Finder:
         """Keep a record if it is one."""
         if not RECORD_SIZE_BYTES_MIN <= size <= RECORD_SIZE_BYTES_MAX or not 0 < lsn <= self._lsn_max:
             return False
-        head = self._pages.read(offset, min(size, ENVELOPE_SIZE_BYTES))  # a vacuumed record may be shorter than that
+        head = self._pages.read(offset, min(size, ENVELOPE_SIZE_BYTES))  # a vacuumed record may be shorter
         if len(head) < RECORD_SIZE_BYTES_MIN:
             return False
         if not head[FLAGS_AT] & FLAG_VACUUMED and record_lsn(head) != lsn:

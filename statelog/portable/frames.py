@@ -25,7 +25,7 @@ MAGIC = b"\x89STLGX\r\n"
 """No text, and a transfer that takes it for text damages it at once."""
 
 EXPORT_FORMAT = 3
-"""Of a log, in which there may be records that earlier formats did not have."""
+"""The format number of an export of a log, which may have records that earlier formats did not have."""
 EXPORT_FORMAT_MIN = 1
 """Of threads."""
 

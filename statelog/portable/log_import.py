@@ -47,15 +47,17 @@ if TYPE_CHECKING:
 
 BATCH_SIZE_BYTES = 4 * 1024 * 1024
 BATCH_RECORDS = 512
-"""One transaction of the import takes so many bytes, or records with those they remove, and goes on to the end of the
-last transaction of the source..."""
+"""The size of one transaction of the import, in bytes or in records, including the records that are removed.
+
+The transaction is extended to the end of the last transaction of the source, within the limit of `BATCH_STRETCH`.
+"""
 
 BATCH_STRETCH = 16
-"""... but to at most this many times as much."""
+"""The maximum factor by which a transaction of the import is extended."""
 
 
 _TOUCHED_SIZE_BYTES = 16_384
-"""Bytes of the store that checking a record touches, roughly."""
+"""An estimate of the bytes of the store that the check of a record touches."""
 
 
 class _Taken(NamedTuple):
@@ -99,10 +101,10 @@ class LogImporter:
         """Import to the end, or to the last end of a transaction that `upto` allows.
 
         Raises:
-            ConflictError: the store's log is not the beginning of the one that comes, or a compaction of the store has
-                erased nodes that later records refer to.
-            CorruptionError, FormatError: the export is damaged, or newer. Facts: offset, lsn (the
-                last record that was imported). What was found right before is in the store.
+            ConflictError: the store's log is not the beginning of the imported log, or a compaction of the store has
+                erased nodes to which later records refer.
+            CorruptionError, FormatError: the export is damaged, or its format is newer. Facts: offset, lsn (the last
+                record that was imported). All earlier records are in the store.
 
         """
         following: FrameReader | None = self._reader
@@ -279,7 +281,7 @@ class LogImporter:
 
     @contextmanager
     def _erased_here(self, transaction: Transaction) -> Iterator[None]:
-        """Raise ConflictError instead of an error of a ref, if the ref leads to a node that this store has erased."""
+        """Turn an error about a ref into ConflictError if this store has erased the node of the ref."""
         try:
             yield
         except CorruptionError as error:

@@ -111,13 +111,13 @@ def declares_fields(cls: object) -> TypeGuard[type]:
 
 
 def field_hints(declaring: Any) -> dict[str, Any]:
-    """The annotations of a class's fields, inherited ones too, with its type parameters replaced.
+    """Return the annotations of a class's fields, including inherited fields, with type parameters replaced.
 
     ``Page[int]``, of a ``class Page(TypedDict, Generic[X])`` with ``items: list[X]``, has ``items: list[int]``, and so
     has a ``class IntPage(Page[int])``.
 
     Raises:
-        One of ``RESOLUTION_ERRORS``: the annotations are strings with a name in them that is not there.
+        One of ``RESOLUTION_ERRORS``: an annotation is a string with an unknown name.
     """
     cls = get_origin(declaring) or declaring
     given = dict(zip(getattr(cls, "__parameters__", ()), get_args(declaring), strict=False))
@@ -133,7 +133,7 @@ def field_hints(declaring: Any) -> dict[str, Any]:
 
 
 def _replaced(annotation: Any, given: Mapping[Any, Any]) -> Any:
-    """The annotation with other types in the place of type parameters."""
+    """Return the annotation with its type parameters replaced by the given types."""
     if isinstance(annotation, TypeVar):
         return given.get(annotation, annotation)
     parameters = getattr(annotation, "__parameters__", ())

@@ -265,7 +265,7 @@ def reading_of(annotation: object) -> Shape:
         items = reading_of(arguments[1])
         value = items.load or _unchanged
         return Shape(ANY.dump, lambda stored: {key: value(part) for key, part in stored.items()}, items, dict)
-    if origin in SERIES:  # pydantic makes an iterator of an Iterable, and does not know a Collection
+    if origin in SERIES:  # pydantic turns an Iterable into an iterator, and does not support Collection
         return Shape(ANY.dump, functools.partial(load_series, load_item=reading_of(arguments[0]).load or _unchanged))
     if origin in (Union, types.UnionType) and len(arguments) == 2 and arguments[1] is type(None):
         load = reading_of(arguments[0]).load or _unchanged

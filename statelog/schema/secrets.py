@@ -1,4 +1,4 @@
-"""Secrets of pydantic in models: they are refused, also where a serialiser of the model would store them as text."""
+"""Refuses secrets of pydantic in values, even if a serialiser of the model would store them as text."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _SECRETS = (pydantic.SecretStr, pydantic.SecretBytes, pydantic.Secret)
 
 @functools.lru_cache(maxsize=1024)
 def names_secret(annotation: Hashable) -> bool:
-    """Return True if an annotation names a class of secrets, also in the fields of the classes it names."""
+    """Return True if an annotation, or a field of a class in the annotation, names a class of secrets."""
     return any(issubclass(each, _SECRETS) for each in classes_named(annotation))
 
 
 def refuse_secrets(value: object, path: str) -> None:
-    """Raise ValueTypeError if a secret is in a value, outside of fields that are excluded.
+    """Raise ValueTypeError if a value contains a secret, except in excluded fields.
 
-    A secret that the user registered a codec for is the user's to store.
+    A secret is allowed if the user has registered a codec for its class.
     """
     if isinstance(value, _SECRETS) and not cbor.is_storable(type(value)):
         name = full_name(type(value))
@@ -42,7 +42,7 @@ def refuse_secrets(value: object, path: str) -> None:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:
-    """Return the values one level inside, by their paths."""
+    """Yield the parts of a value, one level deep, with their relative paths."""
     if isinstance(value, dict):
         yield from ((f".{key}", part) for key, part in value.items())
         yield from (("", key) for key in value)

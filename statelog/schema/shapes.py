@@ -244,7 +244,7 @@ _CONTAINERS: dict[Any, Callable[[tuple[Any, ...]], Shape]] = {
 }
 
 
-# --- abstract containers: values keep the class that they have ------------------------------------------------
+# --- abstract containers: values keep their own class ---------------------------------------------------------
 
 _PLAIN_SERIES = (list, tuple, set, frozenset)
 
@@ -271,7 +271,7 @@ def _series(origin: type) -> Callable[[tuple[Any, ...]], Shape]:
 
 
 def load_series(stored: Any, load_item: Load) -> Any:
-    """Return a list, tuple or set with its items read. Other iterables, such as a text, have no items to read."""
+    """Return a list, tuple or set with its items loaded. Other iterables, such as a text, are returned unchanged."""
     return type(stored)(map(load_item, stored)) if type(stored) in _PLAIN_SERIES else stored
 
 
@@ -355,7 +355,7 @@ def _first(shapes: list[Shape], attempt: Callable[[Shape], Any]) -> Any:
 
 
 def _of_class(declaring: Any) -> Shape:
-    """Return the shape of a class, or of a generic one with its parameters."""
+    """Return the shape of a class, or of a generic class with its parameters."""
     cls = get_origin(declaring) or declaring
     if cls in (object, Any):
         return ANY

@@ -72,7 +72,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
 
 
 def check_path(path: object) -> None:
-    """Raise UsageError for what can be no file's path, or is the name of something else than a file."""
+    """Raise UsageError if `path` cannot be the path of a file, or is a name of something other than a file."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         message = f"a path is a text or an os.PathLike of one, not {path!r}"
         raise UsageError(message, argument="path", value=path)
@@ -92,7 +92,7 @@ def check_path(path: object) -> None:
 
 
 def _advice(name: str) -> str:
-    """Return what to do in the place of opening what SQLite, or a fleet, knows by this name; empty for a path."""
+    """Return advice for a name that SQLite or a fleet understands, but `open` does not; an empty text for a path."""
     if name == ":memory:":
         return "a store is a file. For a short while make one in a tempfile.TemporaryDirectory()"
     if name.startswith("file:"):

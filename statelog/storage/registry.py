@@ -63,11 +63,11 @@ def acquire(path: Path, make: Callable[[Path, int], JournaledFile], *, writable:
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
-    """Return a path from the root, with symbolic links followed.
+    """Return an absolute path, with symbolic links resolved.
 
     Raises:
-        StoreNotFoundError: it is a relative one, and the working directory was removed. Facts: path.
-        AccessError, StorageError: what else the operating system refuses. Facts: path.
+        StoreNotFoundError: the path is relative, and the working directory was removed. Facts: path.
+        AccessError, StorageError: the operating system refuses for another reason. Facts: path.
 
     """
     try:

@@ -25,13 +25,13 @@ STALE_MS = 1000
 
 
 class Waiter:
-    """One who waits, of one thread, for a `with` block.
+    """A waiter of one thread, as a context manager.
 
     Args:
         reach: the wake-up file.
         mask: see `Wake.enter`.
         subject: likewise.
-        bell: another waiter of the same thread, which a call to this one wakes, too.
+        bell: another waiter of the same thread. A notification of this waiter wakes it, too.
     """
 
     def __init__(self, reach: Reach, mask: int, subject: bytes, bell: Waiter | None = None) -> None:
@@ -74,7 +74,7 @@ class Waiter:
 
     @property
     def ticket(self) -> int:
-        """The lower, the earlier it came; 0 while it has no slot."""
+        """The ticket, which is lower for earlier waiters; 0 without a slot."""
         return self._ticket
 
     @ticket.setter
@@ -95,17 +95,17 @@ class Waiter:
         self._describe()
 
     def draw_ticket(self) -> int:
-        """Return a ticket for another one who comes now; 0 without a slot."""
+        """Return a ticket for another waiter that arrives now; 0 without a slot."""
         return 0 if self._slots is None or self._place is None else self._slots.draw_ticket()
 
     def ring(self) -> None:
-        """Wake this waiter; any thread may do so."""
+        """Wake this waiter. Any thread may call this method."""
         slots, place = self._slots, self._place
         if slots is not None and place is not None:
             slots.call(place)
 
     def was_called(self) -> bool:
-        """Return at once whether it was called, and renew its slot. For a waiter that has a bell."""
+        """Renew the slot, and return at once whether the waiter was notified. For a waiter that has a bell."""
         slots, place = self._slots, self._place
         if slots is None or place is None or self._reach.slots(create=True) is not slots:
             return self.pass_slice(0.0)
@@ -120,7 +120,7 @@ class Waiter:
 
     @property
     def number(self) -> int:
-        """The number of its slot plus 1, 0 without a slot."""
+        """The number of the slot plus 1; 0 without a slot."""
         return 0 if self._place is None else self._place.slot + 1
 
     def _describe(self) -> None:

@@ -121,12 +121,12 @@ class Wake(Reach):
         return True
 
     def enter(self, mask: int, subject: bytes = b"", *, bell: Waiter | None = None) -> Waiter:
-        """Return one who waits, for a `with` block.
+        """Return a waiter, which is used as a context manager.
 
         Args:
-            mask: what it wants to know of; not looked at if it has a subject.
-            subject: what it may be called for, of `WAKE_SUBJECT_SIZE_BYTES_MAX` bytes at most.
-            bell: a waiter of the same thread that a call to this one wakes, too.
+            mask: the mask of the notifications that wake the waiter; ignored if there is a subject.
+            subject: the subject of its notifications, with up to `WAKE_SUBJECT_SIZE_BYTES_MAX` bytes.
+            bell: another waiter of the same thread. A notification of this waiter wakes it, too.
         """
         return Waiter(self, mask, subject, bell)
 

@@ -45,13 +45,14 @@ if TYPE_CHECKING:
 
 
 class Board(ReadBoard):
-    """Entries by key, of one handle: what `Store.board`, a transaction and a snapshot return.
+    """A handle of the board, which stores entries by key. `Store.board`, a transaction and a snapshot return one.
 
-    Every write is one commit. Versions are LSNs; 0 is that of an entry that is not there. An entry that has expired is
-    not there, for any read. Values are what a channel takes, and are handed out as plain Python values.
+    Every write is one commit. Versions are LSNs. The version of a missing entry is 0. No read returns an entry that has
+    expired. Values may be of all types that a channel accepts, and are returned as plain Python values.
 
-    What the rules of the handle do not allow raises AccessError; lists, watches and `children` leave it out.
-    `update`, `cas` and `delete(expected_version=)` look at the entry, so they need the right to read it, too.
+    An operation that the rules of the handle do not allow raises AccessError. Lists, watches and `children` leave out
+    entries that the handle may not read. `update`, `cas` and `delete(expected_version=)` depend on the entry, so they
+    need the right to read the entry, too.
     """
 
     # --- writing ----------------------------------------------------------------------
@@ -169,23 +170,23 @@ class Board(ReadBoard):
         return (self._is_there() or fence is not None) and bool(self._act(work, fence=fence))
 
     def rollback(self, prefix: str, *, to: int, fence: Fence | None = None) -> builtins.list[str]:
-        """Have all entries below a prefix as they were behind the record of an LSN; return the keys that changed.
+        """Restore all entries below a prefix to their state right after an LSN. Return the keys that changed.
 
-        Keys that the handle may not read are left out.
+        Keys that the handle may not read are left out of the result.
 
-        It costs what the board has written since, not what is there. It is a write as others: a rollback to where the
-        board was before undoes it.
+        The cost depends on the number of writes to the board since the LSN, not on the size of the board. A rollback is
+        an ordinary write, so a rollback to the LSN before it undoes it.
 
         Args:
-            prefix: what the keys begin with; empty for all.
+            prefix: the prefix of the keys; empty for all keys.
             to: the LSN.
             fence: as for `set`.
 
         Raises:
-            UsageError: one of the arguments is none.
-            AccessError: an entry that would change is not one the handle may write. Facts: key, which is `prefix` if
-                the handle may not read the entry either.
-            ExpiredError: what an entry was then was let go; nothing is changed.
+            UsageError: an argument is not valid.
+            AccessError: an entry would change that the handle may not write. Facts: key, which is `prefix` if the
+                handle may not read the entry either.
+            ExpiredError: retention has removed the earlier state of an entry. Nothing is changed.
 
         """
         check_prefix(prefix)
@@ -249,7 +250,7 @@ class Board(ReadBoard):
         entry = self._entry(made)
         if self._rights.may("read", key):
             return entry
-        return replace(entry, created=entry.time, claim=None, attempts=0)  # what this handle wrote, and no more
+        return replace(entry, created=entry.time, claim=None, attempts=0)  # only fields that this handle wrote
 
     def _act(self, work: Callable[[Writer], Any], *, sweeps: bool = True, fence: Fence | None = None) -> Any:
         check = fence_check(self._session, fence)
@@ -320,25 +321,26 @@ class Board(ReadBoard):
         renew: bool = False,
         progress_s: float | None = None,
     ) -> Watch:
-        """Return an iterator of what happens to the entries that a pattern fits.
+        """Return an iterator of the events of all entries that match a pattern.
 
-        Events come in the order of the log, each once, none left out, also if the process was killed in between: keep
-        `event.cursor`, and go on behind it. What is handed out is on the disk.
+        Each event comes exactly once, in the order of the log. To continue after a crash, store `event.cursor`, and
+        begin after that cursor. Events are on the disk before the iterator returns them.
 
         Args:
             pattern: see `list`.
-            after: the cursor, or the LSN, behind which to begin. Left out: at what comes from now on (without
-                `follow`: behind the last event that retention has removed).
-            follow: wait for more at the end, instead of stopping.
-            timeout_s: with `follow`: stop after so long without an event.
-            coalesce: of the events that are there at one time only the last of each key.
-            renew: also claims that were renewed.
-            progress_s: an event of kind `progress` after so long without another: its cursor is where the watch is.
+            after: the cursor or LSN after which to begin. If it is left out, the watch begins with events from now on;
+                without `follow`, it begins after the last event that retention has removed.
+            follow: wait for more events at the end, instead of stopping.
+            timeout_s: with `follow`, stop after this time without an event.
+            coalesce: of the events that are available at one time, return only the last one of each key.
+            renew: also return renewals of claims.
+            progress_s: after this time without an event, return an event of kind `progress`, which has the current
+                cursor of the watch.
 
         Raises:
-            CursorError: `after` is of another history. Facts: cursor.
-            CursorExpiredError: some of what is behind it was let go. Facts: cursor, oldest.
-            UsageError: one of the arguments is none, or the board is a transaction's or a snapshot's.
+            CursorError: `after` belongs to another history. Facts: cursor.
+            CursorExpiredError: retention has removed some events after the cursor. Facts: cursor, oldest.
+            UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
 
         """
         session = claims.of_store(self._session, "watch")
@@ -396,12 +398,13 @@ class Board(ReadBoard):
         return attempt_claim(self, pattern, lease_s=lease_s, wait_s=wait_s, **how).take_in_time(wait_s)
 
     def claim_of(self, key: str, token: int, *, max_attempts: int | None = None, dead: str | None = None) -> Claim:
-        """Return a claim that is held again, by its token: as in another process.
+        """Return the object of an existing claim by its token, for example in another process.
 
-        What is said of `max_attempts` and `dead` holds for `fail`.
+        `max_attempts` and `dead` apply when `fail` is called on the claim.
 
         Raises:
-            LeaseLostError: it has ended, or the handle has rules and another agent made the claim. Facts: key, token.
+            LeaseLostError: the claim has ended, or the handle has rules and another agent made the claim. Facts: key,
+                token.
 
         """
         check_key(key)
@@ -459,7 +462,7 @@ def attempt_claim(
     dead: str | None = None,
     unless: Sequence[str] = (),
 ) -> ClaimAttempt:
-    """Return a claim that is still to be made. See `claim`."""
+    """Return an attempt to make a claim. See `claim`."""
     rights = board._rights  # noqa: SLF001 - of this file
     some = [pattern] if isinstance(pattern, str) or not isinstance(pattern, Sequence) else pattern
     if not some:
@@ -483,7 +486,7 @@ def attempt_claim(
 
 
 def attempt_lease(board: Board, name: str, *, ttl_s: float, wait_s: float, auto_renew: bool) -> LeaseAttempt:
-    """Return a lease that is still to be taken. See `lease`."""
+    """Return an attempt to take a lease. See `lease`."""
     check_key(name)
     board._rights.check("lease", name)  # noqa: SLF001 - of this file
     check_seconds("ttl_s", ttl_s)

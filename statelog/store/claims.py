@@ -240,7 +240,7 @@ class Lease(Fence):
 
 
 class ClaimAttempt:
-    """A claim that somebody asks for. See `Board.claim`."""
+    """An attempt to make a claim. See `Board.claim`."""
 
     def __init__(self, session: Session, agent: str | None, rights: Rights, wanted: Wanted, lease_s: float) -> None:
         self.session = of_store(session, "claim")
@@ -249,14 +249,14 @@ class ClaimAttempt:
 
     @property
     def condition(self) -> Condition:
-        """What a task waits for: that there is an entry to claim."""
+        """The condition of a waiting task: there is an entry to claim."""
         wanted = self._wanted
         patterns = tuple(each.text for each in wanted.patterns)
         key = ("claim", patterns, wanted.attempts_max, wanted.dead, wanted.unless, id(self._rights))
         return Condition(self.look, key, patterns, claimer_subject(wanted.patterns))
 
     def look(self, _waiter: Waiter | None = None) -> tuple[bool, float | None]:
-        """Return whether there is something to claim, and after how many seconds there may be."""
+        """Return whether there is an entry to claim, and after how many seconds there may be one without a commit."""
         with self.session.read() as view:
             board = reading.board_of(view)
             if board is None:
@@ -266,7 +266,7 @@ class ClaimAttempt:
         return is_there, None if choice.wait_us is None else choice.wait_us / 1e6
 
     def take(self) -> Claim | None:
-        """Claim the entry whose turn it is, if there is one. Do not wait."""
+        """Claim the next entry after the condition held. Return None if there is none. Do not wait."""
         work = partial(claiming.claim, wanted=self._wanted, lease_us=to_us(self._lease_s), clock=CLOCK)
         found = _commit(self.session, self._agent, work)
         if found is None:
@@ -275,11 +275,11 @@ class ClaimAttempt:
         return Claim(self.session, self._agent, self._rights, self._wanted, found)
 
     def take_now(self) -> Claim | None:
-        """Claim an entry if there is one now."""
+        """Claim an entry, or return None if there is none now."""
         return self.take() if self.look()[0] else None
 
     def take_in_time(self, wait_s: float) -> Claim | None:
-        """Claim an entry. Wait for one in this thread."""
+        """Claim an entry. Wait for an entry in this thread, and return None after a timeout."""
         claim = self.take_now()
         if claim is None and wait_s > 0:
             with self.session.engine.environment.wake.enter(0, claimer_subject(self._wanted.patterns)) as waiter:
@@ -288,7 +288,7 @@ class ClaimAttempt:
 
     @staticmethod
     def give_back(claim: Claim) -> None:
-        """Give back a claim that nobody gets: it does not count as an attempt."""
+        """Release a claim of a cancelled task. It does not count as an attempt."""
         claim.release(counts=False)
 
 
@@ -297,7 +297,7 @@ def claim_again(session: Session, agent: str | None, rights: Rights, wanted: Wan
     session = of_store(session, "claim")
     with session.read() as view:
         found = claiming.check_held(view, key, token)
-        if rights.is_bound:  # a token is no secret: it is a number of the log
+        if rights.is_bound:  # A token is not a secret, because it is an LSN.
             record = claiming.claimer_record(view, found)
             if record is None or record.event.agent != agent:
                 raise claiming.lost(key, token)
@@ -305,7 +305,7 @@ def claim_again(session: Session, agent: str | None, rights: Rights, wanted: Wan
 
 
 class LeaseAttempt:
-    """A lease that somebody asks for. See `Board.lease`."""
+    """An attempt to take a lease. See `Board.lease`."""
 
     def __init__(self, session: Session, agent: str | None, name: str, ttl_s: float, *, is_renewed: bool) -> None:
         self.session = of_store(session, "lease")
@@ -315,11 +315,11 @@ class LeaseAttempt:
 
     @property
     def condition(self) -> Condition:
-        """What a task waits for: that the lease is free, and that it is the task's turn."""
+        """The condition of a waiting task: the lease is free, and it is the turn of the task."""
         return Condition(self.look, ("lease", self._name), subject=self._subject)
 
     def look(self, waiter: Waiter | None) -> tuple[bool, float | None]:
-        """Return whether the lease can be taken, and after how many seconds it may be."""
+        """Return whether the lease can be taken, and after how many seconds it may be free without a commit."""
         with self.session.read() as view:
             held = claiming.holder(view, self._name)
         left_us = 0 if held is None or held.claim is None else CLOCK.left_us(held.claim)
@@ -327,7 +327,7 @@ class LeaseAttempt:
         return is_turn, max(left_us, _TURN_US) / 1e6
 
     def take(self) -> Lease | None:
-        """Take the lease if it is free. Do not wait."""
+        """Take the lease, or return None if it is not free. Do not wait."""
         acquire = partial(claiming.acquire, name=self._name, ttl_us=to_us(self._ttl_s), clock=CLOCK)
         found = _commit(self.session, self._agent, acquire, LEASES_ID)
         if found is None:
@@ -339,16 +339,16 @@ class LeaseAttempt:
         return lease
 
     def take_now(self) -> Lease | None:
-        """Take the lease if it is free now, and nobody else waits for it."""
+        """Take the lease if it is free now, and no other waiter is in line for it."""
         return self.take_in_time(0.0)
 
     def take_in_time(self, wait_s: float) -> Lease | None:
-        """Take the lease. Wait for it in this thread."""
+        """Take the lease. Wait for it in this thread, and return None after a timeout."""
         with self.session.engine.environment.wake.enter(0, self._subject) as waiter:
             return _wait(waiter, partial(self.look, waiter), self.take, wait_s)
 
     def refusal(self) -> LeaseHeldError:
-        """Return the error that says who has the lease."""
+        """Return the error that names the holder of the lease."""
         name = self._name
         with self.session.read() as view:
             held = claiming.holder(view, name)
@@ -360,7 +360,7 @@ class LeaseAttempt:
 
     @staticmethod
     def give_back(lease: Lease) -> None:
-        """Give back a lease that nobody gets."""
+        """Release a lease of a cancelled task."""
         lease.release()
 
 
@@ -375,7 +375,7 @@ def lease_info(found: Found) -> LeaseInfo:
 def _wait(
     waiter: Waiter, look: Callable[[], tuple[bool, float | None]], take: Callable[[], T | None], wait_s: float
 ) -> T | None:
-    """Look until something can be taken, or the time is up: when woken, when it may be time, and now and then."""
+    """Try until an attempt succeeds or the time is up: after each wake-up, at due times, and at regular intervals."""
     deadline_s = monotonic() + wait_s
     while True:
         can_take, again_s = look()

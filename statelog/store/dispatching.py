@@ -104,9 +104,9 @@ class Dispatcher:
             self._changed.notify_all()
 
     def listen(self, listener: Callable[[list[Happened] | None], None] | None) -> None:
-        """Have a function called with all events that are read from now on; None ends it.
+        """Set the function that is called with all events that are read from now on; None removes it.
 
-        It is called on the thread that reads, with None where some events are gone.
+        The function is called on the reading thread. Its argument is None if some events are lost.
         """
         at = 0 if listener is None else self._engine.environment.flushed_lsn()
         with self._changed:
@@ -115,10 +115,10 @@ class Dispatcher:
             self._listener = listener
 
     def attend(self) -> float | None:
-        """Read what has happened, for the listener and for watchers of which none waits in a thread.
+        """Read new events for the listener, and for watchers if none of them waits in a thread.
 
         Returns:
-            After how many seconds to come again without a commit, since an entry expires.
+            The number of seconds after which to call again without a commit, because an entry expires; or None.
 
         """
         while self.pump():
@@ -127,7 +127,7 @@ class Dispatcher:
             if self._has_leader or not self._subscriptions:
                 return None
             self._note_position()
-            self._entered().pass_slice(0.0)  # renews the slot
+            self._entered().pass_slice(0.0)  # This renews the slot.
         return self._sweep_when_due()
 
     def take(self, subscription: Subscription) -> list[Happened]:
@@ -216,7 +216,7 @@ class Dispatcher:
                     try:
                         events, flushed = read_events(view, board, after, flushed, PAGE_EVENTS)
                         self._hand_out(events, board, after, flushed)
-                    except CursorExpiredError:  # every watcher is behind now, and reads for itself
+                    except CursorExpiredError:  # Every watcher is behind now, and reads by itself.
                         events = None
             with self._changed:
                 self._at = flushed

@@ -12,7 +12,7 @@ from statelog.tree.value import container_head
 
 TEXT_ONLY = frozenset((str,))
 _ENCODED_DEPTH = 1
-"""What is encoded ahead may be inside of one list or dict, so it nests a level less than other values may."""
+"""An encoded value may be put into one list or dict. So its maximum nesting depth is lower by one level."""
 
 
 class Lazy:
@@ -39,7 +39,7 @@ class Encoded:
 
 
 def encode_value(value: Any, path: str, depth: int = 0) -> bytes:
-    """Return the item of a value inside of so many lists and dicts; what is encoded already is taken as it is."""
+    """Return the encoded form of a value at a nesting depth. Parts that are encoded already are used as they are."""
     if type(value) is Encoded and depth <= _ENCODED_DEPTH:
         return value.item
     if depth < _ENCODED_DEPTH:
@@ -55,11 +55,11 @@ def encode_value(value: Any, path: str, depth: int = 0) -> bytes:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Return a value with the mounted lists and dicts in it as plain ones, as deep as values may nest."""
+    """Return a value with its mounted lists and dicts as plain ones, down to the maximum nesting depth."""
     if type(value) is Encoded:
         return cbor.decode(value.item)
     if depth > DEPTH_MAX or (not isinstance(value, Lazy) and type(value) not in (list, dict)):
-        return value  # what is nested deeper, as a cycle is, cannot be stored: the encoder says so
+        return value  # A deeper value, such as a cycle, cannot be stored. The encoder raises the error.
     if isinstance(value, MutableSequence):
         return [plain(item, depth + 1) for item in value]
     return {key: plain(item, depth + 1) for key, item in value.items()}

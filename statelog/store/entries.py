@@ -83,7 +83,7 @@ def entry_of(session: Session, found: Found) -> Entry:
 
 
 def _claimer(session: Session, found: Found) -> str | None:
-    """Return the agent that has the claim of an entry: a later `set` of the entry may be another agent's."""
+    """Return the agent that holds the claim of an entry. Another agent may have set the entry since."""
     if found.event.act in (Act.CLAIM, Act.RENEW):
         return found.event.agent
     with session.read() as view:

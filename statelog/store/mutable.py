@@ -64,9 +64,9 @@ class Loaded:
             return True  # `encode` says what is wrong, and where
 
     def encode(self, path: str, depth: int = 0) -> bool:
-        """Fix what will be stored, so that what cannot be is refused here, with its path; return `is_changed`.
+        """Encode the value for the commit, and return `is_changed`. An invalid part raises an error with its path here.
 
-        The value is inside of `depth` lists and dicts.
+        The value is nested in `depth` lists and dicts.
         """
         mounted = self.mounted
         if mounted is not None:
@@ -201,7 +201,7 @@ class MountList(Lazy, MutableSequence[Any]):
         self._replace(position, position, [value])
 
     def pop(self, index: SupportsIndex = -1) -> Any:
-        """Take an item out, and return it."""
+        """Remove an item, and return it."""
         if not len(self):
             raise IndexError("pop from empty list")
         position = position_in(len(self), index)
@@ -252,7 +252,7 @@ class MountList(Lazy, MutableSequence[Any]):
             place += len(piece)
 
     def _compile(self, path: str, depth: int = 0) -> list[tuple[int, int, list[bytes]]]:
-        """Return the edits that make the stored list this one; refuse what cannot be stored."""
+        """Return the edits that turn the stored list into this list. Refuse values that cannot be stored."""
         edits: list[tuple[int, int, list[bytes]]] = []
         at = 0
         fresh: list[bytes] = []

@@ -191,7 +191,7 @@ def _holds_unerased(view: View, thread: int) -> bool:
 
 
 def erase_leftovers(engine: Engine) -> RetentionReport:
-    """Erase what interrupted deletions have left, and unused records of nobody. Nothing is appended to the log."""
+    """Erase the remains of interrupted deletions, and unused records without an owner. Do not append to the log."""
     report = redact_released(engine, NOBODY)
     with engine.read() as view:
         threads = [thread for thread in view.deleted_threads() if _holds_unerased(view, thread)]

@@ -248,7 +248,7 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
 
 
 def stored_policies(view: View) -> tuple[StoredPolicy, ...]:
-    """Return the retention policies for threads to come, in the order in which they were set."""
+    """Return the retention policies for future threads, in the order in which they were set."""
     return tuple(_stored_policy(*row) for row in view.policies())
 
 

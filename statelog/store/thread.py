@@ -325,7 +325,7 @@ class Thread(Located, Written[S, W]):
         return (branch if on_line else event.branch), version
 
     def checkout(self, branch: str) -> Thread[S, W]:
-        """Return this thread on another of its branches. Raises BranchNotFoundError, and UsageError for no name."""
+        """Return this thread on another branch. Raises BranchNotFoundError, or UsageError if the name is not valid."""
         check_name("branch", branch)
         return Thread(self._session, self._id, self._schema_for_copy(), branch)
 

@@ -1,7 +1,8 @@
-"""One OS thread of a store that waits for all tasks of its process: see DESIGN.md, "Waiting in asyncio".
+"""The waiter thread of a store, an OS thread that waits on behalf of all asyncio tasks of a process.
 
-A task that waits stands in a line. Tasks that want the same entry to claim, or the same lease, share a line in order of
-their arrival. The thread looks for a line when a commit may have changed what it waits for, and wakes its first task.
+See DESIGN.md, "Waiting in asyncio". Each waiting task joins a line, which is a queue of tasks. Tasks that wait to claim
+the same entry, or for the same lease, share a line in order of arrival. When a commit may have met the condition of a
+line, the thread checks the condition. If the condition holds, the thread wakes the first task of the line.
 """
 
 from __future__ import annotations
@@ -26,34 +27,35 @@ if TYPE_CHECKING:
     from statelog.store.session import StoreSession
 
 SLOT_LINES_MAX: Final = 32
-"""Lines of one process that have a slot in the wake-up file, so that its slots are enough for other processes, too."""
+"""The maximum number of a process's lines with a slot in the wake-up file, so that slots remain for other processes."""
 
 _SLICE_S: Final = 0.05
-"""The longest sleep where some commits do not wake the thread."""
+"""The longest sleep if some commits do not wake the thread."""
 _TICK_S: Final = 0.25
-"""The longest sleep where every commit that matters wakes the thread.
+"""The longest sleep if every relevant commit wakes the thread.
 
-So often slots are renewed, and lines with a slot are looked for after commits that did not call them: the process that
-was called may have died.
+At this interval, the thread renews its slots. It also checks lines with a slot after commits that did not notify them,
+because the process that was notified may have died.
 """
 RACED_S: Final = 0.005
-"""When to look again after a task was woken and found nothing: another process was faster."""
+"""The delay before the next check after a woken task found nothing, because another process was faster."""
 _LINGER_S: Final = 1.0
-"""How long the thread stays when nobody waits."""
+"""How long the thread stays alive after the last task has left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a task waits for.
+    """The condition that a task waits for.
 
     Attributes:
-        look: reads the store without waiting, on the waiter thread. It returns whether a task can go on, and after how
-            many seconds to look again although nothing was committed. It is given the line's waiter, None if the line
-            has no slot. What it raises wakes a task, which is to find out for itself.
-        key: tasks with the same key share a line, and are woken one at a time. None: the task has a line of its own.
-        patterns: of the entries whose changes call for a look.
-        subject: what the line is called for in the wake-up file. A line that gets a slot does not go by `patterns`.
-        is_any: any record calls for a look.
+        look: a function that checks the condition. The waiter thread calls it, so it must not block. Its argument is
+            the line's waiter, or None if the line has no slot. It returns whether a task can continue, and after how
+            many seconds to check again even if nothing is committed. If it raises, a task is woken, and meets the
+            error itself.
+        key: tasks with the same key share a line, and are woken one at a time. None gives the task its own line.
+        patterns: patterns of entries. A change of a matching entry causes a check.
+        subject: the subject of the line's slot in the wake-up file. A line with a slot does not use `patterns`.
+        is_any: True if every record causes a check.
 
     """
 
@@ -65,11 +67,11 @@ class Condition:
 
 
 class Sleeper:
-    """A task that stands in a line.
+    """A task in a line.
 
     Args:
-        condition: what it waits for.
-        wake: wakes the task, from another OS thread. It returns False if the task can never go on.
+        condition: the condition that the task waits for.
+        wake: a function that wakes the task from another OS thread. It returns False if the task can never continue.
 
     """
 
@@ -79,34 +81,34 @@ class Sleeper:
         self.condition, self.wake = condition, wake
         self.line: _Line | None = None
         self.is_awake = True
-        """Whether it was woken, or has not begun to wait."""
+        """Whether the task was woken, or has not begun to wait."""
         self.was_looked_for = False
-        """Whether the thread has looked since it joined its line."""
+        """Whether the thread has checked the condition since the task joined its line."""
         self.ticket = 0
         self.error: StatelogError | None = None
-        """Why nobody waits any more: the store is closed, or cannot be read."""
+        """The error that ended the thread: the store is closed, or cannot be read. None while there is none."""
 
 
 class _Line:
-    """Sleepers that wait for the same."""
+    """Sleepers that wait for the same condition."""
 
     def __init__(self, condition: Condition) -> None:
         self.condition = condition
         self.sleepers: dict[Sleeper, None] = {}
-        """The first came first."""
+        """The sleepers in order of arrival."""
         self.waiter: Waiter | None = None
         self.is_new = True
         self.is_pending = False
-        """Whether to look for it now."""
+        """Whether to check the condition of the line now."""
         self.commit: int | None = None
-        """LMDB's number of the last commit when the thread looked."""
+        """The LMDB transaction number of the last commit before the last check."""
 
     def first_asleep(self) -> Sleeper | None:
         return next((each for each in self.sleepers if not each.is_awake), None)
 
 
 class WaiterThread:
-    """Wakes tasks. Its methods may be called on any thread, and do not wait for the disk."""
+    """Wakes the waiting tasks of a process. Its methods may be called on any thread, and do not wait for the disk."""
 
     def __init__(self, session: StoreSession) -> None:
         self._session = session
@@ -114,16 +116,16 @@ class WaiterThread:
         self._dispatcher = dispatcher_of(session)
         self._lock = threading.RLock()
         self._lines: dict[object, _Line] = {}
-        """By the key of their condition, or by themselves."""
+        """Lines by the key of their condition. A line without a key is its own key."""
         self._pending: dict[_Line, None] = {}
         self._slot_lines: dict[_Line, None] = {}
         self._due_s: dict[_Line, float] = {}
-        """When to look for lines without a commit."""
+        """The times at which to check lines even if nothing was committed."""
         self._polled: dict[_Line, None] = {}
-        """Lines that neither a call nor an event reaches."""
+        """Lines that neither a notification nor an event reaches. They are checked after every commit."""
         self._trie: Trie[_Line] = Trie()
         self._listed: dict[_Line, None] = {}
-        """Lines that go by events of their patterns, which are in the trie."""
+        """Lines that are checked after events of their patterns. The patterns are in the trie."""
         self._mask = 0
         self._any_lines: dict[_Line, None] = {}
         self._changed = threading.Event()
@@ -134,7 +136,7 @@ class WaiterThread:
     # --- tasks -----------------------------------------------------------------------------
 
     def has_line(self, condition: Condition) -> bool:
-        """Return whether tasks wait for the same already. Raises as `join`."""
+        """Return True if tasks already wait for the same condition. Raises the errors of `join`."""
         self._session.engine.check_usable()
         with self._lock:
             line = self._lines.get(condition.key)
@@ -158,10 +160,13 @@ class WaiterThread:
             sleeper.line = line
 
     def sleep(self, sleeper: Sleeper, *, after_s: float = 0.0) -> None:
-        """Have a task woken when its condition holds: it is looked for so many seconds from now, and after commits."""
+        """Begin to wait: the thread wakes the task when its condition holds.
+
+        The thread checks the condition after `after_s` seconds, and after commits.
+        """
         with self._lock:
             line = sleeper.line
-            if line is None:  # the thread has ended with an error, which is the sleeper's
+            if line is None:  # The thread has ended with an error, which is in `sleeper.error`.
                 sleeper.wake()
                 return
             sleeper.is_awake = False
@@ -174,22 +179,22 @@ class WaiterThread:
         self._ring()
 
     def leave(self, sleeper: Sleeper) -> None:
-        """Take a task out of its line. If it was woken, the thread looks for the next one."""
+        """Remove a task from its line. If the task was woken, the thread checks the condition for the next task."""
         if os.getpid() != self._process_id:
-            return  # in a forked child, whose parent may have held the lock
+            return  # In a forked child, the lock may be held forever: a thread of the parent may have held it.
         with self._lock:
             line, sleeper.line = sleeper.line, None
             if line is None:
                 return
             del line.sleepers[sleeper]
             if not line.sleepers:
-                self._drop(line)  # at once: others must not stand behind a line that is empty
+                self._drop(line)  # At once, so that no task joins an empty line.
                 return
             self._pend(line, is_now=sleeper.is_awake)
         self._ring()
 
     def _pend(self, line: _Line, *, is_now: bool) -> None:
-        """Have the thread attend to a line. The caller holds the lock."""
+        """Schedule a line for the thread. With `is_now`, its condition is checked. The caller holds the lock."""
         line.is_pending |= is_now
         self._pending[line] = None
 
@@ -237,7 +242,7 @@ class WaiterThread:
             is_rung = self._doze(bell, min(soon_s, tick_s) - monotonic())
 
     def _doze(self, bell: Waiter, timeout_s: float) -> bool:
-        """Sleep until the bell rings, or something may be due. Return whether it has rung."""
+        """Sleep until the bell rings or a check may be due. Return True if the bell has rung."""
         if not bell.has_slot:
             self._changed.wait(max(min(timeout_s, _SLICE_S), 0.0))
             timeout_s = 0.0
@@ -245,7 +250,7 @@ class WaiterThread:
         return bell.pass_slice(max(timeout_s, 0.0), slice_s) or not bell.has_slot
 
     def _attend(self, *, is_rung: bool, is_tick: bool) -> None:
-        """Find the lines that something has happened for."""
+        """Schedule the lines that were notified, or that a commit may concern."""
         commit = self._wake.commit_number()
         with self._lock:
             for line in self._slot_lines if is_rung or is_tick else ():
@@ -259,7 +264,7 @@ class WaiterThread:
                     self._pend(line, is_now=True)
 
     def _note_events(self, events: list[Happened] | None) -> None:
-        """Have the lines looked for whose patterns fit; None: some events are gone, so all lines."""
+        """Schedule the lines whose patterns match the events. If `events` is None, events are lost: schedule all."""
         with self._lock:
             if events is None:
                 found = {*self._listed}
@@ -271,7 +276,7 @@ class WaiterThread:
             self._ring()
 
     def _look_for_all(self) -> float:
-        """Look for every line that is pending or due. Return when the next one is due."""
+        """Process every line that is pending or due. Return the time at which the next line is due."""
         now_s = monotonic()
         with self._lock:
             for line, due_s in self._due_s.items():
@@ -297,14 +302,14 @@ class WaiterThread:
             self._look_for(line)
 
     def _look_for(self, line: _Line) -> None:
-        """Look for a line, and wake its first sleeper if it can go on."""
+        """Check the condition of a line. If it holds, wake the first sleeper."""
         line.is_pending = False
         self._due_s.pop(line, None)
         line.commit = self._wake.commit_number()
         seen = tuple(line.sleepers)
         try:
             can_go_on, again_s = line.condition.look(line.waiter)
-        except Exception:  # noqa: BLE001 - the task that is woken gets it by itself
+        except Exception:  # noqa: BLE001 - the task that is woken meets the error itself
             can_go_on, again_s = True, None
         with self._lock:
             if again_s is not None:
@@ -317,7 +322,7 @@ class WaiterThread:
                 first.is_awake = True
                 if first.wake():
                     return
-                del line.sleepers[first]  # its event loop is closed
+                del line.sleepers[first]  # The event loop of this task is closed.
                 first.line = None
             if not line.sleepers:
                 self._pend(line, is_now=False)
@@ -325,7 +330,7 @@ class WaiterThread:
     # --- lines ------------------------------------------------------------------------------
 
     def _begin(self, line: _Line) -> None:
-        """Have a line called, or told of events."""
+        """Give a new line a slot in the wake-up file, or subscribe it to events, records or commits."""
         condition = line.condition
         if condition.subject and len(self._slot_lines) < SLOT_LINES_MAX:
             waiter = self._wake.enter(0, condition.subject, bell=self._bell).__enter__()
@@ -337,7 +342,7 @@ class WaiterThread:
             waiter.__exit__()
         with self._lock:
             if not line.sleepers:
-                return  # they have left meanwhile
+                return  # All sleepers have left meanwhile.
             if condition.patterns and not self._listed:
                 self._dispatcher.listen(self._note_events)
             for pattern in condition.patterns:
@@ -349,7 +354,7 @@ class WaiterThread:
             elif not condition.patterns:
                 self._polled[line] = None
             if self._bell is not None:
-                self._set_mask(self._bell)  # before the first look: a later commit wakes the thread
+                self._set_mask(self._bell)  # Before the first check, so that any later commit wakes the thread.
 
     def _set_mask(self, bell: Waiter) -> None:
         mask = self._mask | (ANY if self._any_lines else 0)
@@ -357,7 +362,7 @@ class WaiterThread:
             bell.mask = mask
 
     def _give_tickets(self, line: _Line) -> None:
-        """Have the slot of a line show the ticket of its first sleeper."""
+        """Give tickets to new sleepers. Write the ticket of the first sleeper into the slot of the line."""
         with self._lock:
             waiter = line.waiter
             if waiter is None:
@@ -370,7 +375,7 @@ class WaiterThread:
                 waiter.ticket = first.ticket
 
     def _drop(self, line: _Line) -> None:
-        """Forget a line that nobody stands in. The caller holds the lock."""
+        """Remove an empty line. The caller holds the lock."""
         key = line if line.condition.key is None else line.condition.key
         if self._lines.get(key) is line:
             del self._lines[key]
@@ -385,10 +390,10 @@ class WaiterThread:
                 self._dispatcher.listen(None)
         waiter, line.waiter = line.waiter, None
         if waiter is not None:
-            waiter.__exit__()  # passes a call on
+            waiter.__exit__()  # This forwards a wake-up that the line has not used.
 
     def _end(self, error: StatelogError | None) -> None:
-        """End the thread. Wake all tasks if it ends with an error."""
+        """End the thread, and wake all tasks, which find `error`."""
         with self._lock:
             self._bell, self._thread = None, None
             lines, self._lines = tuple(self._lines.values()), {}

@@ -84,7 +84,7 @@ class Watch:
             with session.read() as view:
                 if after is not None:
                     check_kept(view, board or 0, start, until)
-                else:  # nothing is left out from here on
+                else:  # No event is left out from here on.
                     at = max(at, last_lost(view, board or 0, start, until))
         self._subscription = Subscription(pattern, at, board)
         self._dispatcher = dispatcher_of(session)
@@ -112,7 +112,7 @@ class Watch:
         return event
 
     def next_page(self) -> list[Event] | None:
-        """Return the events that are there; wait for some. None: there will be no more."""
+        """Return the next events. Wait for some, and return None if there will be no more."""
         while True:
             page, wait_s = self.poll()
             if page is None or page:
@@ -120,7 +120,7 @@ class Watch:
             self._dispatcher.wait(self._subscription, wait_s)
 
     def poll(self) -> tuple[list[Event] | None, float]:
-        """Return the events that are there, None if there will be no more; and how long there may be none."""
+        """Return the available events, or None if there will be no more. Also return how long there may be none."""
         subscription = self._subscription
         subscription.at = max(subscription.at, subscription.taken)
         if not self._follows:
@@ -145,7 +145,7 @@ class Watch:
 
     @property
     def condition(self) -> Condition:
-        """What a task waits for: that `poll` has something to return."""
+        """The condition of a waiting task: `poll` has something to return."""
         return Condition(lambda _waiter: (self._has_news(), None), patterns=(self._subscription.pattern,))
 
     def _has_news(self) -> bool:

@@ -40,7 +40,7 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
             kind = full_name(type(key))
             message = f"metadata: its keys are str, not {kind}: {key!r:.80}"
             raise ValueTypeError(message, path="metadata", type=kind)
-    item = cbor.encode(dict(metadata), path="metadata", around=1)  # its record is around it
+    item = cbor.encode(dict(metadata), path="metadata", around=1)  # its record is around it, and counts 1
     if len(item) > METADATA_SIZE_BYTES_MAX:
         message = f"metadata of {len(item)} bytes, at most {METADATA_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, path="metadata", actual=len(item), limit=METADATA_SIZE_BYTES_MAX)

@@ -1,9 +1,9 @@
-"""What rooms above this one add to `observe` and to the crossings: modules that are found by name when they are needed.
+"""Modules of adapters that extend `observe` and the crossings. They are imported by name when they are needed.
 
-Adapters stand on stores, and so above this room: it cannot import them (DESIGN.md). Each module here has
+Adapters are in a layer above this package, so it cannot import them directly (DESIGN.md). Each such module has
 
-    observe(store)      what the adapter's own API shows of a store, as plain data
-    FAMILIES            its families of acts, as in `statelog.testing.crossings.acts`
+    observe(store)      a function that returns what the adapter's own API shows of a store, as plain data
+    FAMILIES            the adapter's families of acts (see `statelog.testing.crossings.acts`)
 """
 
 from __future__ import annotations
@@ -14,22 +14,25 @@ from importlib.util import find_spec
 from typing import Any
 
 _MODULES = {"langgraph": ("statelog.adapters.langgraph.crossings", "langgraph")}
-"""Module, and the package that it needs. Names of an adapter's own threads and channels begin with its name, `:`."""
+"""For each adapter, its module and the package that the module needs.
+
+The names of an adapter's own threads and channels begin with its name and a colon.
+"""
 
 
 @cache
 def extensions() -> dict[str, Any]:
-    """Return the modules whose packages are installed, by the name of their adapter. They are imported."""
+    """Import the modules whose packages are installed. Return them by the names of their adapters."""
     return {name: module for name in _MODULES if (module := extension(name)) is not None}
 
 
 @cache
 def extension(name: str) -> Any | None:
-    """Return the module of an adapter, None if its package is not installed. It is imported."""
+    """Import and return the module of an adapter. Return None if its package is not installed."""
     module, package = _MODULES[name]
     return None if find_spec(package) is None else import_module(module)
 
 
 def extension_names() -> tuple[str, ...]:
-    """Return the names of all adapters that have such a module."""
+    """Return the names of all adapters that have such a module, installed or not."""
     return tuple(_MODULES)

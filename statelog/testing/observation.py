@@ -1,4 +1,4 @@
-"""Everything that a store shows its users, as plain data: what a copy of the store has to show, too."""
+"""The observable content of a store as plain data, to compare a store with its copies."""
 
 from __future__ import annotations
 
@@ -28,38 +28,39 @@ if TYPE_CHECKING:
     from statelog.store.store import ThreadInfo
 
 _OWN: Final = "durable/**"
-"""A pattern that begins otherwise does not fit these keys."""
+"""The keys of durable execution. A pattern matches them only if it begins with `durable/`."""
 
 _ENDS_OF_LINES: Final = 12
-"""So many differences `differences` names at most."""
+"""The maximum number of differences that `differences` lists."""
 
 
 def observe(store: Store, *, deleted: Iterable[str] = (), lsns: bool = True) -> dict[str, Any]:
-    """Return everything that a store shows, as plain data: dicts, lists, ints, bytes and texts.
+    """Return the observable content of a store as plain data: dicts, lists, ints, bytes and texts.
 
-    For a user, two stores that observe equal are equal: each call of the API returns the same of both. Compare with
-    `==`, and have `differences` name what differs. What expires by the clock is what has expired now: observe two
-    stores at one moment, and while nobody writes to them.
+    If two stores have equal observations, each call of the API returns the same for both. Compare observations with
+    `==`, and list their differences with `differences`. Expiry is judged by the clock at the time of the call. So
+    observe two stores at the same moment, while no process writes to them.
 
     | key | what it holds |
     |---|---|
     | `log` | each record of the log, with its chain digest |
     | `threads` | each thread: branches with every version, its digests, parent, metadata and time; tags; policy |
-    | `deleted` | of the ids asked for, those that are deleted |
-    | `policies` | retention policies for threads to come |
-    | `board` | each entry, with its claim and its history; also entries that are gone, as far as history is kept |
+    | `deleted` | the deleted threads among the ids in the argument `deleted` |
+    | `policies` | retention policies for future threads |
+    | `board` | each entry, with its claim and its history; also deleted entries whose history is kept |
     | `leases` | leases that are held |
     | `durable` | runs with steps, mail, events and stream; gates, outbox, schedules, queues |
-    | `langgraph` | checkpoints with pending writes, and items; if LangGraph has written to it, and is installed |
+    | `langgraph` | checkpoints with pending writes, and items; only if LangGraph is installed and has used the store |
 
-    Values that are neither of these types come as `{"float": "1.5"}`, by the name of their type: so 1, 1.0 and True
-    are three values. A value of a codec comes as `{"codec": [name, payload]}`, as it is stored. If the codec is named
-    as one of secrets, a digest stands for the payload.
+    A value of any other type is shown with the name of its type, as `{"float": "1.5"}`. So 1, 1.0 and True are three
+    different values. A value with a codec is shown in its stored form, as `{"codec": [name, payload]}`. If the codec's
+    name is that of a secret, a digest replaces the payload.
 
     Args:
         store: the store. It is only read.
-        deleted: ids of threads that may have been deleted; no list tells these.
-        lsns: False: leave out LSNs, tokens, and what is made of them. A copy made by `export(threads=...)` has others.
+        deleted: ids of threads that may have been deleted. No call of the API lists deleted threads.
+        lsns: False leaves out LSNs, tokens, and values derived from them. They differ in a copy that was made by
+            `export(threads=...)`.
 
     Raises:
         CorruptionError: the store is damaged.
@@ -86,7 +87,7 @@ def observe(store: Store, *, deleted: Iterable[str] = (), lsns: bool = True) -> 
 
 
 def _is_used(observed: dict[str, Any], adapter: str) -> bool:
-    """Return True if an adapter has written to the store: its threads, or its channels, have its name."""
+    """Return True if an adapter has written to the store. Its name begins the ids of its threads or its channels."""
     prefix = f"{adapter}:"
     return any(
         thread["id"].startswith(prefix) or any(name.startswith(prefix) for name in version["written"])
@@ -97,7 +98,10 @@ def _is_used(observed: dict[str, Any], adapter: str) -> bool:
 
 
 def differences(first: Any, second: Any, names: tuple[str, str] = ("first", "second")) -> list[str]:
-    """Return what differs between two observations, a line each, at most twelve; none if they are equal."""
+    """Return the differences between two observations, one line for each; an empty list if they are equal.
+
+    The list has at most twelve differences. If there are more, its last line is `...`.
+    """
     lines: list[str] = []
     for path, one, other in _differing(first, second, ""):
         if len(lines) == _ENDS_OF_LINES:
@@ -124,7 +128,7 @@ def _differing(first: Any, second: Any, path: str) -> Iterator[tuple[str, Any, A
 
 
 def _name_of(item: Any, at: int) -> str:
-    """Return what an item of a list is known by: so one that is missing makes one difference."""
+    """Return a name that identifies an item of a list, so that one missing item is reported as one difference."""
     if isinstance(item, dict):
         for field in ("id", "key", "name", "version", "place", "lsn"):
             if field in item:
@@ -149,7 +153,7 @@ _WRAPPED: Final = frozenset({"codec", "bool", "float", "NoneType", "tuple", "set
 
 
 def plain(value: Any) -> Any:
-    """Return a value as dicts, lists, ints, bytes and texts; equal for values that are identical, and for no others."""
+    """Return a value as dicts, lists, ints, bytes and texts. Two results are equal only if the values are identical."""
     if type(value) in _PLAIN:
         return value
     coded = cbor.payload_of(value)
@@ -174,14 +178,14 @@ def plain(value: Any) -> Any:
 
 
 def _payload(codec: str, payload: Any) -> Any:
-    """Return what a codec made of a value, of a secret only a digest."""
+    """Return the payload that a codec made of a value, or only its digest if the value is a secret."""
     if names_credential(codec):
         return hashlib.blake2b(cbor.encode(payload), digest_size=16).digest()
     return plain(payload)
 
 
 def _order(shown: Any) -> bytes:
-    """Return what plain data is sorted by: ints of any length have bytes, and no repr."""
+    """Return the sort key of plain data. It is not the repr, because Python refuses the repr of a very long int."""
     return marshal.dumps(shown, 0)
 
 
@@ -236,7 +240,7 @@ def _versions(thread: Thread[Any, Any], base_version: int) -> list[dict[str, Any
     versions: list[dict[str, Any]] = []
     for checkpoint in thread.history():
         if checkpoint.version <= base_version:
-            break  # it is its parent's, which shows it
+            break  # This version belongs to the parent branch, which lists it.
         parent = checkpoint.parent
         versions.append(
             {
@@ -259,11 +263,11 @@ def _versions(thread: Thread[Any, Any], base_version: int) -> list[dict[str, Any
 
 
 def is_deleted(held: Any, id: str) -> bool:
-    """Return True if a thread was deleted and has not begun anew.
+    """Return True if a thread was deleted and has not been re-created.
 
     Args:
         held: a store, a snapshot or a transaction.
-        id: of the thread.
+        id: the id of the thread.
 
     """
     try:
@@ -276,7 +280,7 @@ def is_deleted(held: Any, id: str) -> bool:
 
 
 def _policies(store: Store) -> list[Any]:
-    with session_of(store).read() as view:  # `statistics` shows the same, and measures the whole store for it
+    with session_of(store).read() as view:  # `statistics` has them too, but measures the whole store
         return [plain(each) for each in stored_policies(view)]
 
 
@@ -284,7 +288,7 @@ def _policies(store: Store) -> list[Any]:
 
 
 def _board(store: Store, kept: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the entries, and what is kept of those that are gone, whose keys only the log tells."""
+    """Return the entries, and the kept history of deleted entries. Only the log has the keys of deleted entries."""
     board = store.board()
     entries = {entry.key: entry for pattern in ("**", _OWN) for entry in board.list(pattern)}
     return [_board_key(board, key, entries.get(key)) for key in sorted({*entries, *kept})]
@@ -352,7 +356,7 @@ _MADE_OF_LSNS: Final = frozenset({"lsn", "token", "digest", "log", "time", "crea
 
 
 def without_lsns(observed: dict[str, Any]) -> dict[str, Any]:
-    """Return an observation without LSNs, and what is made of them: see `observe`."""
+    """Return an observation without LSNs and the values derived from them. See the argument `lsns` of `observe`."""
     stripped: dict[str, Any] = _stripped({**observed, "log": []})
     return stripped
 

@@ -115,13 +115,13 @@ class _Projects:
 
 
 class _Transcript(NamedTuple):
-    """What is compared of a transcript.
+    """The parts of a transcript that are compared.
 
-    The SDK imports the metadata of a subagent behind its entries. So in a store later entries may follow it.
+    The SDK imports the metadata of a subagent after its entries. So in a store, later entries may follow the metadata.
 
     Attributes:
-        entries: those without metadata, as a JSON array.
-        metadata: the last one, as a JSON array.
+        entries: the entries except metadata, as a JSON array.
+        metadata: the last metadata entry, as a JSON array.
 
     """
 
@@ -130,20 +130,20 @@ class _Transcript(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> _Transcript:
-        """Return what is compared of a JSON array of entries."""
+        """Return the compared parts of a JSON array of entries."""
         if f'"{_METADATA}"' not in text:
             return cls(text, "[]")
         entries = json.loads(text)
         return cls(_array(_without_metadata(entries)), _array(_metadata_of(entries)))
 
     def begins(self, other: _Transcript) -> bool:
-        """Return True if these entries are the first of another transcript, and it has metadata if this one does."""
+        """Return True if another transcript begins with these entries, and has metadata if this transcript does."""
         start = self.entries.removesuffix("]")
         is_first = start == "[" or other.entries.startswith((f"{start},", f"{start}]"))
         return is_first and (other.metadata != "[]" or self.metadata == "[]")
 
     def rest_of(self, entries: list[SessionStoreEntry]) -> list[SessionStoreEntry]:
-        """Return the entries that come behind these, and the metadata if it is another one."""
+        """Return the entries that follow these entries, and the metadata if it differs."""
         rest = _without_metadata(entries)[len(json.loads(self.entries)) :]
         metadata = _metadata_of(entries)
         return rest if _array(metadata) == self.metadata else [*rest, *metadata]
@@ -165,7 +165,7 @@ def _array(entries: Sequence[SessionStoreEntry]) -> str:
 
 
 def _kept(entries: Sequence[SessionStoreEntry]) -> list[SessionStoreEntry]:
-    """Return what a store keeps of entries: of those with one uuid the first."""
+    """Return the entries that a store keeps. Of entries with the same uuid, it keeps the first."""
     seen: set[str] = set()
     kept = []
     for entry in entries:
@@ -180,11 +180,11 @@ def _kept(entries: Sequence[SessionStoreEntry]) -> list[SessionStoreEntry]:
 def _cut_files(file: Path) -> dict[Path, bytes]:
     """Return the transcripts of a session whose last line was cut off, each with its whole lines.
 
-    Claude Code appends a line for each entry. If it is killed while it writes, the last line has no end. Below the
-    session's folder the SDK imports `subagents` alone: tools keep files of their own beside it.
+    Claude Code appends a line for each entry. If it is killed while it writes, the last line has no end. In the
+    session's folder, the SDK imports only `subagents`, because tools keep their own files beside it.
 
     Raises:
-        FormatError: another line is not a JSON object, or the session has no other. It names the file and the line.
+        FormatError: another line is not a JSON object, or the session has no whole line. The error names file and line.
 
     """
     cut = {}
@@ -223,9 +223,9 @@ async def _read(key: SessionKey, file: Path, cut: Mapping[Path, bytes]) -> dict[
 
 @contextmanager
 def _alone(file: Path, cut: Mapping[Path, bytes]) -> Iterator[None]:
-    """Show the SDK a single session, because several projects may have one of its id.
+    """Show only this session to the SDK, because several projects may have a session with its id.
 
-    `cut` has the contents that the SDK reads in place of those files.
+    `cut` has the contents that the SDK reads instead of the truncated files.
     """
     before = os.environ.get(_CONFIG)
     with tempfile.TemporaryDirectory() as folder:

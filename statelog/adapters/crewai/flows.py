@@ -65,11 +65,11 @@ class StatelogFlowPersistence(FlowPersistence):
     # --- CrewAI's ---------------------------------------------------------------------
 
     def save_state(self, flow_uuid: str, method_name: str, state_data: dict[str, Any] | BaseModel) -> None:
-        """Save a flow's state after a method; the method stands in the version's metadata.
+        """Save a flow's state after a method. The metadata of the version has the name of the method.
 
         Raises:
-            ValueError: it is no dict and no model.
-            ValueTypeError: it holds itself. Nothing was written.
+            ValueError: the state is neither a dict nor a model.
+            ValueTypeError: the state contains itself. Nothing was written.
 
         """
         self._save(flow_uuid, method_name, state_data, None)

@@ -46,13 +46,13 @@ def opened(path: Path) -> Iterator[_Database]:
 
 
 class _Flow(NamedTuple):
-    """What is compared of a flow: as text, because a NaN does not equal itself."""
+    """The parts of a flow that are compared. They are texts, because a NaN is not equal to itself."""
 
     saved: list[tuple[str | None, bytes]]
     """Of each state the method and a digest: all states of a flow may be more than fits in memory."""
     last: bytes
     pending: tuple[bytes, str] | None
-    """The digest of the state that waits, and the question."""
+    """The digest of the waiting state, and the question."""
 
     @classmethod
     def of(cls, saved: list[tuple[str | None, bytes]], last: dict[str, Any] | None, pending: _Pending | None) -> _Flow:

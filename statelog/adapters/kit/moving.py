@@ -29,8 +29,8 @@ class Source(Protocol):
     """A framework's database, which is only read.
 
     Attributes:
-        unit: what a name stands for, as "session".
-        remarks: what the person who moves should know of what was copied. Empty for most.
+        unit: the kind of thing that a name identifies, for example "session".
+        remarks: notes on the copied data for the user. Most sources have none.
 
     """
 
@@ -63,14 +63,14 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveReport:
-    """What came of a move.
+    """The result of a move.
 
     Attributes:
-        unit: what a name stands for.
+        unit: the kind of thing that a name identifies.
         found: names in the database.
-        copied: those that were not there before.
-        left_out: those that are not there now, each with its error.
-        remarks: what the source remarked; see `Source`.
+        copied: the names that were copied, because the store did not have them.
+        left_out: the names that could not be copied, each with its error.
+        remarks: the remarks of the source; see `Source`.
 
     """
 
@@ -118,21 +118,23 @@ def copy_once(
     write: Callable[[Transaction], object],
     is_beginning: Callable[[T], bool] = lambda _found: False,
 ) -> bool:
-    """Copy something in one transaction, and read it back; what is there already is compared, and left as it is.
+    """Copy data in one transaction, and read it back. Existing data is compared, and not changed.
 
     Args:
-        store: what is written.
-        what: it is, for messages, as "session 'a'".
-        wanted: what is to be there.
-        held: returns what is there, in the shape of `wanted`; None if nothing is.
-        write: writes it, or what is missing of it.
-        is_beginning: returns True if what is there is the beginning of `wanted`. Then the rest is written.
+        store: the target store.
+        what: a description for messages, such as "session 'a'".
+        wanted: the data to be copied.
+        held: a function that returns the existing data in the form of `wanted`, or None if there is none.
+        write: a function that writes the data, or its missing part.
+        is_beginning: a function that returns True if the existing data is the beginning of `wanted`. Then the rest is
+            written.
 
     Returns:
-        False if it was there already.
+        False if the store already had the data.
 
     Raises:
-        ConflictError: something else is there. FormatError: it does not come back equal; nothing is written then.
+        ConflictError: the store has different data. FormatError: the data that was read back is not equal; then nothing
+            is written.
 
     """
 

@@ -1,4 +1,4 @@
-"""What is made of a store: it may have opened the store itself, and closes it then."""
+"""The base class of adapter objects that can open a store themselves, and then close it, too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Opened"]
 
 
 class Opened:
-    """A context manager, also of `async with`, whose end closes the store if `open` opened it."""
+    """A context manager, for `with` and `async with`. At its end, it closes the store if `open` opened the store."""
 
     store: Any
     _owns_store = False
@@ -26,7 +26,7 @@ class Opened:
     def _open(
         cls, path: str | os.PathLike[str], options: dict[str, Any], make: Callable[[statelog.Store], Self]
     ) -> Self:
-        """Return what `make` makes of a store of its own, which is closed again if it makes nothing."""
+        """Open a store, and return the object that `make` makes for it. Close the store if `make` raises."""
         store = statelog.open(path, **options)
         try:
             made = make(store)
@@ -37,13 +37,13 @@ class Opened:
         return made
 
     def close(self) -> None:
-        """End what goes on in the background; close the file if `open` opened it. Harmless when repeated."""
+        """End background work. Close the store if `open` opened it. A second call does nothing."""
         self._end()
         if self._owns_store:
             self.store.close()
 
     def _end(self) -> None:
-        """End what goes on in the background: nothing, unless a class says so."""
+        """End background work. A subclass with background work overrides this method."""
 
     def __enter__(self) -> Self:
         return self

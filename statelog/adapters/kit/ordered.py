@@ -39,15 +39,15 @@ class Json:
 
     @classmethod
     def of(cls, value: object, *, default: Callable[[Any], Any] | None = None, allow_nan: bool = False) -> Json:
-        """Return a value as JSON; what was a tuple comes back as a list.
+        """Return a value as JSON. A tuple becomes a list.
 
         Args:
-            value: of str, int, float, bool, None, list, tuple and dict.
-            default: as of `json.dumps`.
-            allow_nan: write a NaN or an infinity as Python does, for a framework whose own JSON has them.
+            value: a value of str, int, float, bool, None, list, tuple and dict.
+            default: as for `json.dumps`.
+            allow_nan: allow NaN and infinity, written as Python writes them, for a framework whose JSON has them.
 
         Raises:
-            ValueTypeError: of another type, a NaN or an infinity that is not allowed, or a value that holds itself.
+            ValueTypeError: the value has another type, contains itself, or has a NaN or infinity that is not allowed.
 
         """
         return cls(_text(value, default, allow_nan=allow_nan))

@@ -1,7 +1,7 @@
-"""Values that a framework's serialiser has packed, as they stand in a store, and how to show them.
+"""Values that a framework's serialiser has packed, in their stored form, and how to show them.
 
-To show one imports nothing that its bytes name: of an object there is the name of its constructor, and its fields.
-An object that is named as a secret, as pydantic's `SecretStr` is, has `HIDDEN_VALUE` in the place of its fields.
+Showing a value does not import any module that its bytes name. An object is shown as the name of its constructor and
+its fields. If the name is that of a secret, such as pydantic's `SecretStr`, `HIDDEN_VALUE` replaces the fields.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CUT = SNAPSHOT + SNAPSHOT
 _SIZE = struct.Struct(">I")
 _DEPTH_MAX = 128
 _SINGLE_ARGUMENT = 0
-"""The extension by which LangGraph's serialiser packs an object around one value: a secret, or a member of an enum."""
+"""The msgpack extension code of an object that wraps one value, such as a secret or an enum member, in LangGraph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Packed:
     data: bytes
 
     def __repr__(self) -> str:
-        """Return its size alone: among its bytes may be those of a secret."""
+        """Return a text with the size only, because the bytes may contain a secret."""
         return f"<msgpack, {len(self.data):,} bytes>"
 
     def shown(self) -> Any:
@@ -60,7 +60,7 @@ class Serialised:
     data: bytes
 
     def __repr__(self) -> str:
-        """Return type and size alone, as `Packed` does."""
+        """Return a text with type and size only, as `Packed` does."""
         return f"<{self.type}, {len(self.data):,} bytes>"
 
     def shown(self) -> Any:

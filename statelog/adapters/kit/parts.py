@@ -63,15 +63,15 @@ class _Listed(NamedTuple):
 def cut(
     snapshot: dict[str, Any], *, whole: frozenset[str] = frozenset(), encode: Callable[[Any], Json] = Json.of
 ) -> dict[str, Any]:
-    """Return the channels that a snapshot becomes.
+    """Return the channels for a snapshot.
 
     Args:
-        snapshot: it is not changed any more.
-        whole: keys at its top that are one channel each.
-        encode: returns the JSON of a part.
+        snapshot: the snapshot, which must not change any more.
+        whole: its top-level keys that become one channel each.
+        encode: a function that returns the JSON of a part.
 
     Raises:
-        ValueTypeError: something in it is not JSON.
+        ValueTypeError: a part of the snapshot is not JSON.
 
     """
     channels: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""What tests of stores need of LangGraph: what the saver and the store of items show, and acts on both.
+"""LangGraph in `observe` and in the crossings: observations of its saver and its store of items, and acts on both.
 
-`statelog.testing` finds this module by its name (`testing/extensions.py`).
+`statelog.testing` imports this module by its name (`testing/extensions.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ALL = 1 << 30
 
 
 def observe(store: Store) -> dict[str, Any]:
-    """Return what LangGraph gets of a store: all checkpoints with their pending writes, and all items."""
+    """Return all checkpoints with their pending writes, and all items, as LangGraph reads them from a store."""
     items = _items(store)
     return {
         "checkpoints": [_checkpoint(each) for each in StatelogSaver(store).list(None)],
@@ -66,7 +66,7 @@ def _checkpoint(found: CheckpointTuple) -> dict[str, Any]:
 
 
 def _items(store: Store) -> StatelogStore:
-    return StatelogStore(store, clock=lambda: time.time())  # noqa: PLW0108 - a test may have put another in its place
+    return StatelogStore(store, clock=lambda: time.time())  # noqa: PLW0108 - a test may replace `time.time`
 
 
 # --- acts -----------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def _place(rng: Random) -> dict[str, Any]:
 
 
 def _some_tuple(actor: Actor, rng: Random) -> CheckpointTuple | None:
-    """Return a checkpoint, mostly the latest of its namespace."""
+    """Return a checkpoint, usually the latest of its namespace."""
     saver, config = _saver(actor), _place(rng)
     if is_likely(rng, 0.75):
         return saver.get_tuple(config)  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ def _some_tuple(actor: Actor, rng: Random) -> CheckpointTuple | None:
 
 @_SAVER.act(10)
 def put(actor: Actor, rng: Random) -> None:
-    """Put a checkpoint behind another one, or the first of a thread."""
+    """Put a checkpoint after another one, or the first one of a thread."""
     saver, found = _saver(actor), _some_tuple(actor, rng)
     checkpoint = empty_checkpoint() if found is None else {**found.checkpoint, "id": empty_checkpoint()["id"]}
     config = _place(rng) if found is None else found.config
@@ -132,7 +132,7 @@ def _value_of(channel: str, before: Any, rng: Random) -> Any:
 
 @_SAVER.act(8)
 def put_writes(actor: Actor, rng: Random) -> None:
-    """Store what a task has written."""
+    """Store the writes of a task."""
     if (found := _some_tuple(actor, rng)) is not None:
         channels = rng.sample(("messages", "plan", "__error__", "__interrupt__"), rng.randrange(1, 3))
         writes = [(channel, draw_value(rng, 1)) for channel in channels]
@@ -177,17 +177,17 @@ def _graph() -> Any:
 
 @_SAVER.act(4)
 def invoke(actor: Actor, rng: Random) -> None:
-    """Run a graph with a graph in it and a channel of deltas; it may wait for a person, or be resumed."""
+    """Run a graph with a subgraph and a delta channel. It may be interrupted, or resume after an interrupt."""
     config = {"configurable": {"thread_id": f"graph-{rng.randrange(3)}"}}
     graph = _graph().compile(checkpointer=_saver(actor))
     given: Any = rng.choice(({"messages": [draw_text(rng, 60)], "notes": ["asked"]}, Command(resume=draw_text(rng))))
-    with suppress(EmptyInputError):  # nothing waits for that
+    with suppress(EmptyInputError):  # No interrupt waits for this resume.
         graph.invoke(given, config, durability=rng.choice(("sync", "async", "exit")))
 
 
 @_SAVER.act(1)
 def update_state(actor: Actor, rng: Random) -> None:
-    """Change the state of a graph, of the latest checkpoint or of an earlier one, which begins a fork."""
+    """Update the state of a graph at the latest checkpoint, or at an earlier one, which begins a fork."""
     config: Any = {"configurable": {"thread_id": f"graph-{rng.randrange(3)}"}}
     graph = _graph().compile(checkpointer=_saver(actor))
     earlier = list(graph.get_state_history(config, limit=4))
@@ -209,7 +209,7 @@ def copy_thread(actor: Actor, rng: Random) -> None:
 
 @_SAVER.act(2)
 def prune(actor: Actor, rng: Random) -> None:
-    """Let checkpoints go."""
+    """Prune the checkpoints of some threads."""
     threads = rng.sample(_PRUNED, rng.randrange(1, 3))
     _saver(actor).prune(threads, strategy=rng.choice(("keep_latest", "keep_latest", "delete")))
 
@@ -222,7 +222,7 @@ def delete_for_runs(actor: Actor, rng: Random) -> None:
 
 @_SAVER.act(1)
 def retain(actor: Actor, rng: Random) -> None:
-    """Let old versions of LangGraph's threads go."""
+    """Remove old versions of LangGraph's threads."""
     actor.store.retain(keep_last=rng.choice((1, 3)), threads=rng.choice(("lg-*", "graph-*")))
 
 
@@ -236,7 +236,7 @@ def put_item(actor: Actor, rng: Random) -> None:
 
 @_MEMORY.act(4)
 def get_item(actor: Actor, rng: Random) -> None:
-    """Read an item, which may put its end off."""
+    """Read an item, which may postpone its expiry."""
     _memory(actor).get(rng.choice(_ITEM_NAMESPACES), f"i{rng.randrange(6)}", refresh_ttl=is_likely(rng, 0.5))
 
 
@@ -259,7 +259,7 @@ def _cache(actor: Actor) -> Any:  # a type that takes an argument only where Lan
 
 @_MEMORY.act(2)
 def cache_results(actor: Actor, rng: Random) -> None:
-    """Keep results of nodes, which may expire."""
+    """Cache results of nodes, which may expire, and read them."""
     keys = [(rng.choice(_ITEM_NAMESPACES), f"c{rng.randrange(6)}") for _key in range(rng.randrange(1, 4))]
     _cache(actor).set({key: ({"n": rng.randrange(9)}, rng.choice((None, 1, 60))) for key in keys})
     _cache(actor).get(keys)
@@ -267,5 +267,5 @@ def cache_results(actor: Actor, rng: Random) -> None:
 
 @_MEMORY.act(1)
 def clear_cache(actor: Actor, rng: Random) -> None:
-    """Let the results of nodes go."""
+    """Clear cached results of nodes."""
     _cache(actor).clear(rng.choice((None, [rng.choice(_ITEM_NAMESPACES)])))

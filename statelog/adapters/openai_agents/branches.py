@@ -221,7 +221,7 @@ class BranchedConversation(Conversation):
     # --- usage ----------------------------------------------------------------------
 
     async def store_run_usage(self, result: RunResultBase) -> None:
-        """Keep the usage of a run with the turn that is the last one now. Without a turn nothing is kept."""
+        """Store the usage of a run with the last turn. If there is no turn, do nothing."""
         usage = result.context_wrapper.usage
         kept = {name: getattr(usage, name) for name in _NUMBERS}
         for name in ("input_tokens_details", "output_tokens_details"):

@@ -62,7 +62,7 @@ def append_items(state: Any, encoded: list[Json], begins: list[int]) -> None:
 
 
 def cut_items(state: Any, count: int) -> None:
-    """Leave the first items alone in a state that is changed in a commit. A turn that is cut loses its usage."""
+    """Keep only the first `count` items in a mutable state. A turn that is cut loses its usage."""
     del state[ITEMS][count:]
     turns = state[TURNS]
     while len(turns) and turns[-1] >= count:
@@ -71,7 +71,7 @@ def cut_items(state: Any, count: int) -> None:
 
 
 def forget_usage(state: Any, turn_number: int) -> None:
-    """Remove the usage of a turn, and of the turns after it, from a state that is changed in a commit."""
+    """Remove the usage of a turn, and of all later turns, from a mutable state."""
     for turn in [turn for turn in state.get(USAGE, ()) if int(turn) >= turn_number]:
         del state[USAGE][turn]
 

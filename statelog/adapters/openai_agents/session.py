@@ -156,7 +156,7 @@ def _marked(state: RunState[Any, Any], kept: Json) -> RunState[Any, Any]:
 
 
 def _prune(state: Any, is_stale: Callable[[Any], bool]) -> None:
-    """Remove stale items from the beginning. The usage of the turns that stay goes by their new numbers."""
+    """Remove stale items from the beginning. The usage of the remaining turns gets their new numbers."""
     values = [kept.value for kept in state[ITEMS]]
     stale = next((at for at, value in enumerate(values) if not is_stale(value)), len(values))
     if stale:

@@ -11,9 +11,9 @@
     info = await durable.run(store, trip, request, id="evt-991")  # a store of statelog.aio
 
 Workflows and steps are `async def`, or not: a step that is not async is called in a thread, and a workflow that is not
-is run in one. Nothing holds the loop up. A workflow awaits operations of its run, timers of the loop, and tasks that
-await such: what else it awaited would not be the same on replay. When all of them wait for long the run is suspended,
-and its tasks are cancelled.
+runs in a thread. Neither blocks the event loop. A workflow may await operations of its run, timers of the event loop,
+and tasks that await only these. Anything else might not be the same on replay. When all tasks of a workflow wait for
+long, the run is suspended, and its tasks are cancelled.
 """
 
 from statelog.aio.durable.control import (

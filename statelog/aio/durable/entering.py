@@ -62,9 +62,10 @@ class EnteredRun:
         self._has_ended = True
 
     async def step(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
-        """Call what has effects, once. See `statelog.durable.Run.step`. A wait of more than five seconds raises.
+        """Call a function with effects, once. See `statelog.durable.Run.step`.
 
-        Its place counts when this is called, in the task that calls: tasks that the block begins count for themselves.
+        The step gets its place when this method is called. Each task that the block starts numbers its own steps. The
+        block ends with ConflictError if the step would have to wait for more than five seconds.
 
         Raises:
             UsageError: the block has ended.
@@ -108,27 +109,27 @@ async def entered(
     wait_s: float = 0.0,
     lease_s: float = LEASE_S,
 ) -> AsyncIterator[EnteredRun]:
-    """Be in a run while a block lasts; begin it, or go on with it: what it has recorded is not done again.
+    """Enter a run for the duration of a block. Begin the run, or continue it without repeating recorded steps.
 
-    The run has completed when the block ends. It has failed when an exception leaves the block. If statelog cannot
-    record that, the exception has a note with the reason. Where the process dies, or the task is cancelled, it stays
-    open, and whoever enters it next goes on. A run that has ended is replayed: its steps return what they returned, and
-    nothing is called.
+    The run completes when the block ends. It fails if an exception leaves the block. If statelog cannot record the
+    failure, the exception gets a note with the reason. If the process dies or the task is cancelled, the run stays
+    open. Then the next task that enters the run continues it. A run that has ended is replayed: its steps return their
+    recorded results, and their functions are not called.
 
     Args:
         store: the store.
-        id: of the run, and of its thread.
-        name: of the workflow that it is listed under.
+        id: the id of the run and of its thread.
+        name: the name of the workflow under which the run is listed.
         raises: as for `statelog.durable.workflow`.
-        wait_s: while another process, or task, is in the run: wait for so long.
+        wait_s: how long to wait while another process or task has entered the run.
         lease_s: as for `statelog.durable.run`.
 
     Raises:
-        ConflictError: the run is at work elsewhere, is parked, or is one of another workflow.
-        NondeterminismError: the block does not do what the run has recorded. It has stopped.
-        RunEndedError: the run has ended, and the block does more than it has recorded.
-        RunCancelledError: it was cancelled.
-        UsageError: an argument is none, or this stands in a run.
+        ConflictError: the run is at work elsewhere, is parked, or belongs to another workflow.
+        NondeterminismError: the block does not do what the run has recorded. The run has stopped.
+        RunEndedError: the run has ended, and the block calls more steps than the run has recorded.
+        RunCancelledError: the run was cancelled.
+        UsageError: an argument is not valid, or the block is inside a run.
 
     """
     check_number("wait_s", wait_s, least=0)

@@ -59,13 +59,13 @@ class EventLoopHost:
     def __init__(self, runner: Runner, *, is_block: bool = False) -> None:
         self._runner = runner
         self.is_block = is_block
-        """Whether the calls are those of a block: who cancels it may be its caller, and that is not recorded."""
+        """Whether the host serves a block. Cancellations of a block are not recorded, as its caller may cancel it."""
         self._begin()
 
     def _begin(self, execution: Execution | None = None) -> None:
         self._execution = execution
         self._order: Order | None = None
-        """Of the events of the workflow; a block has none."""
+        """The order of the workflow's events. A block does not have one."""
         self._handing_out: asyncio.Task[None] | None = None
         self.under_way = 0
         """Operations, and branches, that do not wait for others."""
@@ -83,7 +83,7 @@ class EventLoopHost:
         self._is_over = False
         """Whether tasks are cancelled because the workflow has ended, or the run is suspended."""
         self._owed: set[asyncio.Task[Any]] = set()
-        """Tasks that the workflow has cancelled in a call that had come to its end: their next one is cancelled."""
+        """Tasks that were cancelled by the workflow in a call that had ended. Their next call is cancelled instead."""
 
     def another(self) -> EventLoopHost:
         """As declared."""
@@ -108,7 +108,7 @@ class EventLoopHost:
         """As declared. Who cancels this stops the run."""
 
         async def work() -> Any:
-            in_operation.set(False)  # where this is a child, an operation of its parent drives it
+            in_operation.set(False)  # An operation of the parent drives a child run.
             enter()
             return await function(*args, **kwargs)
 
@@ -155,7 +155,7 @@ class EventLoopHost:
         return True
 
     async def _waited(self, timer: Timer) -> bool:
-        """Wait for a timer that is due soon; False if the run is to be suspended."""
+        """Wait for a timer that is due soon. Return False if the run should be suspended instead."""
         left_s = (timer.due_us - clock().now_us()) / 1e6
         if timer.is_due or (isinstance(clock(), WallClock) and clock().is_short(left_s)):
             await self._change()
@@ -168,7 +168,7 @@ class EventLoopHost:
         return True
 
     async def _waits_of_timers(self, execution: Execution) -> list[Wait]:
-        """Return the wait for the next timer, and have the pending ones recorded when the run is suspended."""
+        """Return the wait for the next timer. The pending timers are recorded when the run is suspended."""
         timer = None if self._order is None else self._order.first_timer()
         if self._order is None or timer is None:
             return []
@@ -229,7 +229,7 @@ class EventLoopHost:
         self._changed.set()
 
     def counted(self, number: int) -> _Counted:
-        """Count what does not wait for others, for a `with` block."""
+        """Count `number` calls as under way within a `with` block."""
         return _Counted(self, number)
 
     def count(self, number: int) -> None:
@@ -245,9 +245,9 @@ class EventLoopHost:
 
     @is_operation
     async def _operate(self, make: Callable[[], Coroutine[Any, Any, T]], place: str) -> T:
-        """Make a call. That the workflow cancels it is recorded, and comes again on replay.
+        """Make a call. If the workflow cancels the call, the cancellation is recorded, and repeated on replay.
 
-        A call that has come to its end is not cancelled: the next one of its task is.
+        If the call has already ended, the next call of its task is cancelled instead.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -289,7 +289,7 @@ class EventLoopHost:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            if not self._is_over:  # the workflow goes on without it
+            if not self._is_over:  # The workflow continues without this call.
                 self._asleep.discard(task)
                 self._waits = [each for each in self._waits if each not in suspended.waits]
                 if suspended.scope is not None:
@@ -307,7 +307,7 @@ class EventLoopHost:
         return result
 
     async def _turn(self, place: str) -> None:
-        """Wait until it is the turn of an outcome. A call that the workflow cancels meanwhile owes a cancellation."""
+        """Wait for the turn of an outcome. If the workflow cancels the call meanwhile, its task owes a cancellation."""
         while self._order is not None:
             try:
                 await self._order.turn(place)
@@ -323,7 +323,7 @@ class EventLoopHost:
         return not self._is_ours(execution) and done is not None and "x" not in done
 
     def _is_ours(self, execution: Execution) -> bool:
-        """Whether this room cancels the tasks, and not the workflow."""
+        """Return True if the library cancels the tasks, and not the workflow."""
         is_behind = self._is_over or self._has_ended() or execution.stop is not None
         return is_behind or not self._let_go.isdisjoint(_beside.get())
 
@@ -341,12 +341,12 @@ class EventLoopHost:
     # --- what the workflow cancels ----------------------------------------------------------------
 
     def _has_ended(self) -> bool:
-        """Whether the workflow has ended, and this is of no branch."""
+        """Return True if the workflow has ended, and the current task is not that of a branch."""
         assert self._root is not None
         return self._root.done() and not _beside.get()
 
     async def _cut(self, place: str, seconds: float, cancelled: asyncio.CancelledError) -> BaseException | None:
-        """Record that the workflow cancelled a call; return what it raises, None: what the call came to."""
+        """Record that the workflow cancelled a call. Return the error to raise, or None if the call has an outcome."""
         while True:
             execution, order = self._execution, self._order
             if not place or order is None or execution is None or self._is_ours(execution):
@@ -357,14 +357,14 @@ class EventLoopHost:
             try:
                 with self.counted(1):
                     return await self._cut_in_turn(execution, order, place, seconds)
-            except asyncio.CancelledError:  # once more
+            except asyncio.CancelledError:  # The task is cancelled once more.
                 continue
 
     async def _cut_in_turn(
         self, execution: Execution, order: Order, place: str, seconds: float
     ) -> BaseException | None:
         done = execution.record.done.get(place)
-        if done is not None and "x" in done:  # on replay
+        if done is not None and "x" in done:  # This is a replay.
             await order.turn(place)
             return execution.cancellation(place)
         while done is None and not await order.caught_up(place):
@@ -375,7 +375,7 @@ class EventLoopHost:
         return cut
 
     def _pass_on(self, task: asyncio.Task[Any], place: str) -> None:
-        """Cancel a call, if the one before had come to its end as the workflow cancelled it."""
+        """Cancel a call if the previous call of the task had already ended when the workflow cancelled it."""
         if task not in self._owed or self._execution is None:
             return
         done = self._execution.record.done.get(place)
@@ -383,7 +383,7 @@ class EventLoopHost:
             return
         self._owed.discard(task)
         if not task.cancelling():
-            return  # a timeout that ran out as its block ended
+            return  # A timeout expired just as its block ended.
         if done is not None:
             raise asyncio.CancelledError
         task.uncancel()
@@ -497,7 +497,7 @@ class EventLoopHost:
 class _Counted(NamedTuple):
     """Counts calls while a block lasts.
 
-    It is no `contextmanager`: that sets the traceback of what is raised, which a frozen dataclass refuses.
+    It is not a `contextmanager`, because that sets the traceback of an exception, which a frozen dataclass refuses.
     """
 
     host: EventLoopHost
@@ -511,7 +511,7 @@ class _Counted(NamedTuple):
 
 
 class _InOperation:
-    """Notes for the order of events that a task is in an operation, for a `with` block; as `_Counted`."""
+    """Marks a task as being in an operation within a `with` block. It is a class for the reason given in `_Counted`."""
 
     def __init__(self, order: Order | None, task: asyncio.Task[Any], place: str) -> None:
         self._order, self._task, self._place = order, task, place

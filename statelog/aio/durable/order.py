@@ -1,6 +1,6 @@
-"""The order of a workflow's events: outcomes of its calls, cut calls, and timers that fire. See D32 to D34.
+"""The order of a workflow's events: outcomes of its calls, cancellations of its calls, and timers. See D32 to D34.
 
-The workflow gets an event when it is the next one of the record, and all tasks of the workflow are at rest.
+The workflow receives the next event of the record when all tasks of the workflow are at rest.
 """
 
 from __future__ import annotations
@@ -22,17 +22,22 @@ if TYPE_CHECKING:
     from statelog.durable.record import Item
 
 LATE_S: Final = 10.0
-"""A replay whose tasks are at rest waits so long for the next event of the record, and then stops."""
+"""How long a replay whose tasks are at rest waits for the next event of the record. Then it stops."""
 
 _LOOK_S: Final = 0.25
-"""While calls wait for their turn the order looks so often whether the run has stopped."""
+"""While calls wait for their turn, the interval at which to check whether the run has stopped."""
 
 _REST_TURNS: Final = 3
-"""So many turns of the loop tasks are seen to wait before they are taken to be at rest: a callback of a future, as that
-of a gather within a gather, takes one turn, and no task runs in it."""
+"""Tasks are at rest if they wait during this number of successive turns of the event loop.
+
+One turn is not enough. A callback of a future, as that of a gather within a gather, takes a turn in which no task runs.
+"""
 
 _TURNS_MAX: Final = 100
-"""A workflow with a task that never rests, as one that awaits `sleep(0)` in a loop, gets its next event after these."""
+"""The maximum number of turns to wait for rest. Then the workflow receives its next event anyway.
+
+A task that awaits `sleep(0)` in a loop, for example, is never at rest.
+"""
 
 
 class Loop(Protocol):
@@ -41,17 +46,17 @@ class Loop(Protocol):
     under_way: int
 
     def counted(self, number: int) -> AbstractContextManager[None]:
-        """Count what does not wait for others."""
+        """Count `number` operations as under way within a `with` block."""
 
     def changed(self) -> None:
         """Note that the run may be at rest."""
 
     async def io(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call what reads or writes the store."""
+        """Call a function that reads or writes the store."""
 
 
 class _Event:
-    """An event that is on its way to the workflow."""
+    """An event that the workflow has not received yet."""
 
     __slots__ = ("is_dropped", "is_recorded", "key")
 
@@ -68,32 +73,32 @@ class Order:
         self._queue = deque(_Event(key, is_recorded=True) for key in events)
         self._events = {event.key: event for event in self._queue}
         self._recorded = len(self._queue)
-        """How many recorded events the workflow has not got."""
+        """The number of recorded events that the workflow has not received."""
         self._ready: dict[str, asyncio.Future[None]] = {}
-        """Calls that have come to an outcome, and wait for their turn."""
+        """Calls that have an outcome, and wait for their turn."""
         self._new: dict[str, asyncio.Future[bool]] = {}
-        """Calls that are not recorded, and wait until all that is recorded was handed out."""
+        """Calls that are not recorded, and wait until all recorded events are handed out."""
         self._looked: set[str] = set()
         self._uncut: dict[str, asyncio.Future[None]] = {}
-        """Calls that are recorded as cut, and wait for their cancellation."""
+        """Calls that are recorded as cancelled, and wait for their cancellation."""
         self._timers: dict[str, Timer] = {}
         """Timers that are pending."""
         self._firing: set[asyncio.Task[None]] = set()
         self._members: set[asyncio.Task[Any]] = set()
         """The tasks of the workflow."""
         self._loose: set[asyncio.Task[Any]] = set()
-        """Those that are in no operation."""
+        """The tasks of the workflow that are not in an operation."""
         self._moves = 0
         self._changed = asyncio.Event()
         self._is_at_rest = True
         self._late_at_s: float | None = None
         self.is_stuck = False
-        """Whether the replay goes on by nothing that is known here, and no call waits for it."""
+        """Whether the replay cannot continue by any known event or timer, while no call waits for its turn."""
 
     # --- what the workflow does -------------------------------------------------------------------
 
     def join(self, task: asyncio.Task[Any]) -> None:
-        """Note a task of the workflow."""
+        """Add a task of the workflow."""
         if task not in self._members:
             self._members.add(task)
             self._loose.add(task)
@@ -106,7 +111,7 @@ class Order:
         self.moved()
 
     def enter(self, task: asyncio.Task[Any]) -> None:
-        """Note that a task is in an operation."""
+        """Note that a task has entered an operation."""
         self.join(task)
         self._loose.discard(task)
         self.moved()
@@ -119,7 +124,7 @@ class Order:
         self.moved()
 
     def moved(self) -> None:
-        """Note that the workflow has gone on."""
+        """Note that the workflow has made progress."""
         self._moves += 1
         self.is_stuck, self._late_at_s = False, None
         self._changed.set()
@@ -127,7 +132,7 @@ class Order:
     # --- events -----------------------------------------------------------------------------------
 
     def expect(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """Give events their places in the order: their commit begins. The caller holds the lock of the commits."""
+        """Append events to the order when their commit begins. The caller holds the lock of the commits."""
         for item in items:
             key = event_of(item)
             if key is not None:
@@ -135,21 +140,21 @@ class Order:
                 self._queue.append(event)
 
     def withdraw(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """Take events back whose commit has failed."""
+        """Remove events whose commit has failed."""
         for item in items:
             event = self._events.pop(event_of(item) or "", None)
             if event is not None:
                 event.is_dropped = True
 
     def drop(self, key: str) -> None:
-        """Pass over an event that nobody waits for any more."""
+        """Skip an event that no call waits for any more."""
         event = self._events.pop(key, None)
         if event is not None:
             event.is_dropped = True
             self._count(event)
 
     async def turn(self, key: str) -> None:
-        """Wait until the workflow may have an event. Raises Stopped."""
+        """Wait until it is the turn of an event. Raises Stopped."""
         event = self._events.get(key)
         if event is None:
             return
@@ -159,7 +164,10 @@ class Order:
         await self._held(self._ready, key)
 
     async def caught_up(self, key: str) -> bool:
-        """Wait until the workflow has got all that is recorded; False: look first whether the run was cancelled.
+        """Wait until the workflow has received all recorded events.
+
+        Returns:
+            True if it has. False if the caller must first check whether the run was cancelled.
 
         Raises:
             Stopped: the run has stopped.
@@ -171,7 +179,7 @@ class Order:
         return found
 
     async def cut(self, key: str) -> None:
-        """Wait until the workflow cancels the task that calls this. Raises Stopped."""
+        """Wait until the workflow cancels the calling task. Raises Stopped."""
         await self._held(self._uncut, key)
 
     async def _held(self, waiting: dict[str, asyncio.Future[Any]], key: str) -> Any:
@@ -187,7 +195,7 @@ class Order:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the workflow has got all that is recorded, as far as it comes to it, and is at rest since."""
+        """Whether the workflow is at rest, and has received all recorded events that it can reach."""
         return self._is_at_rest and (not self._recorded or self.is_stuck)
 
     def _next(self) -> _Event | None:
@@ -217,7 +225,7 @@ class Order:
     # --- timers -----------------------------------------------------------------------------------
 
     def watch(self, timer: Timer, call_at: Callable[..., asyncio.Handle]) -> None:
-        """Take a timer that the workflow sets."""
+        """Start a timer that the workflow has set. A recorded timer keeps its recorded time."""
         record = self._execution.record
         record.see(timer.place)
         begun = record.begun.get(timer.place)
@@ -233,7 +241,7 @@ class Order:
         self.moved()
 
     def is_due(self, timer: Timer) -> None:
-        """Note that the time of a timer has come: it fires when it is its turn."""
+        """Note that the time of a timer has come. The timer fires when it is its turn."""
         timer.is_due = True
         if not self._recorded:
             self._record(timer)
@@ -253,11 +261,11 @@ class Order:
                 timer.fire()
 
     def first_timer(self) -> Timer | None:
-        """Return the pending timer that is due first."""
+        """Return the pending timer with the earliest due time, or None."""
         return min(self._timers.values(), key=lambda each: each.due_us, default=None)
 
     def begun_timers(self) -> list[Item]:
-        """Return what is to be recorded of the pending timers when the run is suspended."""
+        """Return the items of pending timers that must be recorded when the run is suspended."""
         execution = self._execution
         new = [timer for timer in self._timers.values() if timer.place not in execution.record.begun]
         return [execution.begun(timer.place, "timer", "", u=timer.due_us) for timer in new]
@@ -265,7 +273,7 @@ class Order:
     # --- handing out ------------------------------------------------------------------------------
 
     async def hand_out(self) -> None:
-        """Hand out the events, until cancelled."""
+        """Hand out the events until this task is cancelled."""
         try:
             while True:
                 self._changed.clear()
@@ -289,7 +297,7 @@ class Order:
                 return
 
     async def _change(self) -> None:
-        """Wait until something has changed; while calls wait for their turn only for some time."""
+        """Wait until something has changed. While calls wait for their turn, wait for `_LOOK_S` at most."""
         timer = None
         if self._ready or self._new or self._uncut:
             timer = asyncio.get_running_loop().call_later(_LOOK_S, self._changed.set)
@@ -298,7 +306,7 @@ class Order:
             timer.cancel()
 
     async def _rest(self) -> None:
-        """Wait until all tasks of the workflow wait."""
+        """Wait until all tasks of the workflow are at rest."""
         turns = 0
         for _ in range(_TURNS_MAX):
             moves = self._moves
@@ -310,7 +318,7 @@ class Order:
         self._host.changed()
 
     def _hand_out_next(self) -> bool:
-        """Let the workflow have the next event; False if its call has not come to it."""
+        """Hand out the next event. Return False if the workflow has not yet reached the call of the event."""
         event = self._next()
         if event is None:
             return False
@@ -320,7 +328,7 @@ class Order:
             if not event.is_recorded or done is None or done["o"] != "timer":
                 return False
             timer = self._timers.get(event.key)
-            if timer is not None:  # otherwise it was cancelled as it fired
+            if timer is not None:  # If it is None, the timer was cancelled as it fired.
                 timer.fire()
         self._is_at_rest = False
         self._take(event)
@@ -330,12 +338,12 @@ class Order:
         return True
 
     def _unblock(self) -> bool:
-        """Let the workflow go on whose next event does not come; False if there is nothing to do now."""
+        """Unblock a workflow whose next event does not come. Return False if nothing can be done now."""
         held = len(self._ready) + len(self._new) + len(self._uncut)
         if self._host.under_way != held:
             return False
         event = self._next()
-        if not self._recorded:  # nobody waits for it any more
+        if not self._recorded:  # No call waits for this event any more.
             if event is None:
                 return False
             self.drop(event.key)
@@ -350,7 +358,7 @@ class Order:
         return False
 
     def _replay_on(self) -> bool:
-        """Do what may lead to the next event of the record, for which calls wait; False if there is nothing."""
+        """Wake a call or fire a timer that may lead to the next recorded event. Return False if there is neither."""
         for key, future in self._new.items():
             if self._goes_on(key):
                 return _wake(future, result=True)
@@ -366,13 +374,13 @@ class Order:
         return False
 
     def _goes_on(self, key: str) -> bool:
-        """Whether a recorded event may depend on a call that is not recorded: on its waiting."""
+        """Return True if an unrecorded call must begin to wait because a recorded event may depend on its wait."""
         execution = self._execution
         op = execution.calls.get(key, ("",))[0]
         return op == "recv" or (execution.is_dry and key in execution.record.begun)
 
     def _stop_late(self, event: _Event | None) -> None:
-        """Stop the run if the next event has not come for long: the code differs."""
+        """Stop the run if the next event has not come for `LATE_S`, because the code differs from the record."""
         now_s = asyncio.get_running_loop().time()
         if self._late_at_s is None:
             self._late_at_s = now_s + LATE_S
@@ -392,7 +400,7 @@ class Order:
         return execution.record.missing(place, "does not come to it")
 
     def _release(self) -> None:
-        """Have all calls that wait raise what has stopped the run."""
+        """Wake all waiting calls, so that they raise the error that has stopped the run."""
         for waiting in (self._ready, self._new, self._uncut):
             for future in waiting.values():
                 _wake(future)
@@ -405,6 +413,6 @@ def _wake(future: asyncio.Future[Any], *, result: bool | None = None) -> bool:
 
 
 def _waits(task: asyncio.Task[Any]) -> bool:
-    """Whether a task waits for a future that is pending."""
+    """Return True if a task is done, or waits for a pending future."""
     waiter = getattr(task, "_fut_waiter", None)
     return task.done() or (waiter is not None and not waiter.done())

@@ -78,14 +78,14 @@ async def on_pool(store: Store, function: Callable[..., Any], /, *args: Any, **k
 
 
 async def changed(store: Store, check: Callable[[], Any], *keys: str, timeout_s: float | None) -> bool:
-    """Wait until a check of entries of the board is true. Return False if the time is up."""
+    """Wait until a check of entries of the board returns true. Return False after a timeout."""
     condition = Condition(holds(check), patterns=keys)
     left_s = FOREVER_S if timeout_s is None else timeout_s
     return await until(store._runner, session_of(store.sync), condition, left_s)  # noqa: SLF001 - of this room
 
 
 def has_ended(store: SyncStore, run: str) -> bool:
-    """Whether a run has ended; called on the store's threads."""
+    """Return True if a run has ended. Called on the store's thread pool."""
     return find(store, run).value["status"] in ENDED
 
 
@@ -165,7 +165,7 @@ def _is_another(store: SyncStore, run: str, version: int) -> bool:
 
 
 class _TaskAttempt:
-    """A claim of a task of a run, also of one whose process is gone."""
+    """An attempt to claim the task of a run, even if a dead process has claimed it."""
 
     def __init__(self, store: SyncStore, key: str, lease_s: float) -> None:
         self._store, self._key, self._lease_s = store, key, lease_s
@@ -173,19 +173,19 @@ class _TaskAttempt:
         self.session, self.condition = attempt.session, attempt.condition
 
     def take(self) -> Claim | None:
-        """Claim it."""
+        """Claim the task. Return None if it cannot be claimed."""
         return claim_one(self._store, self._key, self._lease_s)
 
     take_now = take
 
     @staticmethod
     def give_back(claim: Claim) -> None:
-        """Give it back: it does not count as an attempt."""
+        """Release a claim. It does not count as an attempt."""
         claim.release(counts=False)
 
 
 async def claimed(store: Store, key: str, lease_s: float, wait_s: float = 0.0) -> Claim | None:
-    """Claim a task, also one whose process is gone. A cancelled task gives back what was claimed."""
+    """Claim the task of a run, even if a dead process has claimed it. A cancelled asyncio task releases the claim."""
     return await win(store._runner, _TaskAttempt(store.sync, key, lease_s), wait_s)  # noqa: SLF001 - of this room
 
 
@@ -258,7 +258,7 @@ async def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Ite
 
 
 async def _next_of(store: Store, round_: starting.Round) -> Claim | None:
-    """Claim the next run. Who is cancelled meanwhile gives back what was claimed."""
+    """Claim the next run. If the asyncio task is cancelled meanwhile, it releases the claim."""
     claiming = asyncio.wrap_future(store._runner.submit(round_.next))  # noqa: SLF001 - of this room
     try:
         await ended(claiming)

@@ -22,7 +22,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 _operations: set[CodeType] = set()
 
 in_operation: ContextVar[bool] = ContextVar("in_operation", default=False)
-"""Whether an operation of a run is at work: the tasks and timers that it makes are none of the workflow."""
+"""Whether an operation of a run is active. Tasks and timers that it creates do not belong to the workflow."""
 
 
 def is_operation(function: F) -> F:

@@ -1,7 +1,7 @@
-"""The timers of workflows: `asyncio.timeout`, `wait_for`, `sleep` and `wait` set them by `call_at` of the loop.
+"""The timers of workflows. `asyncio.timeout`, `wait_for`, `sleep` and `wait` set them with `call_at` of the event loop.
 
-A timer that fires is an event of its run, and is recorded as one. So while workflows run on a loop, its `call_at` is
-replaced by one that tells the timers of a workflow from all others.
+A timer that fires is an event of its run, and is recorded. So while workflows run on an event loop, this module
+replaces the `call_at` of the loop. The replacement distinguishes the timers of workflows from all other timers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ class Timer(asyncio.TimerHandle):
     """A timer of a workflow.
 
     Attributes:
-        place: of the timer in its run.
-        due_us: when it fires, by the clock of runs.
-        is_due: whether its time has come. It fires when it is its turn.
+        place: the place of the timer in its run.
+        due_us: the time at which the timer fires, by the clock of runs, in microseconds.
+        is_due: whether this time has come. The timer fires when it is the next event of the run.
+        end: a function that is called when the timer is cancelled or fires.
 
     """
 
@@ -48,17 +49,17 @@ class Timer(asyncio.TimerHandle):
         self._handle: asyncio.Handle | None = None
 
     def wait(self, call_at: Callable[..., asyncio.Handle], seconds: float, is_due: Callable[[Timer], None]) -> None:
-        """Have `is_due` called in so many seconds."""
+        """Call `is_due` after the given number of seconds."""
         self._handle = call_at(asyncio.get_running_loop().time() + seconds, is_due, self)
 
     def fire(self) -> None:
-        """Have the loop call what the timer is for."""
+        """Let the event loop call the callback of the timer."""
         self._leave()
         callback, args, context = self._fires
         self._handle = asyncio.get_running_loop().call_soon(callback, *args, context=context)
 
     def cancel(self) -> None:
-        """As declared by asyncio."""
+        """Cancel the timer, as in `asyncio.TimerHandle`."""
         self._leave()
         asyncio.Handle.cancel(self)
 
@@ -71,7 +72,7 @@ class Timer(asyncio.TimerHandle):
 
 
 class _CallAt:
-    """`call_at` of a loop, while workflows run on it."""
+    """The replacement of `call_at` of an event loop while workflows run on it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -98,12 +99,12 @@ class _CallAt:
 
 @contextmanager
 def recorded_timers() -> Iterator[None]:
-    """Have the timers that workflows set on this loop recorded while a block runs."""
+    """Record the timers that workflows set on this event loop while the `with` block runs."""
     loop: Any = asyncio.get_running_loop()
     call_at = loop.call_at
     if not isinstance(call_at, _CallAt):
         call_at = _CallAt(loop)
-        with suppress(AttributeError):  # a loop that takes no attributes: its timers are not recorded
+        with suppress(AttributeError):  # Some loops do not allow new attributes. Their timers are not recorded.
             loop.call_at, loop.call_later = call_at, call_at.call_later
     call_at.uses += 1
     try:

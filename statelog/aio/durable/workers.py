@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from statelog.durable.workflows import Workflow
 
 _LOOK_S = 2.0
-"""A worker that waits looks so often for runs of processes that are gone."""
+"""How often a waiting worker looks for runs of dead processes."""
 
 
 async def work(
@@ -109,7 +109,7 @@ class _Worker:
         return await self._store._runner.win(take, partial(self._taker.give_back, hand=hand))  # noqa: SLF001 - of this room
 
     async def _next_in_time(self, hand: Hand, stopping: asyncio.Task[Any]) -> Taken | None:
-        """Claim a run; wait for one, until it may be another one, or the worker is to stop."""
+        """Claim a run, or wait for one. Return None if the worker should stop, or should look again."""
         attempt, waits_s = self._taker.attempt(hand)
         with Turn(attempt.session, attempt.condition) as turn:
             waiting = asyncio.ensure_future(turn.woken(min(waits_s, _LOOK_S)))

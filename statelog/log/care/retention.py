@@ -390,7 +390,7 @@ def _expire(
 
 
 def _borrowed_nodes(view: View, thread: int) -> Iterator[NodeRef]:
-    """Yield a thread's widely shared nodes that other threads refer to, or referred to (V2)."""
+    """Yield the widely shared nodes of a thread to which other threads refer, or have referred (V2)."""
     transaction = view.transaction
     for key, _payload in transaction.scan_index(keys.encode_borrowed_prefix(thread)):
         digest, at = keys.decode_borrowed_key(key)

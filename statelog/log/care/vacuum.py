@@ -157,7 +157,7 @@ def redact_released(engine: Engine, owner: int) -> RetentionReport:
 
 
 def redact_removed(transaction: WriteTransaction, lsns: Iterable[int]) -> None:
-    """Redact records that a removal names, and that are still whole in this copy of the log; keep their nodes."""
+    """Redact those records of a removal event that are still whole in this copy of the log. Keep their nodes."""
     view = View(transaction)
     records = []
     for lsn in lsns:
@@ -173,14 +173,14 @@ def rewrite(
 ) -> RetentionReport:
     """Redact records, erase their nodes that are not marked, and update the index.
 
-    A removal event names those of the records that no event in the log has released for good: what they have entered
-    leaves the index here, and in every copy of the log (R2).
+    For records that no event in the log has already released for good, append a removal event. It removes the index
+    entries of these records here, and in every copy of the log (R2).
 
     Args:
-        transaction: in which they are rewritten.
+        transaction: the transaction in which the records are rewritten.
         records: the records.
-        marks: tells which nodes are kept.
-        are_named: a removal that came with an import names them already.
+        marks: decides which nodes are kept.
+        are_named: True if an imported removal event already lists the records.
 
     """
     report = RetentionReport()
@@ -219,7 +219,7 @@ def rewrite(
 
 
 def _append_removal(transaction: WriteTransaction, index: _Direct, records: Sequence[Rewritable]) -> None:
-    """Append a removal event of the records that are to be redacted, and apply it."""
+    """Append a removal event for those of the records that need one, and apply it."""
     lsns = sorted(lsn for lsn, thread, _heir in records if _is_to_be_named(transaction, index, lsn, thread))
     if lsns:
         end = read_log_end(transaction)
@@ -233,9 +233,10 @@ def _append_removal(transaction: WriteTransaction, index: _Direct, records: Sequ
 
 
 def _is_to_be_named(transaction: WriteTransaction, index: _Direct, lsn: int, thread: int) -> bool:
-    """Return True if a record is whole, and its redaction follows from no event that stays in the log.
+    """Return True if a record is whole, and no event that stays in the log implies its redaction.
 
-    A released record was named before, or its thread was deleted. Records of leases are released by each other.
+    A released record is in an earlier removal event, or its thread was deleted. The record of a lease is released by
+    a later record of the lease, which may be removed itself.
     """
     data = transaction.get_log(lsn)
     if data is None or data[FLAGS_AT] & FLAG_REDACTED or KINDS[data[TYPE_AT]].remove is None:
@@ -246,7 +247,7 @@ def _is_to_be_named(transaction: WriteTransaction, index: _Direct, lsn: int, thr
 
 
 def _between(transaction: WriteTransaction, lsns: list[int]) -> dict[int, bytes]:
-    """Return small records between the rewritten ones. Put back in order together, they share pages."""
+    """Return small records between the rewritten ones. If all are written back in order, they share pages."""
     found: dict[int, bytes] = {}
     for low, high in pairwise(lsns):
         gap: dict[int, bytes] = {}
@@ -265,7 +266,7 @@ def _between(transaction: WriteTransaction, lsns: list[int]) -> dict[int, bytes]
 def _shared_nodes(
     data: bytes, rows: Mapping[int, tuple[int, bytes, int, int, int]], numbers: Iterable[int]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield number and digest of those of some nodes of a record that are widely shared."""
+    """Yield the number and digest of those of the given nodes of a record that are widely shared."""
     for number in sorted(numbers):
         type_, digest, at, content_size, _total_size = rows[number]
         if is_shared_widely(type_, content_size, data[at]):

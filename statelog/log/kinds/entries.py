@@ -175,15 +175,16 @@ def _remove(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
 def _take_out(
     index: IndexWriter, board: int, key: str, before: EntryRow, *, is_there: bool, following: EntryRow | None
 ) -> None:
-    """Take out of the index what the last record of a key has entered besides the key's row.
+    """Remove from the index all keys that the last record of an entry has entered, except the entry's row.
 
     Args:
-        index: where from.
-        board: thread of the record.
-        key: of the entry, or name of the lease.
-        before: row of the key.
-        is_there: whether the row is that of an entry that is there.
-        following: the row that replaces it, if that is of an entry that waits to be claimed: it may keep its place.
+        index: the index.
+        board: the thread of the record.
+        key: the key of the entry, or the name of the lease.
+        before: the row of the key.
+        is_there: True if the row is that of an existing entry.
+        following: the row that replaces it, if it is that of an entry that waits to be claimed. Then the entry may keep
+            its place in the queue.
 
     """
     if before.expires_us:
@@ -208,8 +209,8 @@ def _check(view: View, event: EntryEvent, lsn: int, _recent: Recent) -> None:
     before, is_there = last_row(view, event.thread, event.key)
     if view.thread(event.thread).id != (LEASES_ID if is_lease(event.key) else BOARD_ID):
         refuse(lsn, f"an entry {event.key!r} of a thread that is no board")
-    # Retention may have redacted the record before, here or in the store that the log comes from. Then what the entry
-    # was is unknown, and the event is accepted.
+    # Retention may have redacted the previous record, here or in the original store. Then the previous state of the
+    # entry is unknown, and the event is accepted.
     is_known = event.before == before.lsn
     if event.before and not is_known and not _is_redacted(view, event.before):
         refuse(lsn, f"entry {event.key!r} follows record {event.before}, and the one before is {before.lsn}")
@@ -241,7 +242,7 @@ def is_board(view: View, thread: int) -> bool:
 
 
 def is_entry(view: View, lsn: int) -> bool:
-    """Return True if a record of the board is of an entry.
+    """Return True if a record of the board belongs to an entry.
 
     The board's thread may also have a policy record: before format 5 a policy for all threads was given to it, too.
     """
@@ -250,7 +251,7 @@ def is_entry(view: View, lsn: int) -> bool:
 
 
 def is_leases(view: View, thread: int) -> bool:
-    """Return True for the thread that has the records of leases."""
+    """Return True if a thread is the owner of the records of leases."""
     row = view.find_thread(thread) if thread else None
     return row is not None and row.id == LEASES_ID
 

@@ -54,7 +54,7 @@ class Kind(Generic[E]):
     deleted, its keys leave the index and its records are erased. A record keeps the nodes that its root leads to until
     the record is redacted. That happens some time after it was *released* (`index.release_records`). So each record
     with a root that was not redacted is either among `records` or released. No function of a kind asks a clock, or what
-    other processes do: the index follows from the log alone (L4), and what an event enters follows from its own record.
+    other processes do. The index follows from the log alone (L4), and an event's keys from its own record.
     """
 
     type: int
@@ -77,13 +77,13 @@ class Kind(Generic[E]):
     """Return the owner of an event with an LSN."""
     check: Callable[[View, E, int, Recent], None] = _is_possible
     """Call `refuse` if an event cannot follow the records in the view. An import calls it: the event is well-formed and
-    its owner exists, but nobody vouches for more. Accept any event about an earlier record that is redacted (R3)."""
+    its owner exists, but nothing else is checked yet. Accept any event about an earlier redacted record (R3)."""
     records: Callable[[View, int, int], Iterable[int]] = _no_records
     """Return the LSNs of an owner's records that the index refers to, at least those above an LSN. LSNs under key `e`
     may be left out."""
     remove: Callable[[IndexWriter, E, int], None] | None = None
-    """Take out of the index what a record has entered, as far as no later record has replaced it; takes the LSN. None
-    if retention never removes such records by themselves, but only together with their owner."""
+    """Remove the keys of a record with an LSN from the index, except those that a later record has replaced. None if
+    retention removes such records only together with their owner."""
     is_owner: Callable[[View, int], bool] = _any_owner
     """Return False if an owner has no records of this kind."""
     prefixes: tuple[bytes, ...] = ()
@@ -144,6 +144,6 @@ class Kind(Generic[E]):
 
 
 def refuse(lsn: int, what: str, **facts: int) -> NoReturn:
-    """Raise CorruptionError for a record that cannot be. Facts: lsn, and those that are given."""
+    """Raise CorruptionError for a record that is not possible. Facts: lsn, and the given facts."""
     message = f"record {lsn}: {what}"
     raise CorruptionError(message, lsn=lsn, **facts)

@@ -1,8 +1,8 @@
-"""Retention removes records: the log says which, so that every copy of the log removes them, too.
+"""Removal events, which list the records that retention has removed, so that every copy of the log removes them, too.
 
-A record that retention redacts says nothing any more, and a copy that took it in before still has it whole. So the
-transaction that redacts records appends a removal event, which names them. Wherever the event is applied, it takes what
-these records have entered out of the index. An import then redacts those of them that are still whole (R2, R3).
+A redacted record has no content any more, but a copy that imported the record earlier still has the content. So the
+transaction that redacts records also appends a removal event, which lists their LSNs. A store that applies the event
+removes the index entries of these records. An import then redacts those of the records that are still whole (R2, R3).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def removal_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[RemovalEvent]:
-    """Return the kind of removals, which look up the kinds of the records that they name."""
+    """Return the kind of removal events. `kinds` maps a record type to the kind of the record that is removed."""
 
     def apply(index: IndexWriter, event: RemovalEvent, _lsn: int) -> None:
         for record in _whole_records(index.view, event):
@@ -53,7 +53,7 @@ def removal_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[RemovalEvent]:
 
 
 def _whole_records(view: View, event: RemovalEvent) -> Iterator[Record]:
-    """Yield those of the named records that are not redacted."""
+    """Yield those records of the event that are not redacted."""
     for lsn in event.lsns:
         record = view.record(lsn)
         if not record.flags & FLAG_REDACTED:

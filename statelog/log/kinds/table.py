@@ -113,12 +113,12 @@ def version_in(event: Event | Redacted) -> CheckpointEvent | None:
 
 
 def removed_by(event: Event | Redacted) -> list[int]:
-    """Return the LSNs of the records that an event names as removed; none for other events than removals."""
+    """Return the LSNs of the records that a removal event lists; an empty list for other events."""
     return event.lsns if type(event) is RemovalEvent else []
 
 
 def deleted_by(event: Event | Redacted) -> int | None:
-    """Return the thread that an event deletes, None for other events than deletions."""
+    """Return the thread that a deletion event deletes, or None for other events."""
     return event.thread if type(event) is DeleteEvent else None
 
 

@@ -78,7 +78,7 @@ class JournaledFile(OpenFile):
         """Records put back from the journal when this was opened."""
         self.references = 0
         self._snapshots: list[None] = []
-        """One element for each snapshot that is open: a list is changed in one step, whichever thread does it."""
+        """One element for each open snapshot. It is a list because appending and popping are atomic between threads."""
         self.is_shared = False
         """It is a copy of a log that many hosts write: what it has no loss of power takes back."""
         self._is_at_rest = False
@@ -117,12 +117,13 @@ class JournaledFile(OpenFile):
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Count a snapshot as open while the `with` block runs, which begins its transaction.
+        """Count a snapshot as open. The `with` block begins the transaction of the snapshot.
 
-        So many slots are kept free that commits and short reads go on while snapshots have all of theirs.
+        Some slots are kept free, so that commits and short reads work even if the maximum number of snapshots is open.
 
         Raises:
-            LimitError: as many snapshots are open as may be, here or in all processes. Facts: path, limit, actual.
+            LimitError: the maximum number of snapshots is open, in this process or in all processes. Facts: path,
+                limit, actual.
         """
         self._snapshots.append(None)
         try:
@@ -142,11 +143,11 @@ class JournaledFile(OpenFile):
         return self._count_slots(taken_max) < taken_max
 
     def _count_slots(self, enough: int) -> int:
-        """Return how many reader slots are taken; a smaller number than `enough` may be too high."""
+        """Return the number of taken reader slots. A result below `enough` may be too high."""
         with self.read() as transaction:
             raw = transaction.handles.raw
             most_ever: int = raw.info()["num_readers"]
-            return most_ever if most_ever < enough else len(raw.readers().splitlines()) - 1  # below a heading
+            return most_ever if most_ever < enough else len(raw.readers().splitlines()) - 1  # without the heading
 
     def check_readers(self) -> int:
         """Free the reader slots of dead processes, whose snapshots pin pages; return how many.
@@ -343,7 +344,7 @@ class JournaledFile(OpenFile):
                 remove_wake_file(self.path)
         if self.handles is not None:
             self.handles.close()
-        if descriptor >= 0:  # right after LMDB: whoever opens the store expects its users to have LMDB open
+        if descriptor >= 0:  # right after LMDB: processes that open the store expect its users to have LMDB open
             self.locks.descriptor = -1
             os.close(descriptor)
 

@@ -28,9 +28,9 @@ def end_abandoned(active: set[Ending]) -> None:
     """End the transactions of a set that nothing else refers to."""
     pending: list[BaseException | None] = [sys.exc_info()[1]]
     seen: set[int] = set()
-    while pending:  # while an error is handled, what it went through is kept
+    while pending:  # The traceback of an error that is being handled keeps objects alive.
         error = pending.pop()
-        if error is not None and id(error) not in seen:  # causes may lead round in a circle
+        if error is not None and id(error) not in seen:  # The causes may form a cycle.
             seen.add(id(error))
             _clear_frames(error.__traceback__)
             pending += [error.__cause__, error.__context__]

@@ -1,16 +1,16 @@
-"""LMDB's lock file as this process has it open. Its locks outlast a stray `close`, and waits for its mutex end.
+"""LMDB's lock file, as this process has it open. It protects LMDB's locks from a stray `close`, and limits waits.
 
-Two POSIX locks in the file tell LMDB who uses it. Every process shares byte 0, and holds the byte whose offset is its
-process id. POSIX locks go with *any* close of the file by the process: a search through the folder is enough, or a copy
-of it. The next process that opens the store would then take itself for alone, and make mutexes and reader table anew
-under the others. A process that looks for dead readers would free the slots of a living one. So `hold` takes a shared
-lock of the open file description (OFD lock) on both bytes. It conflicts with POSIX locks, and only this descriptor ends
-it.
+LMDB uses two POSIX locks in the file to find the processes that use the store. Every process has a shared lock on byte
+0, and a lock on the byte whose offset is its process id. If a process closes *any* descriptor of the file, it loses its
+POSIX locks. A search through the folder, or a copy of the folder, closes such a descriptor. Then the next process that
+opens the store would assume that it is alone, and would initialise mutexes and reader table while others use them. A
+process that looks for dead readers would free the slots of a living process. So `hold` takes a shared lock of the open
+file description (OFD lock) on both bytes. This lock conflicts with POSIX locks, and only this descriptor releases it.
 
-LMDB locks a mutex in the file for each slot that it takes in its reader table. It waits for that mutex without end, and
-keeps Python's lock meanwhile. A process that is stopped while it has the mutex would stop all others with all their
-threads. So a read looks first whether the mutex is free (`reader_lock`), and waits here, up to the time allowed. One
-case is left: the owner is stopped within the microsecond between that look and LMDB's own.
+LMDB locks a mutex in the file whenever it takes a slot in its reader table. It waits for this mutex without a timeout,
+and holds Python's lock meanwhile. So a process that is stopped while it holds the mutex would block all threads of all
+other processes. Therefore a read first checks whether the mutex is free (`reader_lock`), and waits here with a timeout.
+One case remains: the owner is stopped within the microsecond between this check and LMDB's own lock.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 _HEAD = struct.Struct("=II")
 _FORMAT = 1 << 16 | 1
-"""LMDB's number of the layout that is known here: magic, this number, the mutex of the reader table."""
+"""LMDB's number of the known layout. The file begins with a magic, this number, and the mutex of the reader table."""
 
 _OWNER_MASK = 0x3FFFFFFF
-"""What the owner's word has of the owner. Its other bits tell the kernel that threads wait, or that the owner died."""
+"""The bits of a mutex word that identify the owner. The other bits show that threads wait, or that the owner died."""
 
 _WORD_SIZE_BYTES = 4
 _MAP_SIZE_BYTES = 4096
 _LOOKS_AT_ONCE = 200
-"""How often the mutex is looked at before the first pause: LMDB holds it for less than a microsecond."""
+"""The number of checks before the first pause. LMDB holds the mutex for less than a microsecond."""
 
 _PAUSE_S = 0.0002
 
@@ -55,16 +55,16 @@ _ALL_FREE = range_lock(fcntl.F_UNLCK, 0, 0)
 class LockFile:
     """LMDB's lock file of one environment.
 
-    Closing it drops LMDB's own locks: close the environment before.
+    Closing it releases LMDB's own locks. So close the environment first.
 
     Args:
-        descriptor: of the file, open for reading and writing since before LMDB opened it.
-        path: of the data file.
+        descriptor: a descriptor of the file for reading and writing, opened before LMDB opened the file.
+        path: the path of the data file.
         timeout_s: how long to wait for other processes.
         has_locks: whether the system has OFD locks.
 
     Attributes:
-        reader_lock: its one word is 0 while nobody holds the mutex of the reader table.
+        reader_lock: the mutex word of the reader table. It is 0 while no thread holds the mutex.
     """
 
     __slots__ = ("_descriptor", "_has_locks", "_map", "_path", "_process_id", "_timeout_s", "reader_lock")
@@ -79,10 +79,10 @@ class LockFile:
         self.reader_lock = UNLOCKED
 
     def await_opening(self) -> None:
-        """Wait until LMDB can open the file without a wait of its own, which would not end.
+        """Wait until LMDB can open the file without waiting, because LMDB's own wait has no timeout.
 
         Raises:
-            StoreLockedError: another process was stopped as it opened the file, or while it has the mutex.
+            StoreLockedError: another process was stopped while it opened the file, or while it holds the mutex.
                 Facts: path, timeout_s.
         """
         if not self._has_locks:
@@ -96,14 +96,14 @@ class LockFile:
             time.sleep(_PAUSE_S)
 
     def hold(self) -> bool:
-        """Hold the locks that LMDB has just taken, until `close`.
+        """Secure the locks that LMDB has just taken, until `close`.
 
         Returns:
-            False if this process has closed the file meanwhile, so that LMDB's locks are gone. Another process may have
-            made the reader table anew: LMDB has to be closed, and opened again.
+            False if this process has closed the file meanwhile, so that LMDB's locks are lost. Another process may have
+            initialised the reader table again. The caller must close LMDB and open it again.
 
         Raises:
-            StorageError: the system refuses. Facts: path.
+            StorageError: the operating system refuses. Facts: path.
         """
         try:
             if self._has_locks and not self._take_locks():
@@ -121,20 +121,20 @@ class LockFile:
             set_lock(self._descriptor, _FIRST_SHARED)
         except BlockingIOError:
             return False
-        # A stray close drops both of LMDB's locks. So if the second is there, the first was until ours was taken.
+        # A stray close releases both of LMDB's locks. So if the second exists, no stray close came before our lock.
         if not is_held(self._descriptor, range_lock(fcntl.F_WRLCK, process_id)):
             return False
-        # LMDB's lock of this byte excludes ours. It becomes a shared one, which LMDB's own questions find as well.
+        # LMDB's exclusive lock on this byte excludes our lock. A shared lock is enough for LMDB's own checks.
         shared = range_lock(fcntl.F_RDLCK, process_id)
         fcntl.fcntl(self._descriptor, fcntl.F_SETLK, shared)
         set_lock(self._descriptor, shared)
         return True
 
     def await_reader_lock(self) -> None:
-        """Wait until nobody holds the mutex of the reader table.
+        """Wait until no thread holds the mutex of the reader table.
 
         Raises:
-            StoreLockedError: a process that was stopped holds it. Facts: path, timeout_s.
+            StoreLockedError: a process that was stopped holds the mutex. Facts: path, timeout_s.
         """
         deadline_s = time.monotonic() + self._timeout_s
         looks = 0
@@ -147,7 +147,7 @@ class LockFile:
             time.sleep(_PAUSE_S)
 
     def _find_owner(self) -> int:
-        """Return where the file has the owner of the reader table's mutex; -1 if it has none, or another layout."""
+        """Return the offset of the mutex owner in the file; -1 if the file has no mutex or an unknown layout."""
         at = mutex_owner_at()
         head = os.pread(self._descriptor, _HEAD.size, 0).ljust(_HEAD.size, b"\0")
         return -1 if at < 0 or _HEAD.unpack(head)[1] != _FORMAT else _HEAD.size + at
@@ -158,7 +158,7 @@ class LockFile:
         return bool(int.from_bytes(word, sys.byteorder) & _OWNER_MASK)
 
     def close(self) -> None:
-        """Close the file, and release its locks. In a forked child, the locks stay: they are the parent's."""
+        """Close the file, and release its locks. A forked child does not release the locks of its parent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return
@@ -168,6 +168,6 @@ class LockFile:
             self._map.close()
         try:
             if self._has_locks and self._process_id == os.getpid():
-                set_lock(descriptor, _ALL_FREE)  # a child that was forked without Python's hooks may still have it open
+                set_lock(descriptor, _ALL_FREE)  # a child forked without Python's hooks may have it open
         finally:
             os.close(descriptor)

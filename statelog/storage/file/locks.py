@@ -3,12 +3,13 @@
 LMDB does not tell which processes have the file open. So these locks are taken on bytes far beyond the end of the data
 file: one is shared by all processes that have the store open, one by those that may write, one belongs to the process
 that is just opening the store, and one to the process that completes an advance. They are locks of the open file
-description (OFD locks): they end with the process, and closing another descriptor of the file does not drop them, as it
-does with plain POSIX locks. The writer lock is another (`writer_lock.py`), and `lock_file.py` guards LMDB's own locks.
+description (OFD locks). They end with the process. Unlike plain POSIX locks, they are not released when the process
+closes another descriptor of the file. The writer lock is separate (`writer_lock.py`), and `lock_file.py` protects
+LMDB's own locks.
 
-Where the system has no OFD locks (`supported` turns False), one process at a time has a store open for writing, or
-several have it open for reading. A lock of the whole file (`flock`) sees to that; closing another descriptor does not
-drop it either. Other processes get StoreLockedError.
+If the system has no OFD locks (`supported` becomes False), one process at a time has a store open for writing, or
+several have it open for reading. A lock of the whole file (`flock`) ensures this. It is not released either when the
+process closes another descriptor. Other processes get StoreLockedError.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _OPENING_AT = 2**62 + 3
 _WRITABLE_AT = 2**62 + 4
 _UNTABLED_AT = 2**62 + 6
 _FLOCK = struct.Struct("hhqqi")
-"""As Linux has it. Elsewhere the system refuses it, and so is found to have no OFD locks."""
+"""The layout of `struct flock` on Linux. Another system refuses it, and then counts as a system without OFD locks."""
 
 _SET_LOCK: int = getattr(fcntl, "F_OFD_SETLK", -1)
 _GET_LOCK: int = getattr(fcntl, "F_OFD_GETLK", -1)
@@ -52,7 +53,7 @@ _PAUSE_S_MAX = 0.00025
 
 
 def range_lock(kind: int, at: int, size: int = 1) -> bytes:
-    """Return what `fcntl` takes for a lock of `size` bytes; 0 is as far as a file can reach."""
+    """Return the argument of `fcntl` for a lock of `size` bytes. Size 0 extends the lock to the end of any file."""
     return _FLOCK.pack(kind, os.SEEK_SET, at, size, 0)
 
 
@@ -68,7 +69,7 @@ _WRITABLE_FREE = range_lock(fcntl.F_UNLCK, _WRITABLE_AT)
 _ADVANCING_TAKEN = range_lock(fcntl.F_WRLCK, _ADVANCING_AT)
 _ADVANCING_FREE = range_lock(fcntl.F_UNLCK, _ADVANCING_AT)
 _LMDB_ANY = range_lock(fcntl.F_WRLCK, 0)
-"""In LMDB's lock file: every process that has it open holds its first byte."""
+"""Conflicts with the lock on the first byte of LMDB's lock file, which every process that has it open holds."""
 
 _UNTABLED_SHARED = range_lock(fcntl.F_RDLCK, _UNTABLED_AT)
 _UNTABLED_EXCLUSIVE = range_lock(fcntl.F_WRLCK, _UNTABLED_AT)
@@ -119,12 +120,12 @@ class FileLocks:
 
     @contextlib.contextmanager
     def opening(self, timeout_s: float, *, read_only: bool) -> Iterator[None]:
-        """Say that this process has the store open, and keep others from opening it while the `with` block runs.
+        """Register this process as a user of the store. Other processes cannot open it while the `with` block runs.
 
-        Without OFD locks, keep others from opening it for as long as this process has it open for writing.
+        Without OFD locks, others cannot open it for as long as this process has the store open for writing.
 
         Raises:
-            StoreLockedError: another opens it, or holds it for itself alone. Facts: path, timeout_s.
+            StoreLockedError: another process opens the store, or has it open exclusively. Facts: path, timeout_s.
         """
         self._acquire(_OPENING_SHARED if read_only else _OPENING_EXCLUSIVE, timeout_s)
         if not (self.supported or read_only):
@@ -177,19 +178,20 @@ class FileLocks:
         return is_held(self.descriptor, _WRITABLE_EXCLUSIVE)
 
     def is_open_elsewhere(self) -> bool:
-        """Return True if another process has the store open, or may have it open where that cannot be asked."""
+        """Return True if another process has the store open, or if this cannot be determined."""
         return not self.supported or is_held(self.descriptor, _PRESENCE_EXCLUSIVE)
 
     def check_lock_file(self, descriptor: int) -> None:
-        """Refuse a lock file that is not the one of the processes which have this data file open.
+        """Refuse a lock file that other users of this data file do not use.
 
-        If it belongs to processes that have another data file open, LMDB would believe what it says of that file's last
-        commit, and read this file at an older commit, or at none. If nobody uses it while other processes have the data
-        file open, these use a lock file that was removed, or have lost their locks of this one. LMDB would take itself
-        for alone, and not see their commits and snapshots. The caller has no environment open.
+        If the lock file belongs to users of another data file, LMDB would use the number of that file's last commit.
+        Then it would read this file at an older commit, or at none. If no process uses the lock file while other
+        processes have the data file open, these use a lock file that was removed, or have lost their locks of this
+        one. LMDB would assume that it is alone, and would not see their commits and snapshots. The caller must not have
+        an environment open.
 
         Raises:
-            StoreReplacedError: another process has the file open that was here before, or another lock file.
+            StoreReplacedError: another process has an earlier data file of this path open, or uses another lock file.
                 Facts: path.
         """
         deadline = time.monotonic() + _FORMER_TIMEOUT_S
@@ -202,11 +204,11 @@ class FileLocks:
             time.sleep(_PAUSE_S_MAX)
 
     def _may_be_open_without(self) -> bool:
-        """Return True if another process that has the file open need not have LMDB's lock file open (yet)."""
+        """Return True if another process may have the data file open without having LMDB's lock file open (yet)."""
         return is_held(self.descriptor, _OPENING_EXCLUSIVE) or is_held(self.descriptor, _UNTABLED_EXCLUSIVE)
 
     def note_untabled(self) -> None:
-        """Say that this process reads without LMDB's lock file, as on a file system that it may not write to."""
+        """Register that this process reads without LMDB's lock file, for example on a read-only file system."""
         self._try(_UNTABLED_SHARED)
 
     def try_exclusive(self) -> bool:
@@ -280,10 +282,10 @@ class FileLocks:
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
     def _try_file(self) -> bool:
-        """Take the lock of the whole file by which others know of this process, where there are no OFD locks.
+        """Take the lock of the whole file, which shows this process to others on a system without OFD locks.
 
         Returns:
-            False if another process is in the way; True also where the file system has no such locks either.
+            False if another process has a conflicting lock. True also if the file system has no such locks.
         """
         try:
             fcntl.flock(self.descriptor, self._file_kind | fcntl.LOCK_NB)
@@ -294,12 +296,12 @@ class FileLocks:
         return True
 
     def _flock(self, kind: int) -> bool:
-        """Change the kind of that lock; False, and the lock is what it was, if others have one."""
+        """Change the kind of the lock of the whole file. If others have a conflicting lock, return False."""
         try:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
         except OSError as error:
             _raise_foreign(error)
-            self._try_file()  # asking for another kind has dropped it
+            self._try_file()  # The failed request has released the lock.
             return False
         return True
 
@@ -319,12 +321,12 @@ class FileLocks:
 
 
 def set_lock(descriptor: int, lock: bytes) -> None:
-    """Take or release an OFD lock. Raises OSError, as BlockingIOError: others hold it."""
+    """Take or release an OFD lock. Raises OSError: BlockingIOError if others hold the lock."""
     fcntl.fcntl(descriptor, _SET_LOCK, lock)
 
 
 def is_held(descriptor: int, lock: bytes) -> bool:
-    """Return True if something keeps this descriptor from a lock: another process, or a POSIX lock of this one."""
+    """Return True if this descriptor cannot get a lock because of another process, or a POSIX lock of this process."""
     try:
         lock = fcntl.fcntl(descriptor, _GET_LOCK, lock)
     except OSError as error:
@@ -335,7 +337,7 @@ def is_held(descriptor: int, lock: bytes) -> bool:
 
 
 def locked_error(path: Path, timeout_s: float) -> StoreLockedError:
-    """Return the error of a lock that another process did not release within the time allowed."""
+    """Return the error of a lock that another process did not release before the timeout."""
     message = f"{path} is locked by another process, and stayed so for {timeout_s:g} s"
     return StoreLockedError(message, path=str(path), timeout_s=timeout_s)
 

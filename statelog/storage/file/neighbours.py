@@ -148,19 +148,20 @@ def check_before_creation(path: Path) -> None:
 
 
 def open_lock_file(path: Path, locks: FileLocks, *, read_only: bool) -> int | None:
-    """Open the lock file for LMDB to open it, too. If there is none, make it with the store's owner and mode.
+    """Open the lock file before LMDB opens it. If there is none, create it with the store's owner and mode.
 
-    Anything may be what a loss of power left of a lock file, whose contents nobody flushes.
+    The content of an existing lock file does not matter, because it is never flushed: after a power failure, it may be
+    anything.
 
     Returns:
-        A descriptor; None where LMDB reads without the file, on a read-only file system.
+        A descriptor, or None if LMDB reads without the file, on a read-only file system.
 
     Raises:
-        FormatError: a store, a symbolic link, or something that is not a regular file bears its name: LMDB would write
-            over it, or over what the link leads to. Facts: path, journal.
-        StoreReplacedError: it belongs to another file, which was here before and is in use; or it is not the one that
-            others use. Facts: path.
-        AccessError, StoreFullError, StorageError: the system refuses. Facts: path, of the lock file.
+        FormatError: a store, a symbolic link, or something other than a regular file has its name. LMDB would overwrite
+            it, or the target of the link. Facts: path, journal.
+        StoreReplacedError: it belongs to an earlier data file of this path, which is still in use; or others use
+            another lock file. Facts: path.
+        AccessError, StoreFullError, StorageError: the operating system refuses. Facts: path, of the lock file.
     """
     lock_file = lock_path(path)
     try:
@@ -179,7 +180,7 @@ def open_lock_file(path: Path, locks: FileLocks, *, read_only: bool) -> int | No
 
 
 def refuse_link(path: Path, own: Path) -> None:
-    """Raise FormatError if a symbolic link bears the name of a file of the store at `path`. Facts: path, journal."""
+    """Raise FormatError if `own`, a file of the store at `path`, is a symbolic link. Facts: path, journal."""
     if own.is_symlink():
         raise in_the_way_error(path, own, "is not a regular file")
 

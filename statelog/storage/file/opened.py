@@ -39,9 +39,9 @@ class Handles:
     descriptor: int
     """Of the data file."""
     lock_file: LockFile | None = None
-    """None where LMDB has none open, since it may not be written to."""
+    """None if LMDB does not have a lock file open, because it may not write to one."""
     reader_lock: memoryview = UNLOCKED
-    """Its one word is 0 unless a process is taking a slot of the reader table: then `await_reader_lock` first."""
+    """One word, which is 0 unless a process takes a slot of the reader table. Then call `await_reader_lock` first."""
     map_address: int = 0
     """Where LMDB's map lies; 0 until somebody looks, since it moves."""
 
@@ -51,25 +51,26 @@ class Handles:
             self.lock_file.await_reader_lock()
 
     def begin_read(self, *, buffers: bool = False) -> lmdb.Transaction:
-        """Return a read transaction of LMDB's.
+        """Begin a read transaction of LMDB.
 
         Raises:
-            StoreLockedError: another process was stopped as it took a slot of the reader table. Facts: path, timeout_s.
-            lmdb.Error: none can be had.
+            StoreLockedError: another process was stopped while it took a slot of the reader table. Facts: path,
+                timeout_s.
+            lmdb.Error: LMDB cannot begin a transaction.
         """
         if self.reader_lock[0]:
             self.await_reader_lock()
         return self.begin(None, None, False, buffers)
 
     def check_readers(self) -> int:
-        """Free the reader slots of dead processes; return how many. None are freed while the table is written to."""
+        """Free the reader slots of dead processes, and return their number. Do nothing while a process takes a slot."""
         if self.reader_lock[0]:
             return 0
         cleared: int = self.raw.reader_check()
         return cleared
 
     def close(self) -> None:
-        """Close LMDB, and then its lock file; in a forked child, the child's copy of both."""
+        """Close LMDB, and then its lock file. In a forked child, close only the child's copies of both."""
         self.reader_lock = UNLOCKED
         self.raw.close()
         if self.lock_file is not None:

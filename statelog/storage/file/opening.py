@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from statelog.storage.file.locks import FileLocks
 
 _ATTEMPTS = 10
-"""How often LMDB is opened, where other threads close its lock file just then."""
+"""The maximum number of attempts to open LMDB, if other threads close its lock file at the same time."""
 
 _SPARE_READS = 0
 """Ended read transactions LMDB's binding keeps for reuse. One would save 80 ns, and be freed in the
@@ -80,7 +80,7 @@ def _open_lmdb(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles:
         message = f"{file.path}-lock is opened and closed all the time by others in this process: LMDB loses its locks"
         raise StorageError(message, path=str(file.path))
     try:
-        # To write, LMDB wants a write transaction even to open what is there.
+        # In an environment for writing, LMDB needs a write transaction even to open an existing table.
         with contextlib.nullcontext() if file.read_only else file.locks.writing(file.lock_timeout_s):
             return _open_tables(handles, file.path)
     except BaseException as error:
@@ -91,7 +91,7 @@ def _open_lmdb(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles:
 
 
 def _open_locked(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles | None:
-    """Open LMDB, and hold its locks. None if this process has closed its lock file meanwhile."""
+    """Open LMDB, and hold its locks. Return None if this process has closed LMDB's lock file meanwhile."""
     locks, path = file.locks, file.path
     page_size_bytes = check_file(locks.descriptor, path).page_size_bytes
     descriptor = open_lock_file(path, locks, read_only=file.read_only)
@@ -128,7 +128,7 @@ def _open_locked(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles 
             if raw is not None:
                 raw.close()
             if lock_file is not None:
-                lock_file.close()  # after LMDB, which would lose its locks
+                lock_file.close()  # After LMDB, which would otherwise lose its locks.
     return handles
 
 

@@ -90,7 +90,7 @@ def former_error(path: Path) -> StoreReplacedError:
 
 
 def lock_file_error(path: Path) -> StoreReplacedError:
-    """Return the error of a store in use whose lock file is not the one that its users have."""
+    """Return the error of a store whose other users have a different lock file open."""
     message = (
         f"{path}-lock is not in use, though another process has {path} open: it was removed or replaced meanwhile, or"
         " that process, of an older release, has lost its locks. Close the store in every process, then open it again"

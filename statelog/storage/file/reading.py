@@ -79,7 +79,7 @@ class ReadTransaction:
             ClosedError: the store is closed.
             StoreReplacedError: its file was removed or replaced, some 20 ms ago at least. Facts: path.
             LimitError: more transactions read at once than the store has slots for.
-            StoreLockedError: another process was stopped as it took a slot. Facts: path, timeout_s.
+            StoreLockedError: another process was stopped while it took a slot. Facts: path, timeout_s.
         """
         environment = self._environment
         if getpid() != environment.process_id:

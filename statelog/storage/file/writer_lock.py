@@ -5,8 +5,8 @@ served in order. A process that dies as the owner leaves the lock to the next on
 
 Where the system has no robust mutexes (macOS), a byte of the same file is locked with `fcntl` instead. Waiting is
 polling there, and not in order. Such a lock belongs to the process, so one `WriterLock` per file and process is all
-there may be. Closing any other descriptor of the file drops it. That harms nobody, since such a system has no OFD locks
-either, and lets one process at a time have the store open (`locks.py`).
+there may be. Closing any other descriptor of the file releases the lock. This does no harm: such a system has no OFD
+locks either, so only one process at a time has the store open for writing (`locks.py`).
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class WriterLock:
 
         Args:
             goes_on: keep the turn of this process, because a change of process costs as much as a commit. The next
-                process writes 2 ms after the turn began, or as soon as this one has not come back for 200 us.
+                process writes 2 ms after the turn began, or after this process has not written for 200 us.
 
         Raises:
             UsageError: another thread acquired it.

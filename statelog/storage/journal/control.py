@@ -47,7 +47,7 @@ _MAGIC: Final = int.from_bytes(b"stlgctl1")
 
 
 class State(NamedTuple):
-    """The words of the page, all read at one moment. `Control` says what they mean."""
+    """The words of the control page, all read at one moment. See `Control` for their meaning."""
 
     magic: int
     epoch: int
@@ -76,11 +76,11 @@ class State(NamedTuple):
 
     @property
     def steady_pin(self) -> int:
-        """The steady epoch if some process keeps its snapshot, else another number."""
+        """The steady epoch if a process pins its snapshot, else another number."""
         return self.odd_pin if self.steady & 1 else self.even_pin
 
     def filled_to(self, half: int) -> int:
-        """Return up to where a half of the journal has been filled with zeros."""
+        """Return the offset up to which a half of the journal is filled with zeros."""
         return max(self.odd_filled if half else self.even_filled, HALVES_AT[half])
 
 
@@ -108,10 +108,10 @@ def control_path(path: Path) -> Path:
 
 
 def flushed_to(path: Path) -> int:
-    """Return up to which record a store that others may write to is on the disk; UNKNOWN if nobody does.
+    """Return the LSN up to which a store is flushed to disk, or UNKNOWN if no process writes to it.
 
     Raises:
-        FormatError: a symbolic link bears the page's name. Facts: path, journal.
+        FormatError: a symbolic link has the name of the page. Facts: path, journal.
         StorageError: the system refuses. Facts: path.
     """
     try:
@@ -254,11 +254,11 @@ class Control:
             self.is_broken = words[_IS_BROKEN] if words[0] == _MAGIC else 0
 
     def read(self) -> State:
-        """Return all words. Who owns the writer lock writes most of them, so its owner need not read these again."""
+        """Return all words. Only the owner of the writer lock changes most of them, so it need not read these again."""
         return tuple.__new__(State, self.words)
 
     def note_commit(self, at: int, lsn: int, taken: int) -> None:
-        """Say where the next group goes, behind which record, and how many pages were taken in this epoch."""
+        """Note the offset of the next group, the LSN before it, and the number of pages taken in this epoch."""
         words = self.words
         words[_AT] = at
         words[_LSN] = words[_WRITTEN] = lsn

@@ -54,7 +54,7 @@ class OpenJournal:
         self._descriptor = -1
         self._session = b""
         self._state = NO_STATE
-        """The words of the control page as the write transaction began."""
+        """The words of the control page at the beginning of the write transaction."""
         self._end = 0
         self._reach = NO_REACH
 

@@ -46,7 +46,7 @@ _READ_SIZE_BYTES = 16 * 1024
 """Groups are read by so much at a time, or one that is larger."""
 
 _ZEROS = bytes(64 * 1024)
-"""A half is searched for its end by so much at a time, which divides it. To compare is ten times as fast as `strip`."""
+"""The block size of the search for the end of a half, which it divides. Comparing is ten times faster than `strip`."""
 
 _FILLED_SIZE_BYTES_MIN = 64 * 1024
 _FILLED_SIZE_BYTES_MAX = 1024 * 1024
@@ -230,7 +230,7 @@ def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Ite
     start = HALVES_AT[epoch & 1]
     at, end = max(at, start), start + HALF_SIZE_BYTES
     while end > at and _is_zeros(os.pread(descriptor, len(_ZEROS), end - len(_ZEROS))):
-        end -= len(_ZEROS)  # most of a half is zeros
+        end -= len(_ZEROS)  # Most of a half is zeros.
     data = os.pread(descriptor, max(end - at, 0), at)
     wanted = epoch.to_bytes(8)
     found = data.find(wanted)
@@ -243,7 +243,7 @@ def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Ite
 
 
 def _is_zeros(data: bytes) -> bool:
-    """Return True if `data` has zeros alone; it is no longer than `_ZEROS`."""
+    """Return True if `data`, which is not longer than `_ZEROS`, consists of zeros."""
     return data == _ZEROS[: len(data)]
 
 

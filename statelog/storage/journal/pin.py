@@ -46,7 +46,7 @@ class Pins:
 
     def drop_before(self, epoch: int) -> None:
         """End those of earlier epochs."""
-        for number in tuple(self._transactions):  # two threads may be at it at once
+        for number in tuple(self._transactions):  # Two threads may do this at the same time.
             pin = self._transactions.pop(number, None) if number < epoch else None
             if pin is not None:
                 pin.abort()

@@ -1,4 +1,4 @@
-"""Crossings: everything a store can do, in any order, by several processes, with each copy compared.
+"""Randomised tests that combine all features of a store, from several processes, and compare the store with its copies.
 
 Run it with `python -m statelog.testing.crossings --acts 10000 --seed 1`.
 """

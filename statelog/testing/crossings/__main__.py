@@ -15,14 +15,14 @@ from statelog.testing.crossings.driving import Driver, Failure, shrink
 from statelog.testing.crossings.plans import Plan, Step, draw_plan
 
 _ACTS = (40, 80, 120, 200)
-"""Of one run, by turns: a store with more is slow to compare."""
+"""The numbers of acts of successive runs. A store with more acts is slow to compare."""
 
 _TOLD_ACTS = 10_000
-"""After so many it says how far it is."""
+"""The number of acts between two lines that report progress."""
 
 
 def main() -> int:
-    """Run what the command line asks for; return 1 if something does not agree."""
+    """Run the crossings with the options of the command line. Return 1 if an agreement fails, 0 otherwise."""
     options = _parse()
     if options.jobs > 1:
         return _side_by_side(options)

@@ -1,4 +1,4 @@
-"""Acts: each is one public call, or a few, with arguments drawn from a seed."""
+"""Acts: each act makes one public call, or a few, with arguments drawn from a seed."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ if TYPE_CHECKING:
     from statelog.testing.crossings.clock import Clock
 
 REFUSALS = (UsageError, ConflictError, LimitError, AccessError, ExecutionError)
-"""What an act may raise: its arguments did not fit the store. Anything else is a fault."""
+"""Errors that an act may raise because its arguments did not fit the store. Any other error is a failure."""
 
 _FAULTS = (StoreFullError, FencedError)
 
 
 class Actor:
-    """One process that acts on a store: the store as it has it open, and what it holds of it.
+    """One process that acts on a store.
 
     Attributes:
-        store: the open store.
-        clock: the clock that all processes go by.
-        folder: for files of its own.
-        held: claims, leases and other objects, by kind: what a process loses when it is killed.
+        store: the store, as the process has it open.
+        clock: the clock that all processes use.
+        folder: a folder for the process's own files.
+        name: the name of the process.
+        held: claims, leases and other objects, by kind. A process that is killed loses them.
+        objects: other objects that the process uses again, by name.
 
     """
 
@@ -48,23 +50,23 @@ class Actor:
         self.objects: dict[str, Any] = {}
 
     def hold(self, kind: str, item: Any) -> None:
-        """Keep an object for later acts; the oldest goes when there are eight."""
+        """Keep an object for later acts. Of each kind, the newest eight objects are kept."""
         held = self.held.setdefault(kind, [])
         held.append(item)
         del held[:-8]
 
     def drop(self, kind: str, item: Any) -> None:
-        """Hold an object no more."""
+        """Forget an object that was kept by `hold`."""
         if item in self.held[kind]:
             self.held[kind].remove(item)
 
     def pick(self, kind: str, rng: Random) -> Any | None:
-        """Return one of the objects held, mostly the newest; None if there is none."""
+        """Return one of the objects of a kind, usually the newest, or None if there are none."""
         held = self.held.get(kind)
         return (held[-1] if is_likely(rng, 0.7) else rng.choice(held)) if held else None
 
     def close(self) -> None:
-        """Let go of everything that is held, without giving it back."""
+        """Forget all objects, without releasing the claims and leases among them."""
         self.held.clear()
         self.objects.clear()
 
@@ -78,10 +80,10 @@ class Act(NamedTuple):
 
 
 class Family:
-    """Acts on one feature; a run of the crossings draws some families, and some acts of each.
+    """Acts on one feature. A run of the crossings draws some families, and some acts of each.
 
     Args:
-        name: what the names of its acts begin with.
+        name: the prefix of the names of its acts.
 
     """
 
@@ -90,7 +92,7 @@ class Family:
         self.acts: dict[str, Act] = {}
 
     def act(self, weight: int = 4) -> Callable[[Callable[[Actor, Random], Any]], Callable[[Actor, Random], Any]]:
-        """Make a function an act, which is drawn so often as `weight` says beside others."""
+        """Return a decorator that registers a function as an act. `weight` is its relative frequency."""
 
         def register(function: Callable[[Actor, Random], Any]) -> Callable[[Actor, Random], Any]:
             name = f"{self.name}.{function.__name__}"
@@ -101,7 +103,7 @@ class Family:
 
 
 def perform(act: Act, actor: Actor, seed: int) -> str:
-    """Do an act; return "done", or the name of the error that refused it. Raises what no act may raise."""
+    """Perform an act. Return "done", or the name of the error that refused it. Other errors propagate."""
     rng = Random(seed)  # noqa: S311 - no secret
     try:
         act.do(actor, rng)
@@ -113,5 +115,5 @@ def perform(act: Act, actor: Actor, seed: int) -> str:
 
 
 def is_likely(rng: Random, chance: float) -> bool:
-    """Return True with a chance."""
+    """Return True with the probability `chance`."""
     return rng.random() < chance

@@ -1,4 +1,4 @@
-"""What must agree with a store at any moment: its log and index with themselves, and each copy with the store."""
+"""Checks that hold for a store at any moment: its log and index are consistent, and each copy equals the store."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     _Tables = tuple[dict[int, bytes], dict[bytes, bytes]]
 
 _THREADS_TURN = 3
-"""An export of all threads, which no copy of the log shares anything with, is made of a store by turns."""
+"""Only one check in three compares an export of all threads."""
 
 _EARLIER_MAX = 6
-"""So many moments a run remembers to go back to."""
+"""The number of earlier moments that a run remembers, to restore the store as of these moments."""
 
 
 class Disagreement(NamedTuple):
-    """What does not agree with the store.
+    """A check that failed.
 
     Attributes:
-        road: by which it was come to: "imported", "restored", ...
-        lines: what differs, or the error.
-        error: the class of the error that was raised on the road; empty if the copy differs.
+        road: the name of the check, which is the way in which the copy was made: "imported", "restored", ...
+        lines: the differences, or the error.
+        error: the class name of the error that was raised; empty if the copy differs.
 
     """
 
@@ -47,7 +47,7 @@ class Disagreement(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What failures have in common that are alike."""
+        """The kind of the failure, which is equal for similar failures."""
         return f"{self.road}: {self.error or 'differs'}"
 
     def __str__(self) -> str:
@@ -55,18 +55,18 @@ class Disagreement(NamedTuple):
 
 
 class Agreements:
-    """Copies a store by each road there is, and compares what the copies show. Use it as a context manager.
+    """Copies a store in every way there is, and compares each copy with the store. Use it as a context manager.
 
     Attributes:
-        observed: what the store showed at the last check.
+        observed: the observation of the store at the last check.
 
     Args:
-        folder: for the copies.
-        fleet: that ships the store, None for a store that nothing ships.
-        name: of the store in the fleet.
+        folder: a folder for the copies.
+        fleet: the fleet that ships the store, or None if no fleet ships it.
+        name: the name of the store in the fleet.
         deleted: ids of threads that may have been deleted; see `observe`.
-        spoil: what is done to each copy before it is looked at: a control, which must be told.
-        clock: that the processes go by: what was seen earlier is compared with what is there at that time.
+        spoil: a function that damages each copy before it is compared. The checks must then report a disagreement.
+        clock: the clock of the processes. A copy as of an earlier moment is compared at the time of that moment.
 
     """
 
@@ -95,7 +95,7 @@ class Agreements:
         self._earlier: dict[int, tuple[Moment, dict[str, Any]]] = {}
 
     def close(self) -> None:
-        """Close the copies that grow with the store."""
+        """Close the copies that stay open between checks."""
         self._increments = self._copy_of_copy = self._followed = None
         self._closing.close()
         self._following.close()
@@ -107,11 +107,11 @@ class Agreements:
         self.close()
 
     def check(self, store: Store, roads: Iterable[str] | None = None) -> list[Disagreement]:
-        """Return what does not agree with a store to which nobody writes meanwhile.
+        """Run the checks on a store. Return those that failed.
 
         Args:
-            store: the store.
-            roads: the names of some agreements, as `ROADS` has them; all, if left out.
+            store: the store. No process may write to it meanwhile.
+            roads: names of checks, from `ROADS`. If it is left out, all checks run.
 
         """
         store.flush()
@@ -140,7 +140,7 @@ class Agreements:
             del self._earlier[sorted(self._earlier)[len(self._earlier) // 2]]
 
     def _compared(self, copy: Store, observed: dict[str, Any]) -> list[str]:
-        """Return what differs. Nothing can, of a copy that has the same log and the same index, byte for byte."""
+        """Return the differences between a copy and the store. There are none if log and index are equal bytes."""
         self._spoil_copy(copy)
         if _tables(copy) == self._tables:
             return []
@@ -152,7 +152,7 @@ class Agreements:
 
     @contextmanager
     def _new_file(self) -> Iterator[Path]:
-        """Give a path, of which nothing is left behind."""
+        """Yield a path for a new file. The file and its sidecar files are removed at the end."""
         self._number += 1
         path = self._folder / f"copy-{self._number}.state"
         try:
@@ -189,7 +189,7 @@ class Agreements:
             return self._compared(copy, observed)
 
     def _exported_as_threads(self, store: Store, observed: dict[str, Any]) -> list[str]:
-        """Compare what an export of threads keeps: all of each thread but LSNs and times."""
+        """Compare an export of threads. It keeps all of each thread except LSNs and times."""
         ids = [each["id"] for each in observed["threads"]]
         if not ids or self._turn % _THREADS_TURN != 1:
             return []
@@ -200,7 +200,7 @@ class Agreements:
             return [*_problems(copy), *differences(here, there, ("the store", "the copy"))]
 
     def _increments_in_a_row(self, store: Store, observed: dict[str, Any]) -> list[str]:
-        """Compare a copy that takes exports in a row, which may overlap; its index is made again at times."""
+        """Compare a copy that imports successive, possibly overlapping exports. Sometimes, rebuild its index first."""
         if self._increments is None:
             self._increments = self._closing.enter_context(_opened(self._folder / "increments.state"))
         copy = self._increments
@@ -210,7 +210,7 @@ class Agreements:
         return self._compared(copy, observed)
 
     def _copied_on(self, _store: Store, observed: dict[str, Any]) -> list[str]:
-        """Compare a copy of that copy, which is two checks behind at times."""
+        """Compare a copy of the copy of `_increments_in_a_row`. It skips every third check, and catches up later."""
         if self._increments is None or self._turn % 3 == 1:
             return []
         if self._copy_of_copy is None:
@@ -222,7 +222,7 @@ class Agreements:
         with self._new_file() as path:
             store.image(path)
             with _opened(path) as copy:
-                copy.compact()  # the log gets a removal, if records of leases have ended
+                copy.compact()  # It may append a removal record, if leases have ended.
                 self._spoil_copy(copy)
                 shown = {**self._observe(copy), "log": observed["log"]}
                 return [*_problems(copy), *differences(observed, shown, ("the store", "the copy"))]
@@ -253,13 +253,13 @@ class Agreements:
         try:
             followed = self._follow()
             followed.remote.wait()
-        except ExpiredError:  # what this copy lacks was collected
+        except ExpiredError:  # The fleet has collected segments that this copy still needs.
             self._followed = None
             self._following.close()
             followed = self._follow()
         if self._spoil is None:
             return self._compared(followed, observed)
-        with self._new_file() as path:  # a copy that follows is for reading
+        with self._new_file() as path:  # A follower is read-only, so an image of it is damaged instead.
             followed.image(path)
             with _opened(path) as copy:
                 return self._compared(copy, observed)
@@ -280,7 +280,7 @@ class Agreements:
         with self._new_file() as path:
             try:
                 self._fleet.restore(self._name, path, at=lsn)
-            except ExpiredError:  # it was collected
+            except ExpiredError:  # The fleet has collected that moment.
                 del self._earlier[lsn]
                 return []
             with self._clock.at(moment), _opened(path) as copy:
@@ -302,7 +302,7 @@ _CHECKS: dict[str, Callable[[Agreements, Store, dict[str, Any]], list[str]]] = {
 }
 
 ROADS = tuple(_CHECKS)
-"""Names of the agreements. That of a store that was opened again is the driver's, which has it open."""
+"""Names of the checks. `Crossing` itself checks a store that it opens again."""
 
 
 @contextmanager
@@ -335,7 +335,7 @@ def _tables(store: Store) -> _Tables:
 
 
 def _drop_row(store: Store) -> None:
-    """Take a row out of the index: what no store may ever look like."""
+    """Delete one row of the index, so that the store is damaged."""
     engine = session_of(store).owner
     last = max(_rows(store))
     engine.care(lambda transaction: transaction.delete_index(last))

@@ -51,13 +51,13 @@ def set_entry(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(4)
 def create(actor: Actor, rng: Random) -> None:
-    """Set an entry that is not there."""
+    """Create an entry, which fails if it exists."""
     _board(actor, rng).create(rng.choice(KEYS), draw_value(rng), **_how(rng))
 
 
 @FAMILY.act(4)
 def cas(actor: Actor, rng: Random) -> None:
-    """Set an entry of a version."""
+    """Set an entry if it has the expected version."""
     board, key = _board(actor, rng), rng.choice(KEYS)
     entry = board.get(key)
     version = 0 if entry is None else entry.version
@@ -79,25 +79,25 @@ def update(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(8)
 def delete(actor: Actor, rng: Random) -> None:
-    """Take an entry away."""
+    """Delete an entry."""
     _board(actor, rng).delete(rng.choice(KEYS), fence=_fence(actor, rng))
 
 
 @FAMILY.act(3)
 def rollback(actor: Actor, rng: Random) -> None:
-    """Have entries as they were."""
+    """Roll back the entries below a prefix to an earlier LSN."""
     _board(actor, rng).rollback(rng.choice(PREFIXES), to=_lsn(actor, rng))
 
 
 @FAMILY.act(2)
 def sweep(actor: Actor, rng: Random) -> None:
-    """Record what has expired."""
+    """Record the expiry of entries that have expired."""
     _board(actor, rng).sweep()
 
 
 @FAMILY.act(4)
 def retain(actor: Actor, rng: Random) -> None:
-    """Let go of what entries were."""
+    """Remove old history of entries."""
     keep_last, max_age = rng.choice(((1, None), (3, None), (None, 0.5), (None, 300), (2, 60)))
     actor.store.board().retain(rng.choice(PATTERNS), keep_last=keep_last, max_age=max_age)
 
@@ -123,7 +123,7 @@ def claim(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(2)
 def take_claim_over(actor: Actor, rng: Random) -> None:
-    """Hold a claim of whatever process by its token."""
+    """Take over a claim, of any process, by its token."""
     held = _board(actor, rng).claims()
     if held:
         entry = rng.choice(held)
@@ -132,7 +132,7 @@ def take_claim_over(actor: Actor, rng: Random) -> None:
 
 
 def _end(actor: Actor, rng: Random, kind: str, held: Any) -> None:
-    """Forget an object that is about to end, but for a few that are used again."""
+    """Usually forget a claim or lease that is about to end. Sometimes keep it, so that a later act uses it again."""
     if is_likely(rng, 0.8):
         actor.drop(kind, held)
 
@@ -146,7 +146,7 @@ def renew_claim(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(4)
 def release_claim(actor: Actor, rng: Random) -> None:
-    """Give a claim back."""
+    """Release a claim."""
     if (held := actor.pick("claims", rng)) is not None:
         _end(actor, rng, "claims", held)
         held.release(counts=is_likely(rng, 0.5))
@@ -154,7 +154,7 @@ def release_claim(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(5)
 def complete_claim(actor: Actor, rng: Random) -> None:
-    """Complete a claim, with a result or without, here or elsewhere."""
+    """Complete a claim, with a result or without, and sometimes move the result to another key."""
     if (held := actor.pick("claims", rng)) is not None:
         _end(actor, rng, "claims", held)
         to = rng.choice((None, None, "done/"))
@@ -163,7 +163,7 @@ def complete_claim(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(4)
 def fail_claim(actor: Actor, rng: Random) -> None:
-    """Give a claim back with an error."""
+    """Fail a claim with an error."""
     if (held := actor.pick("claims", rng)) is not None:
         _end(actor, rng, "claims", held)
         held.fail(rng.choice(("no answer", ValueError("ä" * 200))), retry_in_s=rng.choice((0.0, 0.0, 60.0)))
@@ -185,7 +185,7 @@ def renew_lease(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(7)
 def release_lease(actor: Actor, rng: Random) -> None:
-    """Give a lease back."""
+    """Release a lease."""
     if (held := actor.pick("leases", rng)) is not None:
         _end(actor, rng, "leases", held)
         held.release()
@@ -193,7 +193,7 @@ def release_lease(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(2)
 def watch(actor: Actor, rng: Random) -> None:
-    """Read what has happened, from the beginning of what is kept or from a moment."""
+    """Read past events, from the beginning of the kept history or from an LSN."""
     after = rng.choice((None, _lsn(actor, rng)))
     with _board(actor, rng).watch(rng.choice(PATTERNS), after=after, follow=False, renew=True) as events:
         for _event in itertools.islice(events, 100):
@@ -202,7 +202,7 @@ def watch(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(2)
 def read(actor: Actor, rng: Random) -> None:
-    """Read entries, as they are and as they were."""
+    """Read current and earlier entries."""
     board, key = _board(actor, rng), rng.choice(KEYS)
     board.get(key)
     board.history(key)
@@ -213,14 +213,14 @@ def read(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(1)
 def delete_board(actor: Actor, rng: Random) -> None:
-    """Delete the board with all that is on it, at times."""
+    """Sometimes delete the board with all its entries."""
     if is_likely(rng, 0.2):
         actor.store.delete_thread("statelog:board")
 
 
 @FAMILY.act(1)
 def act_by_rules(actor: Actor, rng: Random) -> None:
-    """Write as an agent that may not do everything."""
+    """Write as an agent whose rules do not allow everything."""
     rules = statelog.Rules({"ann": {"write": ["tasks/**"], "read": ["**"], "claim": ["tasks/*"]}})
     board = actor.store.board(agent="ann", rules=rules)
     board.set(rng.choice(KEYS), draw_value(rng))

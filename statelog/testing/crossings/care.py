@@ -1,4 +1,4 @@
-"""Acts on the store as a whole: compaction, opening it again, shipping it."""
+"""Acts on the store as a whole: compaction, rebuilding the index, shipping it to a fleet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAMILY = Family("care")
 
 @FAMILY.act(4)
 def compact(actor: Actor, rng: Random) -> None:
-    """Put the store into a new file, unless another process does so."""
+    """Compact the store into a new file, unless another process holds the lock."""
     del rng
     with suppress(StoreLockedError):
         actor.store.compact()
@@ -25,21 +25,21 @@ def compact(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(2)
 def flush(actor: Actor, rng: Random) -> None:
-    """Wait for the disk."""
+    """Flush the store to disk."""
     del rng
     actor.store.flush()
 
 
 @FAMILY.act(1)
 def rebuild(actor: Actor, rng: Random) -> None:
-    """Derive the index from the log again."""
+    """Rebuild the index from the log."""
     del rng
     actor.store.rebuild_index()
 
 
 @FAMILY.act(1)
 def import_own_export(actor: Actor, rng: Random) -> None:
-    """Import what the store has itself: an import that is given again changes nothing."""
+    """Import an export of the store itself. Importing known records changes nothing."""
     target = io.BytesIO()
     since = rng.randrange(actor.store.last_lsn + 1) if is_likely(rng, 0.5) else 0
     actor.store.export(target, since=since)
@@ -48,7 +48,7 @@ def import_own_export(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(6)
 def ship(actor: Actor, rng: Random) -> None:
-    """Wait until all is outside; passed over by a store of no fleet, and by processes that do not own it."""
+    """Wait until all commits are shipped. Do nothing if no fleet ships the store, or another process is its owner."""
     del rng
     if "owner" in actor.objects:
         actor.store.flush()
@@ -57,7 +57,7 @@ def ship(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(1)
 def send_base(actor: Actor, rng: Random) -> None:
-    """Have an image sent."""
+    """Send a base image to the fleet."""
     if "owner" in actor.objects:
         actor.store.flush()
         actor.store.remote.base(is_fresh=is_likely(rng, 0.3))
@@ -65,7 +65,7 @@ def send_base(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(1)
 def collect(actor: Actor, rng: Random) -> None:
-    """Remove from the storage what the fleet does not need any more: all of it, or what is as old as a minute."""
+    """Collect objects that the fleet no longer needs: all of them, or those that are at least a minute old."""
     fleet = actor.objects.get("owner")
     if fleet is not None:
         age_s = rng.choice((0, 60))
@@ -74,7 +74,7 @@ def collect(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(1)
 def check_fleet(actor: Actor, rng: Random) -> None:
-    """Have the fleet verify what is outside."""
+    """Verify the shipped objects of the fleet."""
     del rng
     fleet = actor.objects.get("owner")
     if fleet is not None and (problems := fleet.check("s")):

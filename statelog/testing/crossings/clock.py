@@ -1,4 +1,4 @@
-"""A clock that all processes of a run go by: it moves when it is told to, and jumps ahead."""
+"""The simulated clock of all processes of a run. The driver advances it, often by a long jump."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHORT_S = 5.0
 
 
 class Moment(NamedTuple):
-    """What the clock says."""
+    """The times of a clock: wall-clock time, and time since boot."""
 
     wall_us: int
     boot_us: int
@@ -26,7 +26,7 @@ class Moment(NamedTuple):
 class Clock:
     """The wall clock and the clock since boot, as the processes of a run see them.
 
-    Each look at the wall clock moves it by `step_us`. A durable run that sleeps moves it, too.
+    Each reading of the wall clock advances it by `step_us`. A durable run that sleeps advances both clocks.
     """
 
     def __init__(self) -> None:
@@ -35,23 +35,23 @@ class Clock:
         self.step_us = 1
 
     def advance(self, seconds: float) -> None:
-        """Move both clocks."""
+        """Advance both clocks."""
         self.wall_us += round(seconds * 1e6)
         self.boot_us += round(seconds * 1e6)
 
     @property
     def moment(self) -> Moment:
-        """What it says, for another process: see `set`."""
+        """The current times, to be passed to `set` in another process."""
         return Moment(self.wall_us, self.boot_us)
 
     def set(self, moment: Moment) -> None:
-        """Go by what another process's clock says; a clock that is ahead stays where it is."""
+        """Advance both clocks to the times of another process. A clock that is ahead does not go back."""
         self.wall_us = max(self.wall_us, moment.wall_us)
         self.boot_us = max(self.boot_us, moment.boot_us)
 
     @contextmanager
     def standing(self) -> Iterator[None]:
-        """Let it stand still within a block."""
+        """Stop the wall clock within a `with` block, so that reading it does not advance it."""
         before, self.step_us = self.step_us, 0
         try:
             yield
@@ -60,7 +60,7 @@ class Clock:
 
     @contextmanager
     def at(self, moment: Moment) -> Iterator[None]:
-        """Let it say what it said at an earlier moment, within a block."""
+        """Set both clocks to an earlier moment within a `with` block."""
         before = self.moment
         self.wall_us, self.boot_us = moment
         try:
@@ -68,7 +68,7 @@ class Clock:
         finally:
             self.wall_us, self.boot_us = before
 
-    # --- as a clock of durable execution ------------------------------------------------
+    # --- the interface of a clock of durable execution ----------------------------------
 
     def now_us(self) -> int:
         """Return microseconds since the epoch."""
@@ -76,17 +76,17 @@ class Clock:
         return self.wall_us
 
     def sleep(self, seconds: float) -> None:
-        """Move on by so much."""
+        """Advance both clocks instead of sleeping."""
         self.advance(max(seconds, 0.0))
 
     def is_short(self, seconds: float) -> bool:
-        """Whether a run waits in place."""
+        """Return True if a run waits in place instead of being suspended."""
         return seconds <= _SHORT_S
 
 
 @contextmanager
 def installed(clock: Clock) -> Iterator[Clock]:
-    """Have this process go by a clock within a block."""
+    """Replace the clocks of this process by a simulated clock within a `with` block."""
     real_time, real_time_ns, real_gettime_ns = time.time, time.time_ns, time.clock_gettime_ns
     boot = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 

@@ -1,4 +1,4 @@
-"""One store of a run: those who act on it, and its copies."""
+"""The store of one run of the crossings, the processes that act on it, and its copies."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 _JUMPS_S = (0.001, 0.001, 0.02, 0.02, 1.0, 1.0, 10.0, 100.0, 4000.0, 100_000.0)
 _IDS = (*THREADS, *COPIES, "lg-1", "lg-2", "lg-3", "from-afar")
-"""Threads that may have been deleted."""
+"""Ids of threads that may have been deleted."""
 
 
 _LATE = "late"
 """The thread to which an owner commits after another machine has taken the store over."""
 
 _MACHINES = 3
-"""So many folders of copies a fleet's store goes to and fro between."""
+"""The number of simulated machines between which the store of a fleet moves. Each has its own cache folder."""
 
 
 class Crossing:
-    """One store, those who act on it, and its copies."""
+    """One store, the processes that act on it, and its copies."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Crossing:
         self.outcome = ""
         self._machine = 0
         self._ends: set[tuple[int, str]] = set()
-        """LSNs and chain digests of records that were acknowledged."""
+        """LSNs and chain digests of acknowledged records, which must not be lost."""
         self._fleets: dict[int, Fleet] = {}
-        """The fleet as each machine has it; empty for a store that nothing ships."""
+        """The fleet as each machine has opened it. Empty if no fleet ships the store."""
         (folder / "bucket").mkdir()
         (folder / "copies").mkdir()
         fleet = self._fleet_here() if plan.is_shipped else None
@@ -66,7 +66,7 @@ class Crossing:
         self._actor = self._open()
 
     def _fleet_here(self) -> Fleet:
-        """Return the fleet as the machine has it on which the store is."""
+        """Return the fleet as the current machine of the store has opened it."""
         if self._machine not in self._fleets:
             cache = self._folder / f"machine-{self._machine}"
             fleet = connect((self._folder / "bucket").as_uri(), cache=cache)
@@ -99,22 +99,22 @@ class Crossing:
         self._closing.close()
 
     def abandon(self) -> None:
-        """Close what can be closed, after a failure."""
+        """Close everything after a failure. Errors are ignored, because a failure is already reported."""
         for close in (self._agreements.close, self._actor.store.close, self._closing.close):
             try:
                 close()
-            except Exception:  # noqa: BLE001, S112 - the failure is told already
+            except Exception:  # noqa: BLE001, S112 - a failure is already reported
                 continue
 
     def do(self, step: Step) -> tuple[str, str] | None:
-        """Do a step; return the kind of a failure and what it says, None if there is none."""
+        """Do a step. Return the kind and the text of a failure, or None if the step succeeds."""
         failure = self._do(step)
         if self._heard:
             return "thread", "\n".join(self._heard)
         return failure or self._find_lost()
 
     def _find_lost(self) -> tuple[str, str] | None:
-        """Return what is wrong if records that were acknowledged are not there, or are others."""
+        """Return a failure if acknowledged records are missing or have changed."""
         store = self._actor.store
         for lsn, digest in self._ends:
             found = "none" if lsn > store.last_lsn else next(store.log(lsn - 1)).digest
@@ -145,13 +145,13 @@ class Crossing:
         self._processes[who - 1].kill()
 
     def _reopen_alone(self) -> tuple[str, str] | None:
-        """Open the store again when no process has it open."""
+        """Reopen the store after all other processes have closed it."""
         for process in self._processes:
             process.leave()
         return self._reopen()
 
     def _move(self, seed: int) -> tuple[str, str] | None:
-        """Go on with the store of a fleet on another machine: in another folder, which may have it as it was once."""
+        """Move the store of a fleet to another machine, whose cache folder may have an older copy of the store."""
         if not self._plan.is_shipped:
             return None
         for process in self._processes:
@@ -160,7 +160,7 @@ class Crossing:
         return self._reopen()
 
     def _take_over(self, seed: int) -> tuple[str, str] | None:
-        """Have another machine take the store of a fleet over from this one, which has it open and is stopped."""
+        """Let another machine take over the store of a fleet while this machine still has it open."""
         if not self._plan.is_shipped:
             return None
         for process in self._processes:
@@ -188,7 +188,7 @@ class Crossing:
         return ("taken over", "\n".join(lines)) if lines else None
 
     def _die(self, step: Step) -> tuple[str, str] | None:
-        """Have only the other processes act, and kill them all: the next one to open the store recovers it."""
+        """Close the store here, let only the other processes act, and kill them. Reopening the store recovers it."""
         if not self._processes:
             return None
         self._actor.close()
@@ -200,7 +200,7 @@ class Crossing:
         return next(filter(None, failures), None)
 
     def _act(self, steps: Sequence[Step]) -> tuple[str, str] | None:
-        """Have processes act side by side."""
+        """Perform the acts of several processes at the same time."""
         self._clock.advance(0.0005)
         moment = self._clock.moment
         elsewhere = [each for each in steps if each.who]
@@ -239,7 +239,7 @@ class Crossing:
         return self._seen_elsewhere() or self._reopen(self._agreements.observed)
 
     def _seen_elsewhere(self) -> tuple[str, str] | None:
-        """Return what the other processes see otherwise, in which the store stays open."""
+        """Return a failure if the observation of another process that has the store open differs."""
         for process in self._processes:
             shown = process.observe(self._clock.moment, _IDS)
             lines = [] if shown is None else differences(self._agreements.observed, shown, ("the store", process.name))
@@ -249,7 +249,10 @@ class Crossing:
 
 
 def _without_late(observed: dict[str, Any], last_lsn: int) -> dict[str, Any]:
-    """Leave out what a fenced owner committed. It counts if its machine is the next to take the store over."""
+    """Return an observation without the commits of a fenced owner.
+
+    Such a commit becomes part of the store only if the fenced machine is the next to take over the store.
+    """
     log = [each for each in observed["log"] if each["lsn"] <= last_lsn]
     threads = [each for each in observed["threads"] if each["id"] != _LATE]
     return {**observed, "log": log, "threads": threads}

@@ -1,4 +1,4 @@
-"""The driver: it does plans, and makes those that fail small."""
+"""The driver, which runs plans and shrinks those that fail."""
 
 from __future__ import annotations
 
@@ -22,12 +22,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _SEGMENTS_MAX = 6
-"""A base is due after so many segments, so that a run of some hundred acts makes several."""
+"""The number of segments between two base images. It is small, so that a run of a hundred acts makes several bases."""
 
 
 @dataclass
 class Failure:
-    """What went wrong, and after which step."""
+    """A failure of a plan.
+
+    Attributes:
+        at: the index of the step that failed.
+        step: the step that failed.
+        kinds: the kinds of the failure; see `Disagreement.kind`.
+        text: the differences, or the traceback.
+        plan: the plan.
+
+    """
 
     at: int
     step: Step
@@ -37,23 +46,23 @@ class Failure:
 
 
 class Driver:
-    """Does plans, one after the other, with processes that stay. Use it as a context manager.
+    """Runs plans one after the other, with the same processes. Use it as a context manager.
 
     Attributes:
-        folder: where stores are made.
-        acts: how many acts it has done.
-        outcomes: what came of each kind of step, and how often.
-        seconds: that each kind of step took.
+        folder: the folder of the stores, or None for the system's folder for temporary files.
+        acts: the number of acts done so far.
+        outcomes: for each kind of step, its outcomes and their counts.
+        seconds: for each kind of step, the total time it took.
 
     Args:
-        folder: where stores are made; a folder in memory is best.
-        roads: the agreements that are checked, of `ROADS`.
+        folder: the folder of the stores. A file system in memory is best, and is the default.
+        roads: names of the checks to run, from `ROADS`.
 
     """
 
     def __init__(self, folder: Path | None = None, *, roads: Sequence[str] = ROADS) -> None:
         self._roads = roads
-        memory = Path("/dev/shm")  # noqa: S108 - of a file system in memory, if there is one
+        memory = Path("/dev/shm")  # noqa: S108 - a file system in memory
         self.folder = folder or (memory if memory.is_dir() else None)
         self._processes = [Process(f"process-{number}") for number in range(2)]
         self.acts = 0
@@ -68,7 +77,7 @@ class Driver:
             process.kill()
 
     def run(self, plan: Plan) -> Failure | None:
-        """Do a plan from an empty store on. Return the first failure, None if all agreed."""
+        """Run a plan, beginning with an empty store. Return the first failure, or None."""
         at, step = 0, Step("begin")
         with tempfile.TemporaryDirectory(
             prefix="statelog-crossing-", dir=self.folder, ignore_cleanup_errors=True
@@ -88,7 +97,7 @@ class Driver:
 
     @contextmanager
     def crossing(self, plan: Plan, folder: Path) -> Iterator[Crossing]:
-        """Give a new store that the processes of this driver act on, by a clock that it moves."""
+        """Yield a new store for the processes of this driver, with a simulated clock."""
         processes = self._processes[: plan.processes]
         with installed(Clock()) as clock, _few_segments(), listening() as heard:
             crossing = Crossing(plan, folder, clock, processes, self._roads, heard)
@@ -117,7 +126,7 @@ def _few_segments() -> Iterator[None]:
 
 
 def shrink(plan: Plan, failure: Failure, driver: Driver, *, seconds: float = 120.0) -> Failure:
-    """Return a failure of the same kind, of a plan with fewer steps: as few as are found in the time."""
+    """Return a failure of the same kind with a shorter plan: the shortest that was found in the given time."""
     until_s = time.monotonic() + seconds
     best = failure
     steps = list(plan.steps[: failure.at + 1])

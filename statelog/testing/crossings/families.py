@@ -1,4 +1,4 @@
-"""All families of acts: those of this room, and those of the adapters that are installed."""
+"""All families of acts: those of this package, and those of the installed adapters."""
 
 from __future__ import annotations
 

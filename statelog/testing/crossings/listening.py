@@ -1,4 +1,4 @@
-"""Exceptions that no caller gets: those that end in OS threads, and those that the library writes to its log."""
+"""Collects exceptions that reach no caller: uncaught ones of OS threads, and those in the library's log."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
 
 
 class _Listener(logging.Handler):
-    """Collects what the library tells its log of exceptions: nobody else hears of these."""
+    """Collects the exceptions that the library logs, because they reach no caller."""
 
     def __init__(self, heard: list[str]) -> None:
         super().__init__()
         self._heard = heard
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note it."""
+        """Collect the exception of a log record, if it has one."""
         if record.exc_info and record.exc_info[0] is not None:
             self._heard.append(f"{record.getMessage()}\n{''.join(traceback.format_exception(*record.exc_info))}")
 
 
 @contextmanager
 def listening() -> Iterator[list[str]]:
-    """Give a list of the exceptions that end in OS threads, or in the library's log."""
+    """Yield a list that collects uncaught exceptions of OS threads and exceptions in the library's log."""
     heard: list[str] = []
     hook, threading.excepthook = threading.excepthook, lambda args: heard.append(_told(args))
     logger, noisy, listener = logging.getLogger("statelog"), logging.getLogger("langgraph"), _Listener(heard)
     logger.addHandler(listener)
     level = noisy.level
-    noisy.setLevel(logging.ERROR)  # it warns of each value of a type that nobody has allowed
+    noisy.setLevel(logging.ERROR)  # LangGraph warns about each value of a type that is not allowed.
     try:
         yield heard
     finally:

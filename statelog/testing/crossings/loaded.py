@@ -1,4 +1,4 @@
-"""Imports all that acts need: processes that are forked from one that has imported this begin at once."""
+"""Imports all modules that acts need. A process that is forked after this import starts quickly."""
 
 from statelog.testing.crossings import processes
 from statelog.testing.crossings.families import acts

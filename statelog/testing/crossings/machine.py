@@ -1,4 +1,4 @@
-"""The crossings as a state machine for Hypothesis: the same acts, chosen and shrunk by it."""
+"""The crossings as a state machine for Hypothesis, which chooses the acts and shrinks failures."""
 
 from __future__ import annotations
 
@@ -68,17 +68,17 @@ class _CrossingMachine(RuleBasedStateMachine):
 
 
 def crossing_machine(driver: Driver, *, examples: int = 10, steps: int = 50) -> type[RuleBasedStateMachine]:
-    """Return a state machine that does acts on a store by several processes, and checks all agreements.
+    """Return a state machine that performs acts on a store from several processes, and runs all checks.
 
         TestCrossings = crossing_machine(Driver()).TestCase
 
-    Each kind of act is a rule, so that Hypothesis leaves some of them out in each example. It checks at the end of each
-    example, too.
+    Each kind of act is a rule, so that Hypothesis leaves out some of them in each example. The checks also run at the
+    end of each example.
 
     Args:
-        driver: whose processes act, and whose agreements are checked.
-        examples: how many stores.
-        steps: how many acts on each.
+        driver: the driver, which provides the processes and selects the checks.
+        examples: the number of stores.
+        steps: the number of steps on each store.
 
     """
 

@@ -1,4 +1,4 @@
-"""Plans: what a run does, drawn from a seed."""
+"""Plans of runs, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -25,22 +25,25 @@ _POINTS = (
     "compaction.before_rename",
     "compaction.after_rename",
 )
-"""Where a process kills itself."""
+"""Named points in the code at which a process may kill itself."""
 
 
 HAPPENINGS = ("check", "reopen", "reopen alone", "move", "take over", "die", "jump", "kill")
-"""What happens besides acts. "move" and "take over": the store of a fleet goes on elsewhere. "die": this process closes
-the store, the others do what is beside the step, and are killed."""
+"""Steps that are not acts.
+
+"move" and "take over" continue the store of a fleet on another machine. For "die", this process closes the store. The
+other processes perform the acts in `beside`, and are then killed.
+"""
 
 
 class Step(NamedTuple):
     """One entry of a plan.
 
     Attributes:
-        what: the name of an act; or one of `HAPPENINGS`.
-        who: the process that does it: 0 is the one that checks.
-        seed: of what the act draws.
-        fault: as for `Call`; ("kill", N) kills the process from outside, N microseconds after it has begun.
+        what: the name of an act, or one of `HAPPENINGS`.
+        who: the number of the process that does it. Process 0 runs the checks.
+        seed: the seed of the act's random arguments.
+        fault: as for `Call`. ("kill", N) kills the process from outside, N microseconds after the act has begun.
         beside: acts that other processes do at the same time.
 
     """
@@ -53,14 +56,14 @@ class Step(NamedTuple):
 
     @classmethod
     def of(cls, saved: Sequence[Any]) -> Step:
-        """Return the step that was saved as JSON."""
+        """Return a step that was saved as JSON."""
         what, who, seed, fault, beside = saved
         return cls(what, who, seed, None if fault is None else tuple(fault), tuple(map(cls.of, beside)))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that a run does: the same plan is the same run, but for the order of what OS threads do."""
+    """All steps of a run. The same plan gives the same run, except for the timing of OS threads and processes."""
 
     steps: tuple[Step, ...]
     processes: int = 0
@@ -75,17 +78,17 @@ class Plan:
 def draw_plan(
     seed: int, acts: int, *, check_every: int = 50, only: Sequence[str] = (), omit: Sequence[str] = ()
 ) -> Plan:
-    """Draw a plan: which families and acts take part, how often each, in how many processes; and then the acts.
+    """Draw a plan: the families and acts, their frequencies, the number of processes, and then the steps.
 
-    Each run has some acts only, and some of these often: so it comes further in these than one that has all alike.
-    Policies are set at the beginning, too, as programs do.
+    Each run uses only some kinds of acts, and some of these often. So it reaches states that a run with equal
+    frequencies would not reach. Some runs begin by setting policies, as programs do.
 
     Args:
-        seed: the same seed draws the same plan.
-        acts: how many.
-        check_every: so many acts at most come between two checks.
-        only: names of families; all, if left out.
-        omit: names of acts that take no part.
+        seed: the seed. The same seed draws the same plan.
+        acts: the number of acts.
+        check_every: the maximum number of acts between two checks.
+        only: names of families. If it is left out, all families may be drawn.
+        omit: names of acts to leave out.
 
     """
     rng = random.Random(seed)  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""Processes that act on a store beside the one that checks it, and are killed."""
+"""The other processes that act on a store. They may be killed at any time."""
 
 from __future__ import annotations
 
@@ -28,15 +28,18 @@ if TYPE_CHECKING:
 
 _STUCK_S = 60.0
 KILL = "kill"
-"""Instead of a named point: the process is killed from outside."""
+"""The fault that kills a process from outside, instead of at a named point."""
 
 
 class Call(NamedTuple):
-    """An act that a process is to do.
+    """A request to a process to perform an act.
 
     Attributes:
-        fault: a named point at which it kills itself, and the pass of it. Or `KILL`, and after how many microseconds
-            it is killed. None to do it all.
+        act: the name of the act.
+        seed: the seed of the act's random arguments.
+        moment: the time at which the act begins.
+        fault: a named point, and at which pass of that point the process kills itself. Or `KILL`, and the number of
+            microseconds after which the process is killed. None if it is not killed.
 
     """
 
@@ -47,12 +50,13 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came of a call.
+    """The result of a call.
 
     Attributes:
-        outcome: "done", "killed", or the name of the error that refused it.
-        end: LSN and chain digest of the last record then: it was acknowledged.
-        trace: of an exception that no act may raise; empty for none.
+        outcome: "done", "killed", "fault", or the name of the error that refused the act.
+        moment: the time at which the act ended.
+        trace: the traceback of an exception that acts may not raise; empty if there was none.
+        end: LSN and chain digest of the last record at the end of the act. This record was acknowledged.
 
     """
 
@@ -63,9 +67,9 @@ class Answer(NamedTuple):
 
 
 def do_here(actor: Actor, call: Call) -> Answer:
-    """Do an act in this process."""
+    """Perform an act in this process."""
     actor.clock.set(call.moment)
-    random.seed(call.seed)  # what the library leaves to chance, as when policies are applied
+    random.seed(call.seed)  # The library draws random numbers, for example to decide when to apply policies.
     try:
         outcome = perform(acts()[call.act], actor, call.seed)
     except Exception:  # noqa: BLE001 - it is reported
@@ -74,13 +78,13 @@ def do_here(actor: Actor, call: Call) -> Answer:
 
 
 def end_of(store: Store) -> tuple[int, str] | None:
-    """Return LSN and chain digest of the last record of a store, None if it has none."""
+    """Return the LSN and the chain digest of the last record of a store, or None if it has no records."""
     last = store.last_lsn
     return (last, next(store.log(last - 1)).digest) if last else None
 
 
 class Process:
-    """A process that has the store open and does what it is told; it is started when it is first asked for."""
+    """A process that performs acts on a store. It is started, and opens the store, at its first act."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -91,20 +95,20 @@ class Process:
         self._kill_at_s: float | None = None
 
     def go_to(self, path: Path, folder: Path, durability: str) -> None:
-        """Act on this store from now on."""
+        """Select the store of the next acts."""
         place = (str(path), str(folder), durability)
         if place != self._place:
             self.leave()
             self._place = place
 
     def leave(self) -> None:
-        """Close the store."""
+        """Close the store in the process."""
         if self._is_open:
             self._ask(("close",))
         self._is_open = False
 
     def send(self, call: Call) -> None:
-        """Begin an act; `answer` waits for its end."""
+        """Begin an act. `answer` waits for its end."""
         if not self._is_open:
             self._open()
         assert self._pipe is not None
@@ -114,7 +118,7 @@ class Process:
             self._kill_at_s = time.perf_counter() + call.fault[1] / 1e6
 
     def answer(self) -> Answer:
-        """Return what came of the act that was sent. Kill the process first, if the act says so."""
+        """Return the result of the act that was sent. If its fault is `KILL`, kill the process instead."""
         if self._kill_at_s is None:
             return self._receive()
         while time.perf_counter() < self._kill_at_s:
@@ -124,7 +128,7 @@ class Process:
         return Answer("killed")
 
     def observe(self, moment: Moment, deleted: Iterable[str]) -> dict[str, Any] | None:
-        """Return what the store shows in this process at a moment, None if it does not have it open."""
+        """Return the observation of the store in the process at a moment, or None if the store is not open there."""
         if not self._is_open:
             return None
         assert self._pipe is not None
@@ -135,7 +139,7 @@ class Process:
         return shown
 
     def kill(self) -> None:
-        """Kill it; the next act is done by a new process."""
+        """Kill the process. The next act starts a new one."""
         if self._process is not None:
             self._process.kill()
             self._end()
@@ -186,7 +190,7 @@ def _context() -> Any:
 
 
 def serve(pipe: Connection, name: str) -> None:
-    """Do in a process what its parent asks for, until that goes."""
+    """Serve the requests of the parent process until the parent exits."""
     clock = Clock()
     actor: Actor | None = None
     with installed(clock), listening() as heard, suppress(EOFError):

@@ -1,4 +1,4 @@
-"""Acts on durable runs: they begin, are driven, answered, cancelled, forked, purged; schedules; what they emit."""
+"""Acts on durable runs: start, drive, answer, cancel, fork, purge and schedule them, and deliver messages."""
 
 from __future__ import annotations
 
@@ -139,14 +139,14 @@ def _subscribers(rng: Random) -> list[Any]:
 
 
 def _some_run(actor: Actor, rng: Random) -> str:
-    """Return the id of a run, mostly of one that is there."""
+    """Return the id of a run, usually of an existing one."""
     found = durable.runs(actor.store) if is_likely(rng, 0.9) else ()
     return rng.choice(found).id if found else rng.choice(_RUNS)
 
 
 @FAMILY.act(8)
 def start(actor: Actor, rng: Random) -> None:
-    """Have a run begin."""
+    """Start a run, possibly with a delay, priority, queue, time limit or deduplication key."""
     how: dict[str, Any] = rng.choice(
         (
             {},
@@ -164,20 +164,20 @@ def start(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(8)
 def run(actor: Actor, rng: Random) -> None:
-    """Begin a run, and drive it as far as it goes."""
+    """Start a run, and drive it until it ends or is suspended."""
     durable.run(actor.store, _played, _program(rng), id=rng.choice(_RUNS), thread=rng.choice(_THREADS))
 
 
 @FAMILY.act(8)
 def resume_all(actor: Actor, rng: Random) -> None:
-    """Drive all runs that can go on."""
+    """Drive all runs that can continue."""
     outbox = _subscribers(rng) if is_likely(rng, 0.4) else ()
     durable.resume_all(actor.store, _WORKFLOWS, outbox=outbox)
 
 
 @FAMILY.act(1)
 def work(actor: Actor, rng: Random) -> None:
-    """Be a worker until there is nothing to do."""
+    """Work as a worker until there is nothing to do."""
     queues = rng.choice((None, {"default": durable.Queue(concurrency=1), "slow": durable.Queue(per_partition=1)}))
     outbox = _subscribers(rng) if is_likely(rng, 0.4) else ()
     durable.work(actor.store, _WORKFLOWS, queues=queues, outbox=outbox, until_idle=True, concurrency=2)
@@ -194,7 +194,7 @@ def answer(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(4)
 def send(actor: Actor, rng: Random) -> None:
-    """Send a run mail."""
+    """Send mail to a run."""
     key = rng.choice((None, "once"))
     durable.send(actor.store, _some_run(actor, rng), draw_value(rng, 1), topic=rng.choice(_TOPICS), idempotency_key=key)
 
@@ -207,13 +207,13 @@ def cancel(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(1)
 def resume(actor: Actor, rng: Random) -> None:
-    """Have a run looked at."""
+    """Resume a run."""
     durable.resume(actor.store, _some_run(actor, rng))
 
 
 @FAMILY.act(2)
 def fork(actor: Actor, rng: Random) -> None:
-    """Begin a run from what another has recorded."""
+    """Fork a run from the recorded steps of another run."""
     source = _some_run(actor, rng)
     steps = durable.steps(actor.store, source)
     at = rng.choice(steps) if steps else "0"
@@ -222,13 +222,13 @@ def fork(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(2)
 def purge(actor: Actor, rng: Random) -> None:
-    """Have a run go that has ended."""
+    """Purge a run that has ended."""
     durable.purge(actor.store, _some_run(actor, rng))
 
 
 @FAMILY.act(2)
 def schedule(actor: Actor, rng: Random) -> None:
-    """Begin a schedule, or change it. One that catches up on all times is of one time a day: clocks jump far."""
+    """Create or change a schedule. One that catches up on all times is daily, because the clock jumps far ahead."""
     cron, catch_up = rng.choice((("* * * * *", "latest"), ("*/10 * * * *", "none"), ("0 3 * * *", "all")))
     durable.schedule(actor.store, rng.choice(("tick", "tock")), _ticked, cron=cron, catch_up=catch_up)  # type: ignore[arg-type]
 
@@ -241,13 +241,13 @@ def unschedule(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(3)
 def deliver(actor: Actor, rng: Random) -> None:
-    """Deliver what runs have emitted."""
+    """Deliver the messages that runs have emitted."""
     durable.deliver(actor.store, _subscribers(rng))
 
 
 @FAMILY.act(1)
 def redeliver(actor: Actor, rng: Random) -> None:
-    """Have a message that was refused for good wait again."""
+    """Redeliver a message that was parked after too many refusals."""
     parked = durable.outbox(actor.store, parked=True)
     if parked:
         message = rng.choice(parked)
@@ -256,7 +256,7 @@ def redeliver(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(1)
 def roll_thread_back(actor: Actor, rng: Random) -> None:
-    """Roll back the thread of a run, which takes the run along."""
+    """Roll back the thread of a run, which rolls back the run too."""
     runs = durable.runs(actor.store)
     if runs:
         thread = actor.store.thread(rng.choice(runs).thread)

@@ -29,7 +29,7 @@ FAMILY = Family("threads")
 
 
 def _thread(held: Any, rng: Random, id: str | None = None) -> Thread[Any, Any]:
-    """Return a thread of a store or a transaction, on one of its branches; of a deleted one its next life, at times."""
+    """Return a thread of a store or a transaction, on any of its branches. Sometimes re-create a deleted thread."""
     name = id or rng.choice(COPIES if is_likely(rng, 0.1) else THREADS)
     schema = SCHEMAS.get(name)
     begins_anew = is_likely(rng, 0.5) and is_deleted(held, name)
@@ -69,7 +69,7 @@ def edit(actor: Actor, rng: Random) -> None:
 
 
 def _own_channels(state: Any) -> list[str]:
-    """Return the channels that are not the library's own, as those that durable runs keep in a thread."""
+    """Return the channels of the thread without those of the library, such as the channels of durable runs."""
     return [name for name in state if ":" not in name]
 
 
@@ -107,7 +107,7 @@ def mount(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(4)
 def rollback(actor: Actor, rng: Random) -> None:
-    """Roll a branch back to a version, a tag, or an id."""
+    """Roll back a branch to a version, a tag, or an id."""
     thread = _thread(actor.store, rng)
     target = rng.choice((_version(thread, rng), rng.choice(TAGS), f"id-{rng.randrange(40)}", -2))
     thread.rollback(target, metadata=_metadata(rng))
@@ -142,7 +142,7 @@ class _AbandonedError(Exception):
 
 @FAMILY.act(5)
 def transaction(actor: Actor, rng: Random) -> None:
-    """Do several things in one transaction, to threads and to the board; at times abandon it."""
+    """Write to threads and to the board in one transaction. Sometimes abandon the transaction."""
     try:
         with actor.store.transaction() as tx:
             for _step in range(rng.randrange(1, 6)):
@@ -194,14 +194,14 @@ def delete(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(2)
 def begin_again(actor: Actor, rng: Random) -> None:
-    """Commit to the next life of a deleted thread."""
+    """Re-create a deleted thread by a commit."""
     id = rng.choice(THREADS)
     actor.store.thread(id, schema=SCHEMAS.get(id), reborn=True).commit(draw_update(rng, id))
 
 
 @FAMILY.act(2)
 def extend_schema(actor: Actor, rng: Random) -> None:
-    """Give a thread a channel that its schema did not have."""
+    """Add a channel to the schema of a thread."""
     id = rng.choice([*SCHEMAS])
     schema = {**SCHEMAS[id], f"more-{rng.randrange(3)}": statelog.reducers.append}
     actor.store.thread(id, schema=schema).commit({[*schema][-1]: [draw_value(rng, 1)]})
@@ -209,7 +209,7 @@ def extend_schema(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(3)
 def retain(actor: Actor, rng: Random) -> None:
-    """Let old versions go, by number or by age."""
+    """Remove old versions, by number or by age."""
     pattern = rng.choice(("*", "*", "chat*", "job", rng.choice(THREADS)))
     keep_last = rng.choice((None, 1, 2, 5))
     max_age = rng.choice((None, 1.0, timedelta(minutes=5), timedelta(days=1)))
@@ -227,14 +227,14 @@ def set_policy(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(1)
 def apply_policies(actor: Actor, rng: Random) -> None:
-    """Apply the policies that are there."""
+    """Apply the existing policies."""
     del rng
     actor.store.retain()
 
 
 @FAMILY.act(2)
 def expire(actor: Actor, rng: Random) -> None:
-    """Let some versions go."""
+    """Remove some versions."""
     actor.store.expire(_some_checkpoints(actor, rng))
 
 
@@ -245,7 +245,7 @@ def _some_checkpoints(actor: Actor, rng: Random) -> list[Checkpoint]:
 
 @FAMILY.act(2)
 def import_threads(actor: Actor, rng: Random) -> None:
-    """Import some threads of another store, which goes on between imports."""
+    """Import some threads of another store, which gets new commits between imports."""
     with statelog.open(actor.folder / "other.state", durability="interval") as other:
         ids = ["chat"] if is_likely(rng, 0.1) else rng.sample(("from-afar", "from/afar"), rng.randrange(1, 3))
         for id in ids:
@@ -260,6 +260,6 @@ def import_threads(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(1)
 def read_many(actor: Actor, rng: Random) -> None:
-    """Read states of earlier versions, which fills caches."""
+    """Read the states of earlier versions, to fill caches."""
     for checkpoint in _thread(actor.store, rng).history(5):
         checkpoint.state.to_python()

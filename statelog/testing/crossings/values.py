@@ -1,4 +1,7 @@
-"""Values, keys and names that acts draw: few names, so that acts meet; values on both sides of each size limit."""
+"""Values, keys and names that acts draw.
+
+There are few names, so that acts meet on the same objects. Values are on both sides of each size limit.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 THREADS = ("chat", "chat-2", "job", "job/7", "notes", "über")
 COPIES = tuple(f"copy-{number}" for number in range(6))
-"""Threads that are begun by copying others, mostly."""
+"""Threads that are usually created by copying other threads."""
 
 AGENTS = ("ann", "bob", None)
 KEYS = ("a", "b", "tasks/1", "tasks/2", "tasks/3", "tasks/x/4", "done/1", "notes/n", "notes/long", "über/ä")
@@ -35,17 +38,17 @@ SCHEMAS: dict[str, Any] = {
     },
     "job": {"log": reducers.append, "facts": reducers.merge, "deep": reducers.deep_merge, "tags": reducers.union},
 }
-"""By thread; the others have none, or that of the thread they are copied from."""
+"""Schemas by thread. A thread that is not listed has no schema, or the schema of the thread that it was copied from."""
 
 _TEXTS = ("", "soup", "ä€😀", "x" * 40, "a longer text of some words " * 4)
 _SIZES = (900, 1500, 2100, 4200, 9000)
 _RECURRING = ("the same prompt " * 300, b"the same picture" * 400, "a book " * 3000, "A book " + "a book " * 2999)
-"""Large values that threads, entries and runs share: each is stored once, whoever writes it."""
+"""Large values that threads, entries and runs share, to test that each is stored only once."""
 
 
 @dataclass(frozen=True)
 class Money:
-    """A value of a type with a codec."""
+    """A type with a codec."""
 
     cents: int
 
@@ -54,14 +57,14 @@ statelog.register_codec(Money, name="crossings/money", encode=lambda money: mone
 
 
 def draw_text(rng: Random, size: int = 0) -> str:
-    """Return a text; of about `size` characters, no two alike, if one is given."""
+    """Return a text. If `size` is given, return a random text of about `size` characters."""
     if size:
         return "".join(rng.choices("abcdefgh ", k=32)) * (size // 32 + 1)
     return rng.choice(_TEXTS)
 
 
 def draw_scalar(rng: Random) -> Any:
-    """Return a value that holds no others."""
+    """Return a value that does not contain other values."""
     kind = rng.randrange(10)
     if kind == 9:
         return rng.choice((Money(rng.randrange(1000)), Decimal("1.10"), UUID(int=rng.getrandbits(128))))
@@ -79,7 +82,7 @@ def draw_scalar(rng: Random) -> Any:
 
 
 def draw_value(rng: Random, depth: int = 2) -> Any:
-    """Return a value that can be stored: mostly small, at times large."""
+    """Return a value that can be stored. It is usually small, and sometimes large."""
     kind = rng.randrange(10)
     if depth == 0 or kind < 4:
         return draw_scalar(rng)
@@ -95,7 +98,7 @@ def draw_value(rng: Random, depth: int = 2) -> Any:
 
 
 def draw_update(rng: Random, thread: str) -> dict[str, Any]:
-    """Return what is written to a thread, as its schema wants it."""
+    """Return an update for a thread that fits the schema of the thread."""
     update: dict[str, Any] = {}
     for _channel in range(rng.choice((1, 1, 2, 3))):
         update |= _draw_channel(rng, SCHEMAS.get(thread))

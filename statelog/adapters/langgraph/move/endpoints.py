@@ -179,18 +179,18 @@ def _in_order(rows: Iterable[Written]) -> list[Written]:
 def opened(
     name: str, *, writing: bool, open_store: Callable[..., Store] = statelog.open, like: Path | None = None
 ) -> Iterator[Endpoint]:
-    """Open what a name says.
+    """Open the store or database of a name.
 
     Args:
         name: see the module.
-        writing: as a target, made if need be; else it has to be there, and is only read.
-        open_store: opens a store, as `statelog.open`.
-        like: a store. A SQLite database that is created gets its owner and its mode.
+        writing: True for a target, which is created if it does not exist. A source must exist, and is only read.
+        open_store: a function that opens a store, as `statelog.open`.
+        like: a store. A new SQLite database gets the owner and the mode of its file.
 
     Raises:
-        UsageError: no such kind of name, or its package is not installed.
-        StoreNotFoundError: nothing is there to read.
-        FormatError: what is there is something else.
+        UsageError: the name has an unknown form, or its package is not installed.
+        StoreNotFoundError: the source does not exist.
+        FormatError: the file or database has another content.
         StorageError: the database refused.
 
     """
@@ -218,7 +218,7 @@ def _opened_store(path: Path, open_store: Callable[..., Store], *, writing: bool
 
 def _create_like(path: Path, status: os.stat_result) -> None:
     """Create an empty database with the owner and the mode of a store, if there is none."""
-    with suppress(OSError):  # SQLite says why it cannot be
+    with suppress(OSError):  # SQLite reports the reason.
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         try:
             follow_owner(descriptor, status, status.st_mode & SHARED_MODE)
@@ -322,7 +322,7 @@ def _opened_postgres(url: str, *, writing: bool) -> Iterator[Endpoint]:
         raise _missing("langgraph-checkpoint-postgres 'psycopg[binary]'") from None
     name = redacted_url(url)
     is_address = False
-    with suppress(psycopg.ProgrammingError):  # it quotes what it cannot read, which may be of the password
+    with suppress(psycopg.ProgrammingError):  # its message may quote a part of the password
         psycopg.conninfo.conninfo_to_dict(url)
         is_address = True
     if not is_address:

@@ -146,10 +146,10 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         cache_size_bytes: int = CACHE_SIZE_BYTES,
         **options: Any,
     ) -> Self:
-        """Open a store, and return a saver to it: the end of its `with` block, or `close`, closes the store.
+        """Open a store, and return a saver for it. The end of its `with` block, or `close`, closes the store.
 
         Args:
-            path: the file; made if it is not there.
+            path: the path of the file, which is created if it does not exist.
             serde: see the class.
             conflict: see the class.
             cache_size_bytes: see the class.
