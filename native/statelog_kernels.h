@@ -374,8 +374,8 @@ typedef struct {
 int sl_checkpoint_read(const uint8_t *record, size_t size, uint64_t lsn, sl_checkpoint_record *found);
 typedef struct {
     uint64_t type;
-    uint64_t thread; /* the first field of the body, and the second: the branch of a checkpoint; 0: it is no number */
-    uint64_t branch;
+    uint64_t thread; /* the first field of the body; 0 if it is not a number */
+    uint64_t branch; /* the second field of a checkpoint's body; 0 if it is not a number */
     uint64_t time_us;
     uint8_t chain[24]; /* of 20 bytes: the chain digest */
 } sl_next_record;

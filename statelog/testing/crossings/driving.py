@@ -14,7 +14,7 @@ from statelog.fleet import owning
 from statelog.testing.crossings.agreements import ROADS
 from statelog.testing.crossings.clock import Clock, installed
 from statelog.testing.crossings.crossing import Crossing
-from statelog.testing.crossings.listening import listening
+from statelog.testing.crossings.listener import listening
 from statelog.testing.crossings.plans import Plan, Step
 from statelog.testing.crossings.processes import Process
 

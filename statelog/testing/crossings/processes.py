@@ -17,7 +17,7 @@ from statelog.storage import faults
 from statelog.testing.crossings.acts import Actor, perform
 from statelog.testing.crossings.clock import Clock, Moment, installed
 from statelog.testing.crossings.families import acts
-from statelog.testing.crossings.listening import listening
+from statelog.testing.crossings.listener import listening
 from statelog.testing.observation import observe
 
 if TYPE_CHECKING:
