@@ -111,13 +111,6 @@ _idle: list[_Room] = []
 """As the pool of scratches in `calling`."""
 
 
-def _take() -> _Room:
-    try:
-        return _idle.pop()
-    except IndexError:
-        return _Room()
-
-
 def step(
     fixed: bytes,
     held: bytes,
@@ -147,7 +140,10 @@ def step(
         value is a set, or becomes a tree of several nodes, types do not go together, there is too much of it, bytes are
         damaged. `Wanted` where a node is not held.
     """
-    room = _take()
+    try:
+        room = _idle.pop()
+    except IndexError:
+        room = _Room()
     status = _make(
         room.step, fixed, held, len(held), changes, len(changes), known, len(known), id_item, len(id_item),
         metadata, len(metadata), written, len(written), borrowed, len(borrowed), page, len(page), room.output,
@@ -178,7 +174,10 @@ def step_list(state_digest: bytes, held: bytes, key_item: bytes) -> Wanted | Non
         held: as for `step`.
         key_item: the channel's.
     """
-    room = _take()
+    try:
+        room = _idle.pop()
+    except IndexError:
+        room = _Room()
     status = _list(room.step, state_digest, held, len(held), key_item, len(key_item))
     found = room.read_wanted() if status == OK else None
     _idle.append(room)

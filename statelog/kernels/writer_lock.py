@@ -5,6 +5,7 @@ Here only ``WriterPage.acquire`` blocks. It releases the GIL, and returns within
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from statelog._kernels import lib
@@ -19,8 +20,6 @@ LOCK_ABANDONED: Final = 1
 LOCK_BUSY: Final = 2
 LOCK_LOST: Final = 3
 LOCK_INVALID: Final = 4
-
-_WAIT_MS_MAX: Final = 2**32 - 1
 
 _initialise: Callable[[Any, int], int] = lib.sl_lock_initialise
 _check: Callable[[Any, int], int] = lib.sl_lock_check
@@ -48,14 +47,27 @@ class WriterPage:
 
     Args:
         page: writable shared memory of at least ``writer_page_size()`` bytes, aligned to 8. It is kept.
+
+    Attributes:
+        acquire: takes a time in milliseconds, below 2**32. It waits to own the lock, and returns a ``LOCK_*`` status.
+            After ``LOCK_BUSY`` the place in the queue is kept.
+        give_back: takes whether the lock is wanted again at once: then the turn is kept, if it is not over. It gives
+            back the lock, or the place in the queue, or nothing if there is neither. It returns ``LOCK_INVALID`` if
+            another thread owns the lock.
     """
 
-    __slots__ = ("_lock", "_page", "_size")
+    __slots__ = ("_lock", "_page", "_size", "acquire", "give_back")
+
+    acquire: Callable[[int], int]
+    give_back: Callable[[bool], int]
 
     def __init__(self, page: Any) -> None:
         self._page = from_buffer("uint8_t[]", page, require_writable=True)
         self._size = len(self._page)
         self._lock = new("sl_lock *")
+        # Each commit calls them: without a frame of Python's.
+        self.acquire = partial(_acquire, self._lock, self._page, self._size)
+        self.give_back = partial(_release, self._lock, self._page, self._size)
 
     @property
     def is_held(self) -> bool:
@@ -70,26 +82,9 @@ class WriterPage:
         """Tell whether the page was made by a build with the same layout."""
         return _check(self._page, self._size) == LOCK_OWNED
 
-    def acquire(self, timeout_ms: int) -> int:
-        """Wait to own the lock; return a ``LOCK_*`` status. After ``LOCK_BUSY`` the place in the queue is kept."""
-        return _acquire(self._lock, self._page, self._size, min(timeout_ms, _WAIT_MS_MAX))
-
     def try_acquire(self) -> int:
         """Own the lock if it is free, before those who wait; return a ``LOCK_*`` status."""
         return _try(self._lock, self._page, self._size)
-
-    def release(self, goes_on: bool = False) -> None:  # noqa: FBT001, FBT002 - a keyword would cost as much as the call
-        """Give back the lock, or the place in the queue, or nothing if there is neither.
-
-        Args:
-            goes_on: keep the turn, if it is not over: the lock is wanted again at once.
-
-        Raises:
-            UsageError: another thread owns it.
-        """
-        if _release(self._lock, self._page, self._size, goes_on) != LOCK_OWNED:
-            message = "the writer lock is released by another thread than the one that acquired it"
-            raise UsageError(message)
 
     def abandon(self) -> bool:
         """Release the lock, if it is owned, as an owner that died would; False if another thread owns it."""

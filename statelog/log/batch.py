@@ -432,7 +432,9 @@ class Batch:
 
     def has_one_branch(self, thread: int) -> bool:
         """Whether a thread has one branch alone."""
-        row = self.find_thread(thread)
+        row = None if self.index else self.memory.rows.get(thread)
+        if row is None:
+            row = self.find_thread(thread)
         return row is not None and row.branch_count == 1
 
     def has_id(self, thread: int, id: str) -> bool:
@@ -457,7 +459,10 @@ class Batch:
 
     def next_place(self, thread: int, branch: int) -> tuple[int, int, bytes]:
         """Return LSN and time of the next version of a branch, and the chain digest of the last record not staged."""
-        return self.next_lsn(), self.next_time_us(thread, branch), self._end.chain
+        end_lsn, chain, _time_us = self._end
+        last_us = self.times_us.get(thread) or self.memory.times_us.get(thread)
+        time_us = self.next_time_us(thread, branch) if last_us is None else max(now_us(), last_us + 1)
+        return end_lsn + len(self.staged) + 1, time_us, chain
 
     def next_time_us(self, thread: int, branch: int) -> int:
         """Return the time that the next version of a branch will bear: what the clock says, where L2 allows it."""

@@ -66,12 +66,20 @@ class _Last:
         self.changes = transaction.changes
 
     def holds_in(self, transaction: WriteTransaction) -> bool:
-        """Whether nothing can have happened since."""
+        """Return True if no process can have changed anything since.
+
+        LMDB numbers transactions without gaps, but for those that change nothing: the next one has their number again.
+        """
         last = self.transaction
-        return self.changes == last.changes and (last is transaction or transaction.follows(last))
+        if self.changes != last.changes:
+            return False
+        if last is transaction:
+            return True
+        is_next = transaction.number == last.number + (1 if last.changes else 0)
+        return is_next and not transaction.changes and last.stage is Stage.COMMITTED
 
     def is_kept(self, transaction: WriteTransaction) -> bool:
-        """Whether what it has made is there, or may have been changed since."""
+        """Return True if the store has what the last transaction made, possibly changed since."""
         return self.transaction is transaction or self.transaction.stage is Stage.COMMITTED
 
 
@@ -167,7 +175,11 @@ class Engine:
             if staged is not None and staged.is_next_in(transaction):
                 batch, memory, result = staged.batch, staged.batch.memory, staged.result
             else:
-                memory = self._memory_in(transaction)  # heads as LMDB has them
+                last = self.last
+                if last is not None and last.holds_in(transaction):
+                    memory = last.memory
+                else:
+                    memory = self._memory_in(transaction)  # heads as LMDB has them
                 batch = Batch(transaction, self.cache, memory)
                 result = work(batch)  # what is refused has staged nothing
             self.last = None
@@ -181,7 +193,9 @@ class Engine:
             self._check_open()
         remote = self.remote
         if remote is None:
-            return self._submit(run, is_flushed=is_flushed, may_use_reserve=may_use_reserve)
+            if may_use_reserve:
+                return self._submit(run, is_flushed=is_flushed, may_use_reserve=True)
+            return self._committer.submit(run, is_flushed=is_flushed)
         remote.admit()
         result = self._submit(run, is_flushed=is_flushed, may_use_reserve=may_use_reserve)
         remote.committed()
@@ -293,12 +307,10 @@ class Engine:
                     return result
 
     def _memory_in(self, transaction: WriteTransaction) -> Memory:
-        """Return what is remembered of the store as a transaction finds it."""
+        """Return a memory for a transaction that finds changes since the last commit of this process."""
         last = self.last
         if last is None or not last.is_kept(transaction):
             return Memory(read_log_end(transaction))
-        if last.holds_in(transaction):
-            return last.memory
         self.last = None  # No thread may copy it while it changes: see `memory_of`.
         memory = last.memory.caught_up(transaction)
         self.last = _Last(memory, transaction)

@@ -26,17 +26,17 @@ def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MA
         raise LimitError(message, argument=what, value=name, actual=size, limit=size_bytes_max)
 
 
-_channel_keys: dict[str, bytes] = {}
-"""Key items of channels whose names were checked."""
+channel_keys: dict[str, bytes] = {}
+"""The key items of channels whose names were checked: `channel_key` fills it."""
 
 
 def channel_key(channel: str) -> bytes:
     """Return the key item of a channel."""
-    key = _channel_keys.get(channel)
+    key = channel_keys.get(channel)
     if key is None:
         check_name("channel", channel)
         key = cbor.encode(channel)
-        if len(_channel_keys) >= _CHANNELS_MAX:
-            _channel_keys.clear()
-        _channel_keys[channel] = key
+        if len(channel_keys) >= _CHANNELS_MAX:
+            channel_keys.clear()
+        channel_keys[channel] = key
     return key

@@ -163,8 +163,8 @@ def commit(
     if head is None and not batch.view.is_alive(thread):
         raise deleted_error(thread_id)
     version = head.event.version if head else batch.view.head_version(thread, branch)  # behind a base that has expired
-    check_version(thread_id, expected_version, version, head)
-    if checkpoint_id is not None:
+    if not (expected_version is None and checkpoint_id is None):
+        check_version(thread_id, expected_version, version, head)
         _check_id(batch, thread_id, thread, checkpoint_id)
     line = line_of(batch, thread, branch, version + 1, head)
     if head is not None and writes and not parts:
@@ -245,7 +245,9 @@ def seen(event: CheckpointEvent) -> Seen:
     return Seen(event.thread, event.branch, event.version)
 
 
-def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str) -> None:
+def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str | None) -> None:
+    if checkpoint_id is None:
+        return
     check_name("checkpoint id", checkpoint_id)
     if parse_default_id(checkpoint_id) is not None:
         message = f"checkpoint id {checkpoint_id!r}: ids of this form are given by the store"

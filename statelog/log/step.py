@@ -20,7 +20,7 @@ from statelog.kernels import STEP_APPEND, Stepped, pack_change, pack_fixed, pack
 from statelog.log.batch import NOTHING_HELD, Head, Staged
 from statelog.log.events import NOTHING_BORROWED, NULL_ITEM, CheckpointEvent
 from statelog.log.index import put_checkpoint
-from statelog.log.names import channel_key
+from statelog.log.names import channel_key, channel_keys
 from statelog.log.prints import SIZE_BYTES_MAX
 from statelog.tree.node import ROOT
 from statelog.tree.sequence import Identities
@@ -124,7 +124,9 @@ def _stage(
     """Stage what a step has made, and return the new head."""
     record = (step.record, step.chain, step.rows_at)
     batch.staged.append(_new(Staged, (type_, event.time_us, b"", nodes, record)))
-    put_checkpoint(batch, event, key, step.page)
+    batch.index[key] = step.page
+    if event.id is not None or event.borrowed != NOTHING_BORROWED:
+        put_checkpoint(batch, event, key, step.page)
     stepped: Head = _new(Head, (event, step.digest, step.page, held))
     batch.set_head(event.thread, event.branch, stepped)
     return stepped
@@ -220,9 +222,11 @@ def _changes_of(
     changes: dict[bytes, _Change] = {}
     for each in writes:
         write = each.step
-        key = channel_key(each.channel)
+        key = channel_keys.get(each.channel) or channel_key(each.channel)
         change: _Change | None = None
-        if write is not None and write[0] == STEP_UPSERT and key not in changes:
+        if write is not None and write[0] != STEP_APPEND and type(write[1]) is bytes and key not in changes:
+            change = write[0], 0, b"", write[1]
+        elif write is not None and write[0] == STEP_UPSERT and key not in changes:
             change = _upsert(batch, kernels.step_list(state_digest, held, key), write, grown, key)
         elif write is not None and write[0] != STEP_UPSERT:
             change = _change(write, changes.get(key))

@@ -204,8 +204,9 @@ class Schema:
     def writing(self, channel: str) -> tuple[Check | None, reducers.Reducer]:
         """What `validate_write` calls for a channel, if anything, and the reducer behind it, at one look."""
         declared = self.channels.get(channel)
-        reducer = _reducer_of_others(channel) if declared is None else declared.reducer
-        return self._write_checks.get(channel, self._check_of_others), reducer
+        if declared is not None:
+            return self._write_checks.get(channel, self._check_of_others), declared.reducer
+        return self._check_of_others, reducers.extend if channel == STEPS_CHANNEL else reducers.replace
 
     def validate_result(self, channel: str, value: object) -> object:
         """What a channel stores after a user's reducer; of a built-in one, the value itself.

@@ -59,7 +59,10 @@ class Wake(Reach):
 
     def note(self, records: int) -> None:
         """Say that records were committed, flushed or not. Never raises for lack of a file."""
-        if (slots := self.slots(create=False)) is not None:
+        if time.monotonic() < self.look_at_s:
+            if self._file is not None:
+                self._file.slots.note(records)
+        elif (slots := self.slots(create=False)) is not None:
             slots.note(records)
 
     def notify(self, mask: int, lsn: int) -> None:

@@ -25,6 +25,9 @@ class Opened(Protocol):
 _OPENED: ContextVar[tuple[Opened, ...]] = ContextVar("statelog transactions", default=())
 """The transactions of this OS thread or task; one that has ended may be among them in a task that began inside it."""
 
+transactions_here = _OPENED.get
+"""Returns the transactions of this OS thread or task: for most commits, none."""
+
 
 @contextmanager
 def opened_here(transaction: Opened) -> Iterator[None]:

@@ -97,7 +97,8 @@ class Located:
         """Return (thread, branch), the thread created and its schema recorded if need be."""
         if self._session.is_final and not self._missing_specs and self._branch_number is not None:
             assert self._lsn is not None
-            if self._schema.is_open:
+            row = batch.memory.rows.get(self._lsn)
+            if self._schema.is_open and (row is None or row.specs or batch.index):
                 self._check_still_open(batch)
             return self._lsn, self._branch_number
         self._check_not_deleted(batch.view)

@@ -13,7 +13,7 @@ from statelog.errors import UsageError
 from statelog.log.batch import Head
 from statelog.log.care.retention import apply_policy
 from statelog.storage.discarding import withdraw
-from statelog.store.beside import BY_TX, refuse_beside
+from statelog.store.beside import BY_TX, refuse_beside, transactions_here
 from statelog.tree.node import Workspace
 
 if TYPE_CHECKING:
@@ -97,12 +97,14 @@ class StoreSession:
 
     def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Head:
         """Commit. Without `is_flushed` a later flush makes it durable."""
-        refuse_beside(self.engine, BY_TX)
+        if transactions_here():
+            refuse_beside(self.engine, BY_TX)
         return self.engine.commit(work, is_flushed=is_flushed)
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Commit what makes no checkpoint, and return its result."""
-        refuse_beside(self.engine, BY_TX)
+        if transactions_here():
+            refuse_beside(self.engine, BY_TX)
         return self.engine.commit(work)
 
     def flush(self) -> None:

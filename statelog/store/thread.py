@@ -145,7 +145,8 @@ class Thread(Located, Written[S, W]):
             StorageError: `durable`, and the flush failed: it is committed, and may be lost when power fails.
 
         """
-        check_durable(durable, self._session.owner.remote)
+        if durable is not None:
+            check_durable(durable, self._session.owner.remote)
         made = self._commit_writes(
             prepare_writes(self._schema, writes),
             metadata,
@@ -171,8 +172,13 @@ class Thread(Located, Written[S, W]):
         """Commit writes that are prepared already, or are made in the commit from the head."""
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
         written = b"" if callable(prepared) else written_item(prepared)
-        work = partial(self._commit_in, prepared, metadata_item, written, seen(expected_version), checkpoint_id)
-        return self._checkpoint_made(self._session.write(fenced(self._session, work, fence), is_flushed=is_flushed))
+        expected = seen(expected_version) if isinstance(expected_version, Checkpoint) else expected_version
+        work: Callable[[Batch], Head] = partial(
+            self._commit_in, prepared, metadata_item, written, expected, checkpoint_id
+        )
+        if fence is not None:
+            work = fenced(self._session, work, fence)
+        return self._checkpoint_made(self._session.write(work, is_flushed=is_flushed))
 
     def _commit_in(
         self,

@@ -10,7 +10,7 @@ from statelog.errors import LimitError, UsageError, ValueTypeError
 from statelog.format import cbor
 from statelog.format.everyday import full_name
 from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
-from statelog.log.names import channel_key, check_name
+from statelog.log.names import channel_key, channel_keys, check_name
 from statelog.reducers import DROP, Removal
 from statelog.schema import normalise_update
 
@@ -51,8 +51,10 @@ def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[Write]:
     """Return the updates of one commit, validated and encoded, one write a channel."""
     prepared: list[Write] = []
     for update in writes:
-        for channel, value in schema.by_channel(normalise_update(update)).items():
-            channel_key(channel)
+        named = normalise_update(update)
+        for channel, value in (schema.by_channel(named) if schema.aliases else named).items():
+            if channel not in channel_keys:
+                channel_key(channel)
             if value is DROP:
                 schema.reducer(channel)  # raises where there is no such channel
                 prepared.append(Removal(channel))
@@ -65,7 +67,8 @@ def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[Write]:
 
 def written_item(prepared: Sequence[Write]) -> bytes:
     """Return the item of the channels written, sorted."""
-    return encode_names(tuple(map(_channel_of, prepared)))
+    names = tuple(map(_channel_of, prepared))
+    return _names.get(names) or encode_names(names)
 
 
 _channel_of = attrgetter("channel")

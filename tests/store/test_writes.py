@@ -1,7 +1,7 @@
 """What is remembered of names, from one commit to the next."""
 
 from statelog.format import cbor
-from statelog.log.names import _channel_keys, channel_key
+from statelog.log.names import channel_key, channel_keys
 from statelog.store import writes
 
 
@@ -16,5 +16,5 @@ def test_names_are_remembered_however_many_there_were_before():
 def test_channels_are_remembered_however_many_there_were_before():
     for number in range(10_000):
         channel_key(f"channel {number}")
-        assert f"channel {number}" in _channel_keys
-    assert len(_channel_keys) < 5_000
+        assert f"channel {number}" in channel_keys
+    assert len(channel_keys) < 5_000

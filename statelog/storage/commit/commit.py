@@ -32,6 +32,7 @@ from statelog.storage.commit.transaction import Stage, WriteTransaction, alone, 
 from statelog.storage.faults import armed, point
 from statelog.storage.file.failures import error_code, full_error, is_full, is_of_system
 from statelog.storage.file.headroom import NoHeadroomError
+from statelog.storage.file.locks import is_owned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,7 +107,8 @@ class Committer:
         if environment.writer_thread == thread or (thread in self.inside and self._is_within()):
             message = "a commit cannot be made from within another commit"
             raise UsageError(message, path=str(environment.path))
-        environment.refuse_interrupter("a commit cannot be made")
+        if is_owned(environment.write_lock, environment.gate, environment.steady.flushing):
+            environment.refuse_interrupter("a commit cannot be made")
         request = Request(work, is_flushed=is_flushed)
         try:
             self.inside.add(thread)
@@ -161,8 +163,9 @@ class Committer:
             with self._environment.write_lock:
                 try:
                     self._execute_in_turn(group)
-                finally:
+                except BaseException:
                     self._environment.locks.release_writer()  # again: an interrupt may have come before
+                    raise
             self._flush(group)
             if len(group) > 1:
                 weight = _EMA_WEIGHT if self._flush_s else 1.0
@@ -185,7 +188,7 @@ class Committer:
         try:
             if is_flushed:
                 environment.steady.flush()
-            else:
+            elif not environment.locks.file.is_kept():
                 environment.steady.check_file()
         except BaseException as error:
             with environment.write_lock:
@@ -290,7 +293,7 @@ class Committer:
     def _commit(self, transaction: WriteTransaction) -> None:
         transaction.commit()
 
-    def _execute(self, group: list[Request], attempts: int = _MAP_ATTEMPTS) -> None:  # noqa: C901 - one frame
+    def _execute(self, group: list[Request], attempts: int = _MAP_ATTEMPTS) -> None:  # noqa: C901, PLR0912 - one frame
         """Run and commit the works of `group` in one transaction, and settle every one. Holds under `write_lock`.
 
         An interrupt leaves them unsettled, and nothing written, unless it came after the commit.
@@ -302,11 +305,21 @@ class Committer:
             if armed:
                 point("commit.before_begin")
             transaction.begin()
-            self._check_fence()
+            if self._environment.moved[0]:
+                self._check_fence()
             if armed:
                 point("commit.after_begin")
             for request in group:
-                self._run(request, transaction)
+                changes = transaction.changes
+                request.error = None
+                try:
+                    request.result = request.work(transaction)
+                except Exception as error:
+                    if transaction.changes != changes or isinstance(error, lmdb.Error):
+                        raise  # its writes cannot be told from the others': the transaction is lost
+                    request.error = error
+                if armed:
+                    point("commit.between_works")
             if transaction.changes:
                 self._environment.headroom.provide(transaction)
             if armed:
@@ -320,19 +333,6 @@ class Committer:
             self.after_failure(transaction, group, error, attempts)
             if not is_failure(transaction, error):
                 raise
-
-    @staticmethod
-    def _run(request: Request, transaction: WriteTransaction) -> None:
-        changes = transaction.changes
-        request.error = None
-        try:
-            request.result = request.work(transaction)
-        except Exception as error:
-            if transaction.changes != changes or isinstance(error, lmdb.Error):
-                raise  # its writes cannot be told from the others': the transaction is lost
-            request.error = error
-        if armed:
-            point("commit.between_works")
 
     def after_failure(
         self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int

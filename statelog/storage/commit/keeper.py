@@ -51,7 +51,8 @@ class Keeper:
 
     def looks_after(self, transaction: TableWriter) -> None:
         """Count a commit that is about to be made, and have it looked after. The caller holds `write_lock`."""
-        if self._steady.is_off:
+        steady = self._steady
+        if steady.is_off:
             return
         self.commits += 1
         if not self.is_at_work:
@@ -59,7 +60,7 @@ class Keeper:
         if not (transaction.is_flushed or self.flushes):
             self.flushes = True
             self._alarm.set()
-        elif self._steady.is_advance_begun:
+        elif not steady.is_plain and steady.is_advance_begun:
             self._alarm.set()
 
     def start(self) -> None:

@@ -80,7 +80,9 @@ class WriteTransaction(TableWriter):
         try:
             if environment.is_shut:
                 environment.pass_gate(self)
-            environment.locks.acquire_writer(environment.lock_timeout_s)
+            writer = environment.locks.writer
+            if writer is not None:
+                writer.acquire(environment.lock_timeout_s)
             if environment.moved[0] == MOVED:
                 self._follow()
             try:
@@ -91,7 +93,8 @@ class WriteTransaction(TableWriter):
                 self._raw = raw = environment.begin_again(self, error, write=True)
                 handles = environment.handles
             environment.writer_thread = get_ident()
-            environment.locks.note_repaired()  # not before: LMDB's own lock has had a dead owner, too
+            if writer is not None and writer.needs_repair:
+                environment.locks.note_repaired()  # not before: LMDB's own lock has had a dead owner, too
         except BaseException:
             environment.active_transactions.add(self)  # `begin_again` may have taken it out
             self._end()
@@ -122,8 +125,9 @@ class WriteTransaction(TableWriter):
         environment = self._environment
         if self in environment.active_transactions and not environment.is_forked:
             environment.writer_thread = 0
-            if not environment.closed:
-                environment.locks.release_writer(self.stage is Stage.COMMITTED and not self.is_flushed)
+            writer = environment.locks.writer
+            if writer is not None and not environment.closed:
+                writer.release(self.stage is Stage.COMMITTED and not self.is_flushed)
             environment.active_transactions.discard(self)
             self._handles = NO_HANDLES  # the committer may keep this one longer than the file is in use
 
@@ -143,17 +147,6 @@ class WriteTransaction(TableWriter):
         callbacks, self.callbacks = self.callbacks, ()  # what they hold may lead back here: none becomes garbage
         for callback in callbacks:
             callback()
-
-    def follows(self, last: WriteTransaction) -> bool:
-        """Whether nothing was changed, by any process, between another transaction of this process and here.
-
-        LMDB numbers transactions without gaps, but for those that change nothing: the next one has their number again.
-        """
-        if self.changes:
-            return False
-        if last.changes:
-            return last.number + 1 == self.number and last.stage is Stage.COMMITTED
-        return last.number == self.number
 
     def is_commit(self, number: int | None) -> bool:
         """Whether it is the store's commit of that number."""

@@ -152,7 +152,8 @@ class Headroom:
         """
         if self._users or self._environment.is_forked:  # a child's commit is refused, and its file closed
             return
-        need = self._pages_needed(transaction.changes, transaction.size_bytes)
+        copied = _COMMIT_PAGES + _CHANGE_PAGES * transaction.changes
+        need = min(copied, self._copied_max) + transaction.size_bytes // _PAGE_SIZE_BYTES + 1
         handles = self._environment.handles
         address = handles.map_address
         last = last_page(address, handles.page_size_bytes, transaction.number - 1) if address else NO_LAST_PAGE
@@ -168,10 +169,6 @@ class Headroom:
         self._end_max = end + self._grow()
         if end + need > self._end_max:
             raise NoHeadroomError
-
-    def _pages_needed(self, changes: int, size_bytes: int) -> int:
-        copied = _COMMIT_PAGES + _CHANGE_PAGES * changes
-        return min(copied, self._copied_max) + size_bytes // _PAGE_SIZE_BYTES + 1
 
     def adapt(self, error: BaseException, alone: AbstractContextManager[None]) -> bool:
         """After a transaction failed with `error`, tell whether it should be tried again, with another end of the map.

@@ -39,6 +39,7 @@ PAGE_MAGIC: Final = 0x736C77726974656C.to_bytes(8, sys.byteorder)
 """A mutex's page begins with it: native/writer_lock.c."""
 
 _SLICE_MS: Final = 50
+_SLICE_S: Final = _SLICE_MS / 1000
 """Longest time in C without a look for signals, such as Ctrl-C."""
 
 _PAUSE_S_MIN: Final = 0.00005
@@ -112,12 +113,19 @@ class WriterLock:
             ForkedError: this process was forked since the lock was opened.
             StorageError: the lock was damaged, so that nobody can own it.
         """
-        place = self._usable_place()
-        assert not place.is_held, "the writer lock is held already"
+        place = self._place
+        if place is None or self._pid != os.getpid():
+            place = self._usable_place()
         try:
-            self._note(self._wait(place, timeout_s), timeout_s)
+            status = place.acquire(_SLICE_MS if timeout_s >= _SLICE_S else math.ceil(max(timeout_s, 0.0) * 1000))
+            if status == LOCK_BUSY:
+                status = self._wait(place, timeout_s - _SLICE_S)
+            if status != LOCK_OWNED:
+                self._note(status, timeout_s)
+            else:
+                self.needs_repair = False
         except BaseException:
-            place.release()  # an interrupt may come when the lock is owned already; else the place in the queue
+            place.give_back(False)  # an interrupt may come when the lock is owned already
             raise
         return self.needs_repair
 
@@ -134,7 +142,7 @@ class WriterLock:
             if status != LOCK_BUSY:
                 self._note(status, 0.0)
         except BaseException:
-            place.release()
+            place.give_back(False)
             raise
         return status != LOCK_BUSY
 
@@ -155,8 +163,9 @@ class WriterLock:
         """
         if self._pid != os.getpid():
             self._place = None
-        elif self._place is not None:
-            self._place.release(goes_on)
+        elif self._place is not None and self._place.give_back(goes_on) != LOCK_OWNED:
+            message = "the writer lock is released by another thread than the one that acquired it"
+            raise UsageError(message)
 
     def close(self) -> None:
         """Release the lock if it is held, and let go of the file."""
@@ -191,14 +200,13 @@ class WriterLock:
 
     @staticmethod
     def _wait(place: WriterPage | _LockedByte, timeout_s: float) -> int:
-        """Wait in slices, between which Python runs signal handlers."""
+        """Wait in more slices, between which Python runs signal handlers."""
         deadline_s = time.monotonic() + timeout_s
-        left_s = timeout_s
-        while True:
-            status = place.acquire(max(0, math.ceil(min(_SLICE_MS, left_s * 1000))))
-            if status != LOCK_BUSY or left_s <= 0:
-                return status
+        status, left_s = LOCK_BUSY, timeout_s
+        while status == LOCK_BUSY and left_s > 0:
+            status = place.acquire(math.ceil(min(_SLICE_MS, left_s * 1000)))
             left_s = deadline_s - time.monotonic()
+        return status
 
     def _note(self, status: int, timeout_s: float) -> None:
         if status == LOCK_BUSY:
@@ -238,11 +246,12 @@ class _LockedByte:
         self.is_held = True
         return LOCK_ABANDONED if was_held | was_abandoned else LOCK_OWNED
 
-    def release(self, goes_on: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - nobody queues for it
+    def give_back(self, _goes_on: bool) -> int:  # noqa: FBT001 - nobody queues for it
         if self.is_held:
             os.pwrite(self._descriptor, b"\0", self._at + _HELD_AT)
         self.is_held = False
         fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, self._at)  # also if an interrupt came before it was noted
+        return LOCK_OWNED
 
     def mark_repaired(self) -> None:
         os.pwrite(self._descriptor, b"\0", self._at + _ABANDONED_AT)

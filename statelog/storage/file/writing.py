@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xxhash import xxh3_64_digest
+
 from statelog.errors import StorageError
 from statelog.format.header import HEADER_KEY
-from statelog.format.seal import seal
 from statelog.storage.faults import armed, point
 from statelog.storage.file.packing import packing_order
 from statelog.storage.file.reading import ReadTransaction, encode_lsn
@@ -84,7 +85,7 @@ class TableWriter(ReadTransaction):
                 continue
             if armed:
                 point("commit.before_put_index")
-            put(key, seal(key, payload), True, True, False, self._index)
+            put(key, payload + xxh3_64_digest(key + payload), True, True, False, self._index)  # as `seal` does
             if armed:
                 point("commit.after_put_index")
 

@@ -31,7 +31,22 @@ from statelog.storage.file.failures import is_of_system, translate_os
 from statelog.storage.file.locks import is_same_file
 from statelog.storage.file.neighbours import journal_path, missing_error, open_journal, remove_journal
 from statelog.storage.file.statistics import collect_statistics, numbers_read
-from statelog.storage.journal.control import UNKNOWN, Control, State
+from statelog.storage.journal.control import (
+    AT,
+    DONE,
+    EPOCH,
+    IS_BROKEN,
+    LSN,
+    LSN_BEFORE,
+    PATH_PAGES,
+    PINS,
+    STEADY,
+    TAKEN,
+    TAKEN_MAX,
+    UNKNOWN,
+    WRITTEN,
+    Control,
+)
 from statelog.storage.journal.flushing import OpenJournal
 from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT, Slot, decode_slot, encode_slot, write_slot
 from statelog.storage.journal.marker import Reach, clear_marker, read_marker, set_marker
@@ -59,6 +74,10 @@ class Steady(OpenJournal):
     def __init__(self, environment: OpenFile, headroom: Headroom) -> None:
         super().__init__(environment)
         self._headroom = headroom
+        self._adopted = 0
+        """The steady epoch before which this process has no pins."""
+        self.is_plain = False
+        """Whether no advance was under way when the last write transaction began."""
 
     @property
     def is_unsteady(self) -> bool:
@@ -103,24 +122,22 @@ class Steady(OpenJournal):
         """
         if self.is_off:
             return
-        self._state = state = self._shared().read()
-        if not self._is_plain(state):
-            self._prepare_carefully()
-            self._state = self._shared().read()
-
-    def _is_plain(self, state: State) -> bool:
-        """Return True if the steady snapshot is pinned, and nothing is broken, under way or due (J2)."""
-        epoch = state.epoch
-        is_plain = (
-            epoch == state.steady == state.done == state.steady_pin
-            and not (self.is_broken or state.is_broken or self._descriptor < 0 or self._shared().lock.needs_repair)
-            and state.taken <= state.taken_max
-            and state.at - HALVES_AT[epoch & 1] <= JOURNAL_SIZE_BYTES_MAX
-            and state.lsn - state.lsn_before <= JOURNALED_RECORDS_MAX
+        control = self.control
+        assert control is not None
+        words = control.words
+        epoch = words[EPOCH]
+        # The steady snapshot is pinned, and nothing is broken, under way or due: as for nearly every commit.
+        self.is_plain = (
+            epoch == words[STEADY] == words[DONE] == words[PINS + (epoch & 1)] == self._adopted
+            and words[TAKEN] <= words[TAKEN_MAX]
+            and words[AT] - HALVES_AT[epoch & 1] <= JOURNAL_SIZE_BYTES_MAX
+            and words[LSN] - words[LSN_BEFORE] <= JOURNALED_RECORDS_MAX
+            and not (self.is_broken or words[IS_BROKEN] or self._descriptor < 0 or control.lock.needs_repair)
         )
-        if is_plain and self.pins:
-            self.pins.drop_before(epoch)
-        return is_plain
+        if not self.is_plain:
+            self._prepare_carefully()
+            self.pins.drop_before(control.steady)
+            self._adopted = control.steady
 
     def _prepare_carefully(self) -> None:
         control = self._shared()
@@ -185,7 +202,8 @@ class Steady(OpenJournal):
         if self.is_off or not transaction.changes:
             raw.commit()
             return
-        control, state = self._shared(), self._state
+        control = self.control
+        assert control is not None
         if transaction.is_steady:
             control.rewritten += 1
         if not self._append(transaction):
@@ -195,8 +213,10 @@ class Steady(OpenJournal):
             self.check_file()
             return
         raw.commit()
-        taken = state.taken + state.path_pages + transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES
-        control.note_commit(self._end, transaction.first_lsn + len(transaction.appended) - 1, taken)
+        words = control.words
+        words[AT] = self._end
+        words[LSN] = words[WRITTEN] = transaction.first_lsn + len(transaction.appended) - 1
+        words[TAKEN] += words[PATH_PAGES] + transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES
 
     # --- steady snapshots -------------------------------------------------------------
 

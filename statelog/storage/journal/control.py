@@ -13,7 +13,7 @@ import errno
 import mmap
 import os
 import sys
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from statelog.errors import FormatError, StorageError
 from statelog.kernels import wake_notify, wake_read, wake_wait
@@ -33,58 +33,27 @@ UNKNOWN: Final = 2**64 - 1
 _FLUSH_LOCK_AT: Final = mmap.ALLOCATIONGRANULARITY
 _WORDS_AT: Final = 2 * mmap.ALLOCATIONGRANULARITY
 _WORDS: Final = 24
-_EPOCH: Final = 1
-_AT: Final = 2
-_LSN: Final = 3
-_WRITTEN: Final = 8
-_FLUSHED: Final = 9
-_TAKEN: Final = 10
+EPOCH: Final = 1
+AT: Final = 2
+LSN: Final = 3
+LSN_BEFORE: Final = 4
+STEADY: Final = 5
+DONE: Final = 7
+WRITTEN: Final = 8
+FLUSHED: Final = 9
+TAKEN: Final = 10
+TAKEN_MAX: Final = 12
+PATH_PAGES: Final = 13
+IS_BROKEN: Final = 15
+PINS: Final = 18
+"""Of two: that of an even epoch, that of an odd one."""
+FILLED: Final = 20
+"""Of two, likewise: how far each half of the journal is filled with zeros."""
+
 _SLOT_AT: Final = _WORDS_AT + 8 * _WORDS
 _SLOT_SIZE_BYTES: Final = 2048
 _SIZE_BYTES: Final = _SLOT_AT + _SLOT_SIZE_BYTES
-_IS_BROKEN: Final = 15
 _MAGIC: Final = int.from_bytes(b"stlgctl1")
-
-
-class State(NamedTuple):
-    """The words of the control page, all read at one moment. See `Control` for their meaning."""
-
-    magic: int
-    epoch: int
-    at: int
-    lsn: int
-    lsn_before: int
-    steady: int
-    steady_number: int
-    done: int
-    written: int
-    flushed: int
-    taken: int
-    taken_before: int
-    taken_max: int
-    path_pages: int
-    size_bytes: int
-    is_broken: int
-    prepared_number: int
-    slot_size_bytes: int
-    even_pin: int
-    odd_pin: int
-    even_filled: int
-    odd_filled: int
-    wake: int
-    rewritten: int
-
-    @property
-    def steady_pin(self) -> int:
-        """The steady epoch if a process pins its snapshot, else another number."""
-        return self.odd_pin if self.steady & 1 else self.even_pin
-
-    def filled_to(self, half: int) -> int:
-        """Return the offset up to which a half of the journal is filled with zeros."""
-        return max(self.odd_filled if half else self.even_filled, HALVES_AT[half])
-
-
-NO_STATE: Final = State(*[0] * _WORDS)
 
 
 class _Word:
@@ -127,7 +96,7 @@ def flushed_to(path: Path) -> int:
     finally:
         os.close(descriptor)
     found = memoryview(words.ljust(_SLOT_AT - _WORDS_AT, b"\0")).cast("Q")
-    return found[_FLUSHED] if found[0] == _MAGIC and found[_EPOCH] else UNKNOWN
+    return found[FLUSHED] if found[0] == _MAGIC and found[EPOCH] else UNKNOWN
 
 
 def is_leftover(descriptor: int) -> bool:
@@ -158,6 +127,7 @@ class Control:
             Facts: path.
 
     Attributes:
+        words: all of them, by number. Each commit reads and writes some, without an attribute's frame.
         epoch: of the groups that are appended; 0 before the first writer has joined.
         at: where the next group goes.
         lsn: the record that it follows, or UNKNOWN.
@@ -176,21 +146,21 @@ class Control:
     """
 
     _magic = _Word(0)
-    epoch = _Word(_EPOCH)
-    at = _Word(_AT)
-    lsn = _Word(_LSN)
-    lsn_before = _Word(4)
-    steady = _Word(5)
+    epoch = _Word(EPOCH)
+    at = _Word(AT)
+    lsn = _Word(LSN)
+    lsn_before = _Word(LSN_BEFORE)
+    steady = _Word(STEADY)
     steady_number = _Word(6)
-    done = _Word(7)
-    written = _Word(_WRITTEN)
-    flushed = _Word(_FLUSHED)
-    taken = _Word(_TAKEN)
+    done = _Word(DONE)
+    written = _Word(WRITTEN)
+    flushed = _Word(FLUSHED)
+    taken = _Word(TAKEN)
     taken_before = _Word(11)
-    taken_max = _Word(12)
-    path_pages = _Word(13)
+    taken_max = _Word(TAKEN_MAX)
+    path_pages = _Word(PATH_PAGES)
     size_bytes = _Word(14)
-    is_broken = _Word(_IS_BROKEN)
+    is_broken = _Word(IS_BROKEN)
     prepared_number = _Word(16)
     rewritten = _Word(23)
     _slot_size = _Word(17)
@@ -240,8 +210,8 @@ class Control:
             raise translate_os(error, path=self.path) from error
         self.words = memoryview(self._map_whole)[_WORDS_AT:_SLOT_AT].cast("Q")
         self._slot = memoryview(self._map_whole)[_SLOT_AT:]
-        self._pins = self.words[18:20]
-        self._filled = self.words[20:22]
+        self._pins = self.words[PINS : PINS + 2]
+        self._filled = self.words[FILLED : FILLED + 2]
         self._wake = self.words[22:23]
         if not is_first and self._magic != _MAGIC:
             message = f"{self.path} is no control page of this build: close the store in all processes first"
@@ -251,18 +221,7 @@ class Control:
         if is_first:
             self.at, self.lsn = HALVES_AT[0], UNKNOWN
             words = memoryview(before)[_WORDS_AT:_SLOT_AT].cast("Q")
-            self.is_broken = words[_IS_BROKEN] if words[0] == _MAGIC else 0
-
-    def read(self) -> State:
-        """Return all words. Only the owner of the writer lock changes most of them, so it need not read these again."""
-        return tuple.__new__(State, self.words)
-
-    def note_commit(self, at: int, lsn: int, taken: int) -> None:
-        """Note the offset of the next group, the LSN before it, and the number of pages taken in this epoch."""
-        words = self.words
-        words[_AT] = at
-        words[_LSN] = words[_WRITTEN] = lsn
-        words[_TAKEN] = taken
+            self.is_broken = words[IS_BROKEN] if words[0] == _MAGIC else 0
 
     def is_pinned(self, epoch: int) -> bool:
         """Tell whether some process keeps the snapshot of an epoch, the steady one or the next."""
@@ -306,7 +265,8 @@ class Control:
 
     def flushed_to(self) -> int:
         """Return up to which record the log is on the disk; UNKNOWN, more than any, before the first writes."""
-        return self.flushed if self.epoch else UNKNOWN
+        words = self.words
+        return words[FLUSHED] if words[EPOCH] else UNKNOWN
 
     def flush_sequence(self) -> int:
         """Return what `await_flush` waits to be left."""

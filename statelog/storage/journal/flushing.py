@@ -12,7 +12,7 @@ from statelog.storage.faults import armed, point
 from statelog.storage.file.disk import flush_file, write_all
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, is_of_system, translate_os
 from statelog.storage.file.neighbours import journal_path
-from statelog.storage.journal.control import NO_STATE, UNKNOWN, Control
+from statelog.storage.journal.control import AT, EPOCH, FILLED, FLUSHED, LSN, UNKNOWN, Control
 from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT, encode_group, fill
 from statelog.storage.journal.marker import NO_REACH, Reach, write_reach
 from statelog.storage.journal.pin import Pins
@@ -53,8 +53,6 @@ class OpenJournal:
         self._environment = environment
         self._descriptor = -1
         self._session = b""
-        self._state = NO_STATE
-        """The words of the control page at the beginning of the write transaction."""
         self._end = 0
         self._reach = NO_REACH
 
@@ -87,20 +85,22 @@ class OpenJournal:
         Raises:
             StorageError: the journal refuses.
         """
-        control, state = self._shared(), self._state
-        lsn, records = transaction.first_lsn, transaction.appended
-        if transaction.is_steady or transaction.size_bytes > JOURNALED_SIZE_BYTES_MAX or state.lsn + 1 != lsn:
+        control = self.control
+        assert control is not None
+        words, lsn = control.words, transaction.first_lsn
+        if transaction.is_steady or transaction.size_bytes > JOURNALED_SIZE_BYTES_MAX or words[LSN] + 1 != lsn:
             return False
-        group = encode_group(self._session, state.epoch, lsn, records, flushed=state.flushed)
-        at, half = state.at, state.epoch & 1
+        at, epoch = words[AT], words[EPOCH]
+        half = epoch & 1
+        group = encode_group(self._session, epoch, lsn, transaction.appended, flushed=words[FLUSHED])
         self._end = at + len(group)
         if self._end > HALVES_AT[half] + HALF_SIZE_BYTES:
             return False
         # From here on, whatever happens, there may be a group that is not committed: the next commit finds no place,
         # and who looks at what became of this one advances first.
-        control.lsn = UNKNOWN
+        words[LSN] = UNKNOWN
         try:
-            filled = state.filled_to(half)
+            filled = max(words[FILLED + half], HALVES_AT[half])
             if self._end > filled:
                 control.note_filled(half, fill(self._descriptor, HALVES_AT[half], self._end, filled))
             if armed:
