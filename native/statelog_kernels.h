@@ -461,6 +461,8 @@ typedef struct {
     uint32_t has_ticket;
     uint32_t ticket;
     uint32_t turn;
+    uint32_t comes_back;  /* it was wanted again soon after its last release */
+    uint64_t released_ns; /* when that was */
 } sl_lock;
 size_t sl_lock_size(void); /* bytes of a page, aligned to 8; 0 where there is no such lock */
 /* The offset in a robust mutex of the 32-bit word of its owner, as the kernel knows it; -1 without robust mutexes. */

@@ -10,7 +10,8 @@
  *    compare-and-swap from that ticket, so a ticket is passed once.
  * 2. A process tries the mutex out of turn in four cases only: nobody waits; its own turn is not over; nothing moved
  *    for a whole slice; the time of the call is up. A turn ends TURN_NS after it began. It ends before if its owner
- *    releases the lock for good, or if the owner has not taken the lock again GRACE_NS after it released it.
+ *    releases the lock for good, or if the owner has not taken the lock again GRACE_NS after it released it. An owner
+ *    that the last time came back later than that is not waited for.
  * 3. Nobody sleeps longer than SLICE_NS without looking. So a waiter or owner that is killed or stopped at any
  *    point (also between a release and its wake-up) delays the others by two slices at most, once: whoever finds
  *    the mutex free after a slice in which nothing moved takes it, and passes the ticket that did not.
@@ -251,6 +252,7 @@ int sl_lock_initialise(uint8_t *bytes, size_t size)
         return SL_LOCK_INVALID;
     }
     page->next = page->serving = 1; /* no ticket is 0, as which given_up begins */
+    page->turn = 1;                 /* no turn is 0, as which a user begins */
     page->layout = layout_here();
     __atomic_store_n(&page->magic, MAGIC, __ATOMIC_RELEASE);
     return SL_LOCK_OWNED;
@@ -274,6 +276,7 @@ int sl_lock_acquire(sl_lock *lock, uint8_t *bytes, size_t size, uint32_t timeout
         return SL_LOCK_INVALID;
     }
     if (!lock->has_ticket) {
+        lock->comes_back = clock_ns() - lock->released_ns <= GRACE_NS;
         if (load(&page->next) == load(&page->serving) ||
             (lock->turn == load(&page->turn) && turn_left_ns(page, clock_ns()) != 0)) {
             int status = take(page, lock);
@@ -300,7 +303,8 @@ int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size, int goes_on)
     }
     uint64_t now_ns = clock_ns();
     uint64_t left_ns = turn_left_ns(page, now_ns);
-    bool is_over = !goes_on || left_ns == 0;
+    bool is_over = !goes_on || !lock->comes_back || left_ns == 0;
+    lock->released_ns = now_ns;
     if (is_over) {
         set_turn_end(page, 0);
     } else if (left_ns > GRACE_NS) {

@@ -1,18 +1,50 @@
-"""The cost of the smallest commit: after a commit of another process, relative to after a commit of its own process."""
+"""The cost of the smallest operations: beside SQLite, and of a commit after a commit of another process."""
 
 from __future__ import annotations
 
+import itertools
+import operator
 import sys
+from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 import statelog
+from statelog.bench import sqlite_peer
+from statelog.bench.board import table
+from statelog.bench.board.filling import entries, fill, folder_of, key_of, value_of
 from statelog.bench.children import ask, started
-from statelog.bench.measure import Samples
+from statelog.bench.corpus import Corpus
+from statelog.bench.measure import Samples, interleave
 from statelog.bench.result import Result, at_most
 from statelog.bench.workload import Bench, Workload
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from statelog.bench.measure import Operation
+    from statelog.storage.options import Durability
+
 _ROUNDS = 1_000
 _AFTER_OTHER_MAX = 1.3
+_BESIDE_PER_REPEAT = 400
+_ENTRIES = 1000
+_LISTED = 100
+_MESSAGE_BYTES = 200
+
+_PROCESSOR_MAX = {
+    "commit of an int": 2.5,
+    "append of 200 B": 2.8,
+    "fenced commit": 3.0,
+    "board.set": 3.0,
+    "board.get": 1.3,
+    f"board.list of {_LISTED}": 1.2,
+    "state[...]": 0.9,
+}
+"""The maximum processor time with `interval`, relative to SQLite's with synchronous=NORMAL."""
+
+_WALL_MAX = {"commit of an int": 1.0, "board.set": 1.3}
+"""The maximum time with `commit`, relative to SQLite's with synchronous=FULL."""
 
 _OWN = "after an own commit"
 _WAITED = "after another process's answer"
@@ -51,6 +83,72 @@ def _say(word: str) -> None:
 
 
 def _measure(bench: Bench) -> Result:
+    return Result.joined(
+        [_measure_beside(bench, "interval"), _measure_beside(bench, "commit"), _measure_after_others(bench)]
+    )
+
+
+def _measure_beside(bench: Bench, durability: Durability) -> Result:
+    """Measure each operation, in turns with what SQLite does for the same."""
+    limits = _PROCESSOR_MAX if durability == "interval" else _WALL_MAX
+    checks, sides = [], []
+    with ExitStack() as stack:
+        pairs = _pairs(stack, bench.directory / f"beside, {durability}", durability)
+        for name, limit in limits.items():
+            ours, theirs = interleave(
+                dict(zip(("ours", "theirs"), pairs[name], strict=True)),
+                count=bench.repeats * bench.size(_BESIDE_PER_REPEAT, at_least=16),
+            ).values()
+            processor = ours.processor_p50_us / theirs.processor_p50_us
+            ratio = processor if durability == "interval" else ours.p50_us / theirs.p50_us
+            what = "processor" if durability == "interval" else "time"
+            checks.append(at_most(f"{name}, {durability}: {what}, of {sqlite_peer.NAME}'s", ratio, limit))
+            sides += [ours.side(f"{name}, {durability}"), theirs.side(f"{sqlite_peer.NAME}: {name}, {durability}")]
+    return Result(checks=tuple(checks), sides=tuple(sides))
+
+
+def _pairs(stack: ExitStack, path: Path, durability: Durability) -> dict[str, tuple[Operation, Operation]]:
+    """Return, for each operation, ours and SQLite's. The fenced commit is compared with a commit without a fence."""
+    synchronous = sqlite_peer.FULL if durability == "commit" else sqlite_peer.NORMAL
+    store = stack.enter_context(statelog.open(f"{path}.state", durability=durability))
+    database = path.with_name(f"{path.name}.sqlite")
+    peer = stack.enter_context(sqlite_peer.connected(database, synchronous=synchronous))
+    peer_board = stack.enter_context(table.connected(path.with_name("board.sqlite"), synchronous=synchronous))
+    fill(store, entries(_ENTRIES))
+    peer_board.fill(entries(_ENTRIES))
+    board, thread = store.board(agent="bench"), store.thread("own")
+    messages = store.thread("messages", schema={"messages": operator.add})
+    lease = stack.enter_context(board.lease("thread/own"))
+    ours_text, theirs_text = Corpus().endless(_MESSAGE_BYTES), Corpus().endless(_MESSAGE_BYTES)
+    numbers = itertools.count()
+    for _ in range(2 * _LISTED):
+        thread.commit({"count": next(numbers)})
+    peer.write("count", 0)
+
+    def any_key() -> str:
+        return key_of(next(numbers) % _ENTRIES)
+
+    return {
+        "commit of an int": (lambda: thread.commit({"count": next(numbers)}), lambda: peer.write("count", 1)),
+        "append of 200 B": (
+            lambda: messages.commit({"messages": [next(ours_text)]}),
+            lambda: peer.append(next(theirs_text)),
+        ),
+        "fenced commit": (
+            lambda: thread.commit({"count": next(numbers)}, fence=lease),
+            lambda: peer.write("count", 1),
+        ),
+        "board.set": (lambda: board.set(any_key(), value_of(1)), lambda: peer_board.set(any_key(), value_of(1))),
+        "board.get": (lambda: board.get(any_key()), lambda: peer_board.get(any_key())),
+        f"board.list of {_LISTED}": (
+            lambda: board.list(f"{folder_of(0)}*", limit=_LISTED),
+            lambda: peer_board.list(folder_of(0), _LISTED),
+        ),
+        "state[...]": (lambda: thread.state["count"], lambda: peer.read("count")),
+    }
+
+
+def _measure_after_others(bench: Bench) -> Result:
     samples = {name: Samples() for name in _LINES}
     path = bench.directory / "agent.state"
     with started(__name__, 1) as others, statelog.open(path, durability="interval") as store:
@@ -79,7 +177,7 @@ def _measure(bench: Bench) -> Result:
 
 SMALL = Workload(
     "small",
-    "the smallest commit, of an int, after an own commit and after another process's",
-    "interval",
+    "the smallest operations beside SQLite's, and a commit of an int after another process's",
+    f"interval ({sqlite_peer.NAME}: {sqlite_peer.NORMAL}); times: commit ({sqlite_peer.NAME}: {sqlite_peer.FULL})",
     _measure,
 )

@@ -58,6 +58,11 @@ class Peer:
                 (self._thread, channel, json.dumps(value)),
             )
 
+    def read(self, channel: str) -> object:
+        """Return a value."""
+        query = "SELECT value FROM state WHERE thread = ? AND channel = ?"
+        return json.loads(self._connection.execute(query, (self._thread, channel)).fetchone()[0])
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         execute = self._connection.execute

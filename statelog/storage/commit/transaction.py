@@ -127,7 +127,7 @@ class WriteTransaction(TableWriter):
             environment.writer_thread = 0
             writer = environment.locks.writer
             if writer is not None and not environment.closed:
-                writer.release(self.stage is Stage.COMMITTED and not self.is_flushed)
+                writer.release(self.stage is Stage.COMMITTED)
             environment.active_transactions.discard(self)
             self._handles = NO_HANDLES  # the committer may keep this one longer than the file is in use
 

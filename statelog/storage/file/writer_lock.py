@@ -155,8 +155,9 @@ class WriterLock:
         """Let the next process write; nothing happens if the lock is not held.
 
         Args:
-            goes_on: keep the turn of this process, because a change of process costs as much as a commit. The next
-                process writes 2 ms after the turn began, or after this process has not written for 200 us.
+            goes_on: keep the turn of this process, because a change of process costs as much as a commit, if the
+                process came back within 200 us the last time. The next process writes 2 ms after the turn began, or
+                after this process has not written for 200 us.
 
         Raises:
             UsageError: another thread acquired it.

@@ -15,6 +15,8 @@ needs_mutex = pytest.mark.skipif(writer_page_size() == 0, reason="no robust mute
 QUEUE = struct.Struct("=II")
 QUEUE_AT = 32
 """Where the page has the next ticket and the one served."""
+TURN_END_AT = 16
+"""Where the page has the time at which the next in line may take the lock; 0: at once."""
 
 OPEN = """
 from statelog.storage.file import writer_lock
@@ -284,6 +286,27 @@ def test_who_goes_on_and_does_not_come_back_keeps_nobody_waiting(start_child, lo
     wait_for_waiters(descriptor, 2)
     lock.release(goes_on=True)
     assert [child.communicate(timeout=300)[0] for child in children] == ["waits\nheld\n"] * 2
+
+
+@needs_mutex
+@pytest.mark.parametrize("pause_s", [0.0, 0.002])
+def test_only_an_owner_that_came_back_soon_is_waited_for(lock, descriptor, path, pause_s):
+    def ends_at_once(user, *, goes_on=True):
+        user.acquire(0)
+        user.release(goes_on)
+        return os.pread(descriptor, 8, TURN_END_AT) == bytes(8)
+
+    other, found = WriterLock(descriptor, path), set()
+    assert ends_at_once(lock)
+    for _ in range(100):
+        assert ends_at_once(other, goes_on=False)  # then the next turn is a new one
+        time.sleep(0.002)
+        assert ends_at_once(lock)
+        if pause_s:
+            time.sleep(pause_s)
+        found.add(ends_at_once(lock))
+    assert (False in found) == (pause_s == 0.0)  # True: another process had the processor meanwhile
+    other.close()
 
 
 @needs_mutex
