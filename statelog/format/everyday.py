@@ -13,9 +13,8 @@ import functools
 import importlib
 import re
 import sys
-from dataclasses import dataclass
 from datetime import date, time, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from statelog.errors import UsageError
 
@@ -35,8 +34,7 @@ class LossyError(ValueError):
     """A value that would not come back as it is; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Codec:
+class Codec(NamedTuple):
     """How values of some classes become plain ones, and back.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from secrets import randbits
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -60,6 +59,8 @@ class RecordVerifier:
     __slots__ = ("_places", "_places_capacity", "_refs", "_seen", "_slots")
 
     def __init__(self) -> None:
+        from secrets import randbits
+
         self._slots = new("uint64_t[]", _SEEN_COUNT)
         self._seen = new("sl_seen_nodes *")
         self._seen.slots = self._slots

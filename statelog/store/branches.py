@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from statelog import kernels
-from statelog.errors import BranchNotFoundError
 from statelog.tree.node import LEAF
 
 if TYPE_CHECKING:
@@ -53,9 +52,3 @@ def leaves_beside(batch: Batch, thread: int, branch: int) -> list[tuple[bytes, i
         return []
     rows = kernels.record_rows(record)
     return [(row[1], beside[0].lsn, number) for number, row in rows.items() if row[0] == LEAF]
-
-
-def no_branch(thread_id: str, branch: str) -> BranchNotFoundError:
-    """Return the error for a branch that is not there."""
-    message = f"thread {thread_id!r} has no branch {branch!r}"
-    return BranchNotFoundError(message, thread=thread_id, branch=branch)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.errors import LimitError, UsageError, ValueTypeError
 from statelog.format import cbor
-from statelog.format.everyday import full_name
 from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
 from statelog.log.names import channel_key, check_name
 from statelog.reducers import DROP, Removal
@@ -30,6 +29,8 @@ def check_thread_id(thread_id: str) -> None:
 
 def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
     """Return metadata's item."""
+    from statelog.format.everyday import full_name
+
     if metadata is None:
         return NO_METADATA
     if not isinstance(metadata, Mapping):

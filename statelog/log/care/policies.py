@@ -9,7 +9,6 @@ id leaves the file with its thread; and it is done with when that thread begins.
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.format import cbor
@@ -17,6 +16,9 @@ from statelog.format.record import part_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+POLICY_STEP_VERSIONS = 64
+"""A policy is applied at every 64th version of a branch. Up to 63 versions more than it allows may be there."""
 
 _WILDCARDS = "*?[]"
 _ALL = "*"
@@ -67,6 +69,8 @@ def policy_of_new_thread(rows: Sequence[PolicyRow], thread_id: str) -> dict[str,
 def _fits(thread_id: str, pattern: str | bytes) -> bool:
     if isinstance(pattern, bytes):
         return pattern == part_digest(thread_id.encode())
+    from fnmatch import fnmatchcase
+
     return fnmatchcase(thread_id, pattern)
 
 
