@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from statelog import errors
+from statelog import errors, reducers
 from statelog.errors import (
     AccessError,
     ConflictError,
@@ -17,15 +17,14 @@ from statelog.errors import (
     ThreadDeletedError,
     UsageError,
 )
+from statelog.format.cbor import register_codec
 from statelog.late import late_names
 from statelog.store.checkpoint import Checkpoint
 from statelog.store.store import Store, open
 from statelog.store.thread import Thread
 
 if TYPE_CHECKING:
-    from statelog import reducers
     from statelog.board.rules import Rules
-    from statelog.format.cbor import register_codec
     from statelog.store.board import Board
     from statelog.store.claims import Claim, Lease
     from statelog.store.diff import Change, Diff, diff
@@ -37,9 +36,7 @@ else:
     __getattr__, __dir__ = late_names(
         __name__,
         {
-            "statelog": ("reducers",),
             "statelog.board.rules": ("Rules",),
-            "statelog.format.cbor": ("register_codec",),
             "statelog.store.board": ("Board",),
             "statelog.store.claims": ("Claim", "Lease"),
             "statelog.store.diff": ("Change", "Diff", "diff"),

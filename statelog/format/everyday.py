@@ -150,7 +150,7 @@ def _pairs(payload: Any) -> dict[Any, Any]:
 # --- numpy --------------------------------------------------------------------------
 
 
-_DTYPE = re.compile(r"[<>|=]?[?biufcSUmM]\d*(?:\[\w+\])?")
+_DTYPE = r"[<>|=]?[?biufcSUmM]\d*(?:\[\w+\])?"
 _EMPTY_ITEM_SIZE_BYTES_MAX = 1024 * 1024
 
 
@@ -179,7 +179,7 @@ def _encode_scalar(value: Any) -> list[Any]:
 
 def _decode_array(payload: Any) -> Any:
     dtype, shape, data = _listed(payload)
-    if not _DTYPE.fullmatch(_typed(dtype, str)):
+    if not re.fullmatch(_DTYPE, _typed(dtype, str)):
         message = f"{dtype!r:.40} is no dtype of a stored array"
         raise ValueError(message)
     numpy = importlib.import_module("numpy")

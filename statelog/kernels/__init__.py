@@ -12,9 +12,8 @@ record that holds it: locators with LSN 0 leave these functions with ``home_lsn`
 ``is_root`` tells a root, whose tail is meant, from a chunk.
 """
 
-from statelog.kernels.cbor import cbor_check, cbor_map_get, cbor_split
-from statelog.kernels.chunking import blob_cuts, boundaries, content_hash
-from statelog.kernels.edit import BATCH_DELETE, BATCH_PUT, chunk_replace, tail_append, tail_merge
+from typing import TYPE_CHECKING
+
 from statelog.kernels.finding import find_key, find_position, fingerprint_find, prints_find
 from statelog.kernels.identity import (
     NO_NUMBER,
@@ -70,7 +69,6 @@ from statelog.kernels.record import (
     record_open,
     record_rows,
 )
-from statelog.kernels.reduce import add, compare, merge_maps, union
 from statelog.kernels.step import (
     STEP_ADD,
     STEP_APPEND,
@@ -87,7 +85,6 @@ from statelog.kernels.step import (
     step_list,
     step_prints,
 )
-from statelog.kernels.verify import ForeignRef, RecordFacts, RecordVerifier
 from statelog.kernels.version_page import (
     VersionEntry,
     jump_depth,
@@ -119,6 +116,25 @@ from statelog.kernels.writer_lock import (
     mutex_owner_at,
     writer_page_size,
 )
+from statelog.late import late_names
+
+if TYPE_CHECKING:
+    from statelog.kernels.cbor import cbor_check, cbor_map_get, cbor_split
+    from statelog.kernels.chunking import blob_cuts, boundaries, content_hash
+    from statelog.kernels.edit import BATCH_DELETE, BATCH_PUT, chunk_replace, tail_append, tail_merge
+    from statelog.kernels.reduce import add, compare, merge_maps, union
+    from statelog.kernels.verify import ForeignRef, RecordFacts, RecordVerifier
+else:
+    __getattr__, __dir__ = late_names(
+        __name__,
+        {
+            "statelog.kernels.cbor": ("cbor_check", "cbor_map_get", "cbor_split"),
+            "statelog.kernels.chunking": ("blob_cuts", "boundaries", "content_hash"),
+            "statelog.kernels.edit": ("BATCH_DELETE", "BATCH_PUT", "chunk_replace", "tail_append", "tail_merge"),
+            "statelog.kernels.reduce": ("add", "compare", "merge_maps", "union"),
+            "statelog.kernels.verify": ("ForeignRef", "RecordFacts", "RecordVerifier"),
+        },
+    )
 
 __all__ = [
     "BATCH_DELETE",
