@@ -447,8 +447,6 @@ def custom(
 
 def from_annotation(candidate: object) -> Reducer | None:
     """Return the reducer that an annotation means, or None if it is none."""
-    import inspect
-
     if isinstance(candidate, Reducer):
         return candidate
     if candidate is upsert:
@@ -461,6 +459,8 @@ def from_annotation(candidate: object) -> Reducer | None:
         return known
     if isinstance(candidate, type) or not callable(candidate):
         return None
+    import inspect
+
     try:
         parameters = inspect.signature(candidate).parameters.values()
     except (TypeError, ValueError):

@@ -11,6 +11,7 @@ from statelog.log.events import CheckpointEvent, default_id
 from statelog.log.times import to_datetime
 from statelog.schema.typed import S, Typed
 from statelog.store.state import StateOf
+from statelog.store.views import MapView, state_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from statelog.log.view import View
     from statelog.schema.shapes import Shape
     from statelog.store.session import Outcome, Session
-    from statelog.store.views import MapView
 
 
 class Checkpoint(Typed[S]):
@@ -108,12 +108,13 @@ class Checkpoint(Typed[S]):
         return self.event.root_digest.hex()
 
     def _read_state(self) -> MapView:
-        from statelog.store.typed_views import typed_state
-        from statelog.store.views import state_view
-
         event = self.event
         state = state_view(self._session.workspace(), event.root_digest, event.root_lsn, event.root_node)
-        return state if self._readings is None else typed_state(state, self._readings)
+        if self._readings is None:
+            return state
+        from statelog.store.typed_views import typed_state
+
+        return typed_state(state, self._readings)
 
     def _read(self, view: View, branch: int, version: int) -> Checkpoint[S] | None:
         """Return another checkpoint of this thread."""

@@ -17,7 +17,8 @@ from statelog.store.checkpoint import Checkpoint
 from statelog.store.fences import fenced
 from statelog.store.located import Located
 from statelog.store.state import StateOf
-from statelog.store.writes import NO_METADATA, encode_metadata, prepare_writes, written_item
+from statelog.store.views import EMPTY_STATE, MapView
+from statelog.store.writes import NO_METADATA, encode_metadata, leaves_beside, prepare_writes, written_item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from statelog.store.mount import Mount, Mountable
     from statelog.store.session import Outcome
     from statelog.store.targets import Target
-    from statelog.store.views import MapView
     from statelog.tree.node import Workspace
 
 T = TypeVar("T")
@@ -95,8 +95,6 @@ class Thread(Located, Written[S, W]):
         return None if head is None else self._wrap(head)
 
     def _read_state(self) -> MapView:
-        from statelog.store.views import EMPTY_STATE
-
         head = self.head
         return EMPTY_STATE if head is None else head._read_state()  # noqa: SLF001 - `head.state`, past its types
 
@@ -198,7 +196,7 @@ class Thread(Located, Written[S, W]):
             written=written or written_item(writes),
             expected_version=expected_version,
             checkpoint_id=checkpoint_id,
-            known=_leaves_beside(batch, thread, branch) if branch else (),
+            known=leaves_beside(batch, thread, branch) if branch else (),
         )
 
     def _checkpoint_made(self, outcome: Outcome) -> Checkpoint[S]:
@@ -514,9 +512,3 @@ class Thread(Located, Written[S, W]):
         return edit(
             self._mountable(fence), change, metadata, expected_version=expected_version, checkpoint_id=id, is_lazy=lazy
         )
-
-
-def _leaves_beside(batch: Batch, thread: int, branch: int) -> list[tuple[bytes, int, int]]:
-    from statelog.store.branches import leaves_beside
-
-    return leaves_beside(batch, thread, branch)
