@@ -28,6 +28,7 @@ from statelog.errors import ReducerTypeError, SchemaError, UsageError
 from statelog.format import cbor
 from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_REMOVE
 from statelog.log.step import STEP_UPSERT
+from statelog.tree import reduce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -244,8 +245,6 @@ class Reducer(_Value):
 
     def merge(self, workspace: Workspace, current: Slot | None, write: Prepared, cache: dict[bytes, bytes]) -> Slot:
         """Return the channel's new slot. Raises ReducerTypeError, or what a user's function raises."""
-        from statelog.tree import reduce
-
         key = self.parameter.encode()
         if write.is_overwrite or self.name == "replace":
             return reduce.replace(workspace, current, write.payload, key=key)
@@ -262,7 +261,17 @@ class Reducer(_Value):
                 message = f"channel {write.channel!r} merges with {self.label}: pass schema= with that function"
                 raise SchemaError(message, channel=write.channel, reducer=self.spec)
             return reduce.custom(workspace, current, write.payload, self.function, write.encode_result)
-        return reduce.BY_NAME[self.name](workspace, current, write.payload)
+        return _ENGINE[self.name](workspace, current, write.payload)
+
+
+_ENGINE: dict[str, Callable[[Workspace, Slot | None, Any], Slot]] = {
+    "add": reduce.add,
+    "append": reduce.extend,
+    "extend": reduce.extend,
+    "union": reduce.union,
+    "merge": reduce.merge,
+    "deep_merge": reduce.deep_merge,
+}
 
 
 _OPERATIONS = {
@@ -367,12 +376,6 @@ def _upsert_plain(key: str, current: list[dict[str, Any]], write: Any) -> list[d
     return list(merged.values())
 
 
-def _deep_merge_plain(current: dict[Any, Any], write: dict[Any, Any]) -> dict[Any, Any]:
-    from statelog.tree.reduce import merge_plain
-
-    return merge_plain(current, write)
-
-
 _PLAIN: dict[str, Callable[[Any, Any], Any]] = {
     "replace": lambda _current, write: write,
     "add": operator.add,
@@ -380,7 +383,7 @@ _PLAIN: dict[str, Callable[[Any, Any], Any]] = {
     "extend": lambda current, write: [*current, *write],
     "union": lambda current, write: current | set(write),
     "merge": lambda current, write: {**current, **write},
-    "deep_merge": _deep_merge_plain,
+    "deep_merge": reduce.merge_plain,
     "max": builtins.max,
     "min": builtins.min,
 }

@@ -12,8 +12,9 @@ record that holds it: locators with LSN 0 leave these functions with ``home_lsn`
 ``is_root`` tells a root, whose tail is meant, from a chunk.
 """
 
-from typing import TYPE_CHECKING
-
+from statelog.kernels.cbor import cbor_check, cbor_map_get, cbor_split
+from statelog.kernels.chunking import blob_cuts, boundaries, content_hash
+from statelog.kernels.edit import BATCH_DELETE, BATCH_PUT, chunk_replace, tail_append, tail_merge
 from statelog.kernels.finding import find_key, find_position, fingerprint_find, prints_find
 from statelog.kernels.identity import (
     NO_NUMBER,
@@ -69,6 +70,7 @@ from statelog.kernels.record import (
     record_open,
     record_rows,
 )
+from statelog.kernels.reduce import add, compare, merge_maps, union
 from statelog.kernels.step import (
     STEP_ADD,
     STEP_APPEND,
@@ -116,25 +118,6 @@ from statelog.kernels.writer_lock import (
     mutex_owner_at,
     writer_page_size,
 )
-from statelog.late import late_names
-
-if TYPE_CHECKING:
-    from statelog.kernels.cbor import cbor_check, cbor_map_get, cbor_split
-    from statelog.kernels.chunking import blob_cuts, boundaries, content_hash
-    from statelog.kernels.edit import BATCH_DELETE, BATCH_PUT, chunk_replace, tail_append, tail_merge
-    from statelog.kernels.reduce import add, compare, merge_maps, union
-    from statelog.kernels.verify import ForeignRef, RecordFacts, RecordVerifier
-else:
-    __getattr__, __dir__ = late_names(
-        __name__,
-        {
-            "statelog.kernels.cbor": ("cbor_check", "cbor_map_get", "cbor_split"),
-            "statelog.kernels.chunking": ("blob_cuts", "boundaries", "content_hash"),
-            "statelog.kernels.edit": ("BATCH_DELETE", "BATCH_PUT", "chunk_replace", "tail_append", "tail_merge"),
-            "statelog.kernels.reduce": ("add", "compare", "merge_maps", "union"),
-            "statelog.kernels.verify": ("ForeignRef", "RecordFacts", "RecordVerifier"),
-        },
-    )
 
 __all__ = [
     "BATCH_DELETE",
@@ -171,14 +154,11 @@ __all__ = [
     "WAKE_LOST",
     "WAKE_SUBJECT_SIZE_BYTES_MAX",
     "WAKE_WOKEN",
-    "ForeignRef",
     "Lent",
     "PageFacts",
     "PageNode",
     "PageReader",
-    "RecordFacts",
     "RecordParts",
-    "RecordVerifier",
     "RootHead",
     "Stepped",
     "VersionEntry",

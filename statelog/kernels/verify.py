@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from secrets import randbits
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -59,8 +60,6 @@ class RecordVerifier:
     __slots__ = ("_places", "_places_capacity", "_refs", "_seen", "_slots")
 
     def __init__(self) -> None:
-        from secrets import randbits
-
         self._slots = new("uint64_t[]", _SEEN_COUNT)
         self._seen = new("sl_seen_nodes *")
         self._seen.slots = self._slots

@@ -43,6 +43,7 @@ from statelog.log.kinds.table import stage_event
 from statelog.log.lines import line_of
 from statelog.log.names import channel_key, check_name
 from statelog.log.step import Write, take_rollback, take_step
+from statelog.tree import mapping
 from statelog.tree.node import ROOT, Node, Slot
 from statelog.tree.value import add_root
 
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from statelog.format.record import Nodes
     from statelog.log.batch import Batch
     from statelog.log.lines import Line
-    from statelog.tree.mapping import Batch as MapBatch
     from statelog.tree.node import Workspace
 
 _new = tuple.__new__
@@ -171,8 +171,6 @@ def commit(
         stepped = take_step(batch, head, writes, line, checkpoint_id, metadata, written, known)
         if stepped is not None:
             return stepped
-    from statelog.tree import mapping
-
     borrowed: list[bytes] = []
     workspace = batch.workspace(thread, borrowed, [*known, *parts])
     if head is None:
@@ -198,9 +196,9 @@ def commit(
     return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, pack_nodes(workspace.rows))
 
 
-def _merge_writes(batch: Batch, thread_id: str, workspace: Workspace, root: Node, writes: Sequence[Write]) -> MapBatch:
-    from statelog.tree import mapping
-
+def _merge_writes(
+    batch: Batch, thread_id: str, workspace: Workspace, root: Node, writes: Sequence[Write]
+) -> mapping.Batch:
     slots: dict[bytes, Slot | None] = {}
     for write in writes:
         key = channel_key(write.channel)

@@ -23,6 +23,7 @@ from statelog.log.index import put_checkpoint
 from statelog.log.names import channel_key
 from statelog.log.prints import SIZE_BYTES_MAX
 from statelog.tree.node import ROOT
+from statelog.tree.sequence import Identities
 from statelog.tree.tree import Tree
 from statelog.tree.value import fingerprint, identity_of, text_item
 
@@ -274,8 +275,6 @@ def _upsert(
 
 def _grow(batch: Batch, found: kernels.Wanted, key_item: bytes, items: Sequence[bytes]) -> Grown | None:
     """Return how a keyed list grows by items; None unless every one is new to it."""
-    from statelog.tree.sequence import Identities
-
     prints = batch.memory.prints.take(found[1])  # of two channels that hold the same list, for one
     if prints is None:
         tree = Tree(batch.reader(), batch.read_node(*found))
@@ -292,8 +291,6 @@ def _prints_of_new(
     batch: Batch, found: kernels.Wanted, key_item: bytes, prints: bytearray, items: Sequence[bytes]
 ) -> bytes | None:
     """Return the fingerprints of items whose identities are new to a keyed list, though their fingerprints are not."""
-    from statelog.tree.sequence import Identities
-
     tree: Tree | None = None
     added: list[bytes] = []
     for item in items:

@@ -118,8 +118,11 @@ class StoreSession:
 
     def after_commit(self, head: Head) -> None:
         """Apply the thread's retention policy."""
-        from statelog.log.care.retention import apply_policy
-
+        try:
+            from statelog.log.care.retention import apply_policy
+        except OSError:
+            # The process has no free descriptor for the module. The commit is durable; a later one applies the policy.
+            return
         apply_policy(self.engine, head.event.thread, head.event.version)
 
     def sweep_with(self, name: str, sweep: Sweep) -> None:

@@ -320,13 +320,3 @@ _KIND_NAMES = {
     kernels.KIND_STR: "str",
     kernels.KIND_BYTES: "bytes",
 }
-
-BY_NAME: dict[str, Callable[[Workspace, Slot | None, Any], Slot]] = {
-    "add": add,
-    "append": extend,
-    "extend": extend,
-    "union": union,
-    "merge": merge,
-    "deep_merge": deep_merge,
-}
-"""By the name of a reducer, how it merges an encoded write."""

@@ -9,6 +9,7 @@ id leaves the file with its thread; and it is done with when that thread begins.
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.format import cbor
@@ -69,8 +70,6 @@ def policy_of_new_thread(rows: Sequence[PolicyRow], thread_id: str) -> dict[str,
 def _fits(thread_id: str, pattern: str | bytes) -> bool:
     if isinstance(pattern, bytes):
         return pattern == part_digest(thread_id.encode())
-    from fnmatch import fnmatchcase
-
     return fnmatchcase(thread_id, pattern)
 
 
