@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pytest
 
 import statelog
 from statelog import reducers
+from statelog.log.care.policies import POLICY_STEP_VERSIONS
 
 FACE = Path(statelog.__file__)
 SLOW = {"_hashlib", "asyncio", "ctypes", "difflib", "html", "logging", "platform", "ssl", "tempfile", "uuid"}
@@ -109,3 +112,27 @@ def test_what_a_store_gives_is_an_instance_of_the_public_classes(tmp_path):
         assert isinstance(board, statelog.Board)
         assert isinstance(next(iter(board.list())), statelog.Entry)
         assert isinstance(store.thread("t").commit({"a": 1}), statelog.Checkpoint)
+
+
+class _NoDescriptor:
+    """Finds no module of retention, as if no descriptor were free."""
+
+    def find_spec(self, name, _path=None, _target=None):
+        if name == "statelog.log.care.retention":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_a_durable_commit_does_not_fail_if_retention_cannot_be_loaded(tmp_path, monkeypatch):
+    with statelog.open(tmp_path / "s") as store:
+        thread = store.thread("t")
+        thread.commit({"a": 0})
+        store.retain(threads="t", keep_last=1, as_policy=True)
+        with monkeypatch.context() as patch:
+            patch.delitem(sys.modules, "statelog.log.care.retention")
+            patch.delattr("statelog.log.care.retention")
+            patch.setattr(sys, "meta_path", [_NoDescriptor(), *sys.meta_path])
+            for number in range(1, 2 * POLICY_STEP_VERSIONS - 1):
+                thread.commit({"a": number})
+        assert len(list(thread.history())) == 2 * POLICY_STEP_VERSIONS - 1
+        thread.commit({"a": -1})
+        assert len(list(thread.history())) < POLICY_STEP_VERSIONS
