@@ -1,7 +1,8 @@
 """The state of an AI agent in one file, embedded in the agent's process: no server."""
 
+from typing import TYPE_CHECKING
+
 from statelog import errors, reducers
-from statelog.board.rules import Rules
 from statelog.errors import (
     AccessError,
     ConflictError,
@@ -17,16 +18,34 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.format.cbor import register_codec
-from statelog.store.board import Board
+from statelog.late import late_names
 from statelog.store.checkpoint import Checkpoint
-from statelog.store.claims import Claim, Lease
-from statelog.store.diff import Change, Diff, diff
-from statelog.store.encoded import Encoded
-from statelog.store.entries import Entry
-from statelog.store.recover import RecoveryReport, recover
 from statelog.store.store import Store, open
 from statelog.store.thread import Thread
-from statelog.store.watching import Event
+
+if TYPE_CHECKING:
+    from statelog.board.rules import Rules
+    from statelog.store.board import Board
+    from statelog.store.claims import Claim, Lease
+    from statelog.store.diff import Change, Diff, diff
+    from statelog.store.encoded import Encoded
+    from statelog.store.entries import Entry
+    from statelog.store.recover import RecoveryReport, recover
+    from statelog.store.watching import Event
+else:
+    __getattr__, __dir__ = late_names(
+        __name__,
+        {
+            "statelog.board.rules": ("Rules",),
+            "statelog.store.board": ("Board",),
+            "statelog.store.claims": ("Claim", "Lease"),
+            "statelog.store.diff": ("Change", "Diff", "diff"),
+            "statelog.store.encoded": ("Encoded",),
+            "statelog.store.entries": ("Entry",),
+            "statelog.store.recover": ("RecoveryReport", "recover"),
+            "statelog.store.watching": ("Event",),
+        },
+    )
 
 __all__ = [
     "AccessError",

@@ -16,17 +16,18 @@ HIDDEN: Final = "***"
 HIDDEN_VALUE: Final = "**********"
 """The replacement of a secret value, as in pydantic."""
 
-_SCHEME = re.compile(r"\s*(?:(?:file|sqlite):/{1,2}|[A-Za-z][A-Za-z0-9+.\-]*:/+)", re.IGNORECASE)
-_URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/[^\s'\"`<>]*[^\s'\"`<>:;,.)]")
-_SETTING = re.compile(
+# Patterns are texts: `re` compiles and remembers one when it is first used, and most processes use none.
+_SCHEME = r"(?i)\s*(?:(?:file|sqlite):/{1,2}|[A-Za-z][A-Za-z0-9+.\-]*:/+)"
+_URL_IN_TEXT = r"[A-Za-z][A-Za-z0-9+.\-]*:/[^\s'\"`<>]*[^\s'\"`<>:;,.)]"
+_SETTING = (
     r"(?i)\b(\w*(?:password|passwd|pwd|secret|access_?key|account_?key|sas_?token|signature)\w*|sig)"
     r"(\s*=\s*)('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s&;,'\"]*[^\s&;,'\":.)])"
 )
-_NAMES_SECRET = re.compile(r"(?i)secrets?(?:[-_]?(?:str|bytes))?(?:\[.*)?$")
-_NAMES_CREDENTIAL = re.compile(r"(?i)(?:key|token|password|passphrase|credentials?)$")
-_HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::\d*)?")
-_PLAIN_USER = re.compile(r"[\w.%+\-]*")
-_VALUE_OF_PARAMETER = re.compile(r"=[^&;]*")
+_NAMES_SECRET = r"(?i)secrets?(?:[-_]?(?:str|bytes))?(?:\[.*)?$"  # noqa: S105 - a pattern
+_NAMES_CREDENTIAL = r"(?i)(?:key|token|password|passphrase|credentials?)$"
+_HOST = r"(?:\[[^\]]*\]|[^:\[\]]*)(?::\d*)?"
+_PLAIN_USER = r"[\w.%+\-]*"
+_VALUE_OF_PARAMETER = r"=[^&;]*"
 
 
 def redacted_url(url: object) -> str:
@@ -37,7 +38,7 @@ def redacted_url(url: object) -> str:
     """
     if not isinstance(url, str):
         return redacted(repr(url))
-    scheme = _SCHEME.match(url)
+    scheme = re.match(_SCHEME, url)
     if scheme is None:
         return _redacted_without_scheme(url)
     rest = url[scheme.end() :]
@@ -46,7 +47,9 @@ def redacted_url(url: object) -> str:
     if "@" in rest and ("@" in authority or ":" in authority):
         login, _at, rest = rest.rpartition("@")
         login = f"{_shown_login(login, is_postgres=scheme[0].lstrip().lower().startswith('postgres'))}@"
-    elif not scheme[0].lower().lstrip().startswith("http") and not all(map(_HOST.fullmatch, authority.split(","))):
+    elif not scheme[0].lower().lstrip().startswith("http") and not all(
+        re.fullmatch(_HOST, host) for host in authority.split(",")
+    ):
         # This is a login without a host.
         return f"{scheme[0]}{authority.partition(':')[0]}:{HIDDEN}"
     place, mark, query = rest.partition("?")
@@ -54,7 +57,7 @@ def redacted_url(url: object) -> str:
     if hash_sign:
         return f"{scheme[0]}{login}{place}#{HIDDEN}"
     if mark:
-        shown = _VALUE_OF_PARAMETER.sub(f"={HIDDEN}", query.partition("#")[0]) if "=" in query else HIDDEN
+        shown = re.sub(_VALUE_OF_PARAMETER, f"={HIDDEN}", query.partition("#")[0]) if "=" in query else HIDDEN
         return f"{scheme[0]}{login}{place}?{shown}"
     return f"{scheme[0]}{login}{place}"
 
@@ -69,7 +72,7 @@ def _redacted_without_scheme(url: str) -> str:
 
 def _shown_login(login: str, *, is_postgres: bool) -> str:
     user, colon, _password = login.partition(":")
-    if not _PLAIN_USER.fullmatch(user):
+    if not re.fullmatch(_PLAIN_USER, user):
         return HIDDEN
     if colon:
         return f"{user}:{HIDDEN}"
@@ -79,9 +82,9 @@ def _shown_login(login: str, *, is_postgres: bool) -> str:
 def redacted(text: str) -> str:
     """Return a text without the secrets in its addresses and in its settings, such as `password=...`."""
     if ":/" in text:
-        text = _URL_IN_TEXT.sub(lambda found: redacted_url(found[0]), text)
+        text = re.sub(_URL_IN_TEXT, lambda found: redacted_url(found[0]), text)
     if "=" in text:
-        text = _SETTING.sub(rf"\1\2{HIDDEN}", text)
+        text = re.sub(_SETTING, rf"\1\2{HIDDEN}", text)
     return text
 
 
@@ -100,7 +103,7 @@ def names_secret(name: str) -> bool:
 
     When a value is shown in its stored form, only the name tells whether the value is a secret.
     """
-    return _NAMES_SECRET.search(name) is not None
+    return re.search(_NAMES_SECRET, name) is not None
 
 
 def names_credential(name: str) -> bool:
@@ -108,4 +111,4 @@ def names_credential(name: str) -> bool:
 
     `ApiKey` and `token`, for example, are names of credentials.
     """
-    return names_secret(name) or _NAMES_CREDENTIAL.search(name) is not None
+    return names_secret(name) or re.search(_NAMES_CREDENTIAL, name) is not None

@@ -21,11 +21,8 @@ Called as a function, a reducer does in plain Python what the engine does on enc
 from __future__ import annotations
 
 import builtins
-import inspect
 import operator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from statelog.errors import ReducerTypeError, SchemaError, UsageError
 from statelog.format import cbor
@@ -60,18 +57,42 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Overwrite:
+class _Value:
+    """A value that is equal to others of its class with equal fields. A dataclass would load `inspect` at start-up."""
+
+    __slots__ = ()
+    _compared: ClassVar[tuple[str, ...]]
+
+    def _fields(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self._compared)
+
+    def __eq__(self, other: object) -> bool:
+        return self._fields() == other._fields() if isinstance(other, type(self)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __repr__(self) -> str:
+        fields = zip(self._compared, self._fields(), strict=True)
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in fields)})"
+
+
+class Overwrite(_Value):
     """A write that replaces the channel's value, whatever the channel's reducer."""
 
-    value: Any
+    __slots__ = __match_args__ = _compared = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(_Value):
     """In a write to an `upsert` channel: remove the item with this value under the key."""
 
-    id: Any
+    __slots__ = __match_args__ = _compared = ("id",)
+
+    def __init__(self, id: Any) -> None:
+        self.id = id
 
 
 class _Drop:
@@ -141,12 +162,14 @@ class Prepared(NamedTuple):
         return self.reducer.merge(workspace, current, self, identities)
 
 
-@dataclass(frozen=True, slots=True)
 class Removal:
     """A write that removes the channel from the state."""
 
-    channel: str
-    spec: str = "remove"
+    __slots__ = ("channel",)
+    spec: ClassVar[str] = "remove"
+
+    def __init__(self, channel: str) -> None:
+        self.channel = channel
 
     @property
     def step(self) -> StepChange:
@@ -158,8 +181,7 @@ class Removal:
         workspace.has_garbage = True
 
 
-@dataclass(frozen=True, slots=True)
-class Reducer:
+class Reducer(_Value):
     """How writes merge with a channel's value.
 
     Attributes:
@@ -169,13 +191,27 @@ class Reducer:
 
     """
 
-    name: str
-    parameter: str = ""
-    function: Callable[[Any, Any], Any] | None = field(default=None, compare=False)
-    label: str = ""
-    associative: bool = False
-    commutative: bool = False
-    idempotent: bool = False
+    __slots__ = ("associative", "commutative", "function", "idempotent", "label", "name", "parameter")
+    _compared = ("name", "parameter", "label", "associative", "commutative", "idempotent")
+
+    def __init__(
+        self,
+        name: str,
+        parameter: str = "",
+        function: Callable[[Any, Any], Any] | None = None,
+        *,
+        label: str = "",
+        associative: bool = False,
+        commutative: bool = False,
+        idempotent: bool = False,
+    ) -> None:
+        self.name = name
+        self.parameter = parameter
+        self.function = function
+        self.label = label
+        self.associative = associative
+        self.commutative = commutative
+        self.idempotent = idempotent
 
     @property
     def spec(self) -> str:
@@ -301,6 +337,8 @@ def _as_items(value: Any) -> Iterable[Any]:
 
 def _identified(item: dict[str, Any], key: str) -> dict[str, Any]:
     """Give an item without identity one, as LangGraph's `add_messages` does."""
+    from uuid import uuid4
+
     return item if item.get(key) is not None else {**item, key: str(uuid4())}
 
 
@@ -424,6 +462,8 @@ def from_annotation(candidate: object) -> Reducer | None:
         return known
     if isinstance(candidate, type) or not callable(candidate):
         return None
+    import inspect
+
     try:
         parameters = inspect.signature(candidate).parameters.values()
     except (TypeError, ValueError):

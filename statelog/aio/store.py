@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from statelog.store.diff import Change
     from statelog.store.snapshot import Snapshot
     from statelog.store.statistics import StoreStatistics
-    from statelog.store.store import ThreadInfo
+    from statelog.store.thread_info import ThreadInfo
 
     Progress = Callable[[int, int], None]
 

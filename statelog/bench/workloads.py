@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statelog.bench import durability, growth, processes, recovery, small, waiting
+from statelog.bench import durability, growth, processes, recovery, small, start, waiting
 from statelog.bench.adapters import workload as adapters
 from statelog.bench.board import workload as board
 from statelog.bench.durable import workload as durable
@@ -18,6 +18,7 @@ WORKLOADS = {
         growth.LARGE,
         growth.SMALL,
         recovery.OPEN,
+        start.START,
         board.BOARD,
         langgraph.LANGGRAPH,
         durable.DURABLE,

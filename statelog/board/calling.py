@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from statelog.board.names import RESERVED, compile_pattern
 from statelog.errors import StatelogError
+from statelog.format.digests import blake2b
 from statelog.kernels import WAKE_SUBJECT_SIZE_BYTES_MAX
 from statelog.storage.wake import EVERY_SEGMENT, segment_bit
 

@@ -7,7 +7,6 @@ later than a whole lease after they saw it first.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from functools import cache
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statelog.format.board_keys import TAG_SIZE_BYTES
+from statelog.format.digests import blake2b
 from statelog.log.times import now_us
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _tag() -> bytes:
         namespace = str(_TIME_NAMESPACE.readlink()) if _TIME_NAMESPACE.is_symlink() else ""
     except OSError:  # no Linux: of this process alone
         boot, namespace = os.urandom(16), ""
-    digest = hashlib.blake2b(boot + namespace.encode(), digest_size=TAG_SIZE_BYTES).digest()
+    digest = blake2b(boot + namespace.encode(), digest_size=TAG_SIZE_BYTES).digest()
     return digest if any(digest) else b"\1" * TAG_SIZE_BYTES
 
 

@@ -5,7 +5,6 @@ It guards against mistakes. It does not guard against hostile code in the proces
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,8 +23,6 @@ _LOGGED_S = 1.0
 """So often a denial of an agent is logged."""
 
 _AGENTS_MAX = 1024
-
-_log = logging.getLogger("statelog.board")
 
 
 class Rights:
@@ -81,7 +78,9 @@ class Rights:
             if len(_logged_s) >= _AGENTS_MAX:
                 _logged_s.clear()
             _logged_s[self.agent] = now_s
-            _log.warning("%s", message)
+            import logging
+
+            logging.getLogger("statelog.board").warning("%s", message)
         return AccessError(message, rule=verb, key=key, agent=self.agent)
 
 

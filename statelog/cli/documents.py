@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statelog.log.reader import LogRecord
     from statelog.store.claims import LeaseInfo
     from statelog.store.statistics import StoreStatistics
-    from statelog.store.store import ThreadInfo
+    from statelog.store.thread_info import ThreadInfo
 
 
 def thread_document(info: ThreadInfo) -> dict[str, Any]:
@@ -77,7 +77,8 @@ def statistics_document(statistics: StoreStatistics) -> dict[str, Any]:
     """Return sizes and counts."""
     return {
         **asdict(statistics),
-        "tables": {name: {**asdict(table), "pages": table.pages} for name, table in statistics.tables.items()},
+        "readers_by_process": [reader._asdict() for reader in statistics.readers_by_process],
+        "tables": {name: {**table._asdict(), "pages": table.pages} for name, table in statistics.tables.items()},
         "records_are_estimated": statistics.records_are_estimated,
         "snapshots_are_estimated": statistics.snapshots_are_estimated,
         "sharing_is_estimated": statistics.sharing_is_estimated,

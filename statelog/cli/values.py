@@ -32,6 +32,7 @@ from statelog.cli.text import ELLIPSIS, count, escape, shorten
 from statelog.display.lines import written
 from statelog.errors import UsageError, ValueTypeError
 from statelog.format import cbor, everyday
+from statelog.format.unregistered import Unregistered
 from statelog.store.views import ListView, MapView
 
 _TEXT_ONLY = frozenset((str,))
@@ -61,7 +62,7 @@ def to_json(value: Any) -> Any:
         return to_json(_shown(value)) if _is_packed(value) else [to_json(item) for item in value]
     if isinstance(value, dict):
         return _dict_to_json(value)
-    if isinstance(value, cbor.Unregistered):
+    if isinstance(value, Unregistered):
         return {"$codec": value.codec, "payload": to_json(value.shown)}
     return _object_to_json(value)
 
@@ -208,7 +209,7 @@ def describe(value: object) -> str:
         return f"list, {count(len(value), 'item')}"
     if isinstance(value, tuple | set | frozenset):
         return f"{type(value).__name__}, {count(len(value), 'item')}"
-    if isinstance(value, cbor.Unregistered):
+    if isinstance(value, Unregistered):
         return f"codec {value.codec}, not registered"
     return type(value).__name__.lower()
 
@@ -267,7 +268,7 @@ def _parts(value: object, characters_max: int) -> Iterator[str]:
 
 
 def _object_parts(value: object, characters_max: int) -> Iterator[str]:
-    if isinstance(value, cbor.Unregistered):
+    if isinstance(value, Unregistered):
         yield f"<{value.codec}: "
         yield from _parts(value.shown, characters_max)
         yield ">"

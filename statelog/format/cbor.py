@@ -14,21 +14,21 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
-from uuid import UUID
+from typing import TYPE_CHECKING, Any
 
 import cbor2
 
 from statelog.errors import CorruptionError, LimitError, StatelogError, UsageError
 from statelog.format import everyday
 from statelog.format.interrupts_in_decoders import is_about_bytes, unwrapped
-from statelog.format.locating import Refusals, has_twins, holds_nan, is_lossy
+from statelog.format.locating import Refusals, has_twins, holds_nan, is_lossy, is_uuid
 from statelog.kernels import encode_plain
 from statelog.limits import DEPTH_MAX, INTEGER_BITS_MAX, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
-from statelog.redaction import HIDDEN_VALUE, names_credential
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 TAG_TUPLE = 51300
 TAG_FROZENSET = 51301
@@ -270,7 +270,7 @@ def _encode_registered(value: Any, depth: int) -> bytes:
 
 class _Encoders(dict[type, Callable[[Any, int], bytes]]):
     def __missing__(self, kind: type) -> Callable[[Any, int], bytes]:
-        return _encode_registered
+        return _encode_uuid if is_uuid(kind) else _encode_registered
 
 
 _encoders = _Encoders(
@@ -287,19 +287,22 @@ _encoders = _Encoders(
         set: _encode_set,
         frozenset: _encode_frozenset,
         datetime: _encode_datetime,
-        UUID: _encode_uuid,
         Decimal: _encode_decimal,
     }
 )
 
 
-IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes, datetime, UUID, Decimal))
-"""Types of values in which nothing can be changed, whoever holds them. Those of codecs may be of any kind."""
+_IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes, datetime, Decimal))
+
+
+def is_immutable(kind: type) -> bool:
+    """Return True if a value of this type has nothing that can be changed. Values of codecs may be of any kind."""
+    return kind in _IMMUTABLE or is_uuid(kind)
 
 
 def is_storable(kind: type) -> bool:
     """Whether values of exactly this type can be stored and come back as such, by themselves or by a codec."""
-    return kind in _encoders or _codec_of(kind) is not None
+    return kind in _encoders or is_uuid(kind) or _codec_of(kind) is not None
 
 
 def encode(value: object, *, path: str = "value", depth: int = 0, around: int = 0) -> bytes:
@@ -337,6 +340,8 @@ def _decode_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 
         unknown = _unknown_codecs.get()
         if unknown is not None:
             unknown.add(name)
+            from statelog.format.unregistered import Unregistered
+
             return Unregistered(name, payload)
         needed = everyday.needs(name)
         why = f"and {needed} is not installed here" if needed else "which is not registered here"
@@ -375,27 +380,6 @@ def _decoder_named(name: str) -> Callable[[Any], Any] | None:
     return None if codec is None else codec.decode
 
 
-@dataclass(frozen=True, slots=True)
-class Unregistered:
-    """A value of a codec that is not registered in this process: the codec's name, and what it encoded to."""
-
-    codec: str
-    payload: Any
-
-    def __repr__(self) -> str:
-        """Return a text with the codec and the payload, but without the payload of a secret."""
-        return f"Unregistered(codec={self.codec!r}, payload={self.shown!r})"
-
-    @property
-    def shown(self) -> Any:
-        """The payload for display. It is asterisks if the name of the codec is that of a secret, key or token."""
-        return HIDDEN_VALUE if names_credential(self.codec) else self.payload
-
-    def __hash__(self) -> int:
-        """By codec alone: what it encoded to may be a list."""
-        return hash(self.codec)
-
-
 _unknown_codecs: ContextVar[set[str] | None] = ContextVar("unknown_codecs", default=None)
 
 
@@ -413,7 +397,11 @@ def reading_unregistered() -> Iterator[set[str]]:
 def _decode_if_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2 calls it
     name, payload = value
     decoder = _decoder_named(name)
-    return Unregistered(name, payload) if decoder is None else _decoded(name, decoder, payload)
+    if decoder is not None:
+        return _decoded(name, decoder, payload)
+    from statelog.format.unregistered import Unregistered
+
+    return Unregistered(name, payload)
 
 
 # Not a tag_hook: that one is handed its content with every list turned into a tuple.

@@ -13,9 +13,8 @@ import functools
 import importlib
 import re
 import sys
-from dataclasses import dataclass
 from datetime import date, time, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from statelog.errors import UsageError
 
@@ -35,8 +34,7 @@ class LossyError(ValueError):
     """A value that would not come back as it is; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Codec:
+class Codec(NamedTuple):
     """How values of some classes become plain ones, and back.
 
     Args:
@@ -152,7 +150,7 @@ def _pairs(payload: Any) -> dict[Any, Any]:
 # --- numpy --------------------------------------------------------------------------
 
 
-_DTYPE = re.compile(r"[<>|=]?[?biufcSUmM]\d*(?:\[\w+\])?")
+_DTYPE = r"[<>|=]?[?biufcSUmM]\d*(?:\[\w+\])?"
 _EMPTY_ITEM_SIZE_BYTES_MAX = 1024 * 1024
 
 
@@ -181,7 +179,7 @@ def _encode_scalar(value: Any) -> list[Any]:
 
 def _decode_array(payload: Any) -> Any:
     dtype, shape, data = _listed(payload)
-    if not _DTYPE.fullmatch(_typed(dtype, str)):
+    if not re.fullmatch(_DTYPE, _typed(dtype, str)):
         message = f"{dtype!r:.40} is no dtype of a stored array"
         raise ValueError(message)
     numpy = importlib.import_module("numpy")

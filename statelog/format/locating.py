@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import cmath
-import dataclasses
+import sys
 from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from statelog.errors import LimitError, ValueTypeError
 from statelog.format.everyday import LossyError, full_name
@@ -47,13 +47,18 @@ def is_lossy(value: datetime) -> bool:
     return bool(value.fold) if offset is None else offset.microseconds != 0
 
 
+def is_uuid(kind: type) -> bool:
+    """Return True if `kind` is `uuid.UUID`. A program that has a UUID has imported `uuid`; most others need not."""
+    module = sys.modules.get("uuid")
+    return module is not None and kind is getattr(module, "UUID", None)
+
+
 def shorten_path(path: str) -> str:
     """Return a path as a message shows it: without its middle where it is long, as that of a cycle is."""
     return path if len(path) <= _PATH_CHARACTERS_MAX else f"{path[:40]}...{path[-20:]}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Refusals:
+class Refusals(NamedTuple):
     """Finds the invalid part of a value that the encoder has refused, and raises the error.
 
     Args:
@@ -82,7 +87,7 @@ class Refusals:
             if bits > INTEGER_BITS_MAX:
                 message = f"{path}: an int of {bits} bits, at most {INTEGER_BITS_MAX} are allowed"
                 raise LimitError(message, path=path, actual=bits, limit=INTEGER_BITS_MAX)
-        elif kind not in self.encoders:
+        elif kind not in self.encoders and not is_uuid(kind):
             self._locate_coded(value, path, depth)
 
     def _locate_coded(self, value: object, path: str, depth: int) -> None:
@@ -109,7 +114,7 @@ class Refusals:
     def _advice(self, kind: type) -> str:
         if hasattr(kind, "to_python"):
             return "store what its to_python() returns"
-        base = next((base.__name__ for base in kind.__mro__[1:] if base in self.encoders), None)
+        base = next((base.__name__ for base in kind.__mro__[1:] if base in self.encoders or is_uuid(base)), None)
         if base is not None:
             return f"convert it to {base}, or register_codec it"
         if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "__pydantic_fields__"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
@@ -11,6 +10,7 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 from statelog import kernels
 from statelog.errors import CorruptionError, LimitError, NewerFormatError
 from statelog.format import cbor
+from statelog.format.digests import blake2b
 from statelog.limits import RECORD_SIZE_BYTES_MAX
 
 if TYPE_CHECKING:

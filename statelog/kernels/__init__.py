@@ -87,7 +87,6 @@ from statelog.kernels.step import (
     step_list,
     step_prints,
 )
-from statelog.kernels.verify import ForeignRef, RecordFacts, RecordVerifier
 from statelog.kernels.version_page import (
     VersionEntry,
     jump_depth,
@@ -155,14 +154,11 @@ __all__ = [
     "WAKE_LOST",
     "WAKE_SUBJECT_SIZE_BYTES_MAX",
     "WAKE_WOKEN",
-    "ForeignRef",
     "Lent",
     "PageFacts",
     "PageNode",
     "PageReader",
-    "RecordFacts",
     "RecordParts",
-    "RecordVerifier",
     "RootHead",
     "Stepped",
     "VersionEntry",

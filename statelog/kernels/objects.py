@@ -7,7 +7,6 @@ putting what came back into others, C does that, too.
 from __future__ import annotations
 
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
-from importlib.util import module_from_spec
 from typing import TYPE_CHECKING, Any
 
 from statelog._kernels import __file__ as _library
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 def _load() -> Any:
     loader = ExtensionFileLoader("statelog._objects", _library)
-    module = module_from_spec(ModuleSpec(loader.name, loader, origin=loader.path))
+    module = loader.create_module(ModuleSpec(loader.name, loader, origin=loader.path))
     loader.exec_module(module)
     return module
 

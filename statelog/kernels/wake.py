@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -159,8 +158,10 @@ class WakeSlots:
             position: see `describe`.
             bell: see `WakePlace.bell`.
         """
+        from secrets import randbits
+
         place = new("sl_wake_place *")
-        place.owner = secrets.randbits(_OWNER_BITS) or 1
+        place.owner = randbits(_OWNER_BITS) or 1
         place.ticket = ticket
         place.bell = bell
         status = _enter(self._file, self._size, place, mask, position, subject, len(subject), stale_ms)

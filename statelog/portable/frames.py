@@ -8,7 +8,6 @@ changed does not fit its checksum. Every error says at which byte of the stream.
 from __future__ import annotations
 
 import struct
-from hashlib import blake2b
 from io import TextIOBase, UnsupportedOperation
 from typing import Any, NamedTuple, NoReturn, Protocol
 
@@ -17,6 +16,7 @@ from xxhash import xxh3_64
 from statelog import kernels
 from statelog.errors import CorruptionError, FormatError, NewerFormatError, UsageError
 from statelog.format import cbor
+from statelog.format.digests import blake2b
 from statelog.format.header import STORE_ID_SIZE_BYTES
 from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.limits import RECORD_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX

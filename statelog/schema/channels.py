@@ -7,15 +7,13 @@ its annotation, and ``replace`` if there is none. An ``Annotated`` deeper inside
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import types
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
 
 from statelog import reducers
 from statelog.errors import SchemaError
 from statelog.limits import CHANNELS_MAX, NAME_SIZE_BYTES_MAX
-from statelog.schema.annotations import RESOLUTION_ERRORS, field_hints, is_annotation, peel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +24,7 @@ _FOREIGN_PACKAGES = frozenset({"annotated_types", "pydantic", "pydantic_core", "
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Channel:
+class Channel(NamedTuple):
     """One named field of state.
 
     Args:
@@ -48,6 +45,8 @@ def read_typed_dict(typed_dict: Any, schema_name: str) -> dict[str, Channel]:
 
 def read_dataclass(dataclass: Any, schema_name: str) -> dict[str, Channel]:
     """The channels of a dataclass: its fields, so neither ``ClassVar`` nor ``InitVar``."""
+    import dataclasses
+
     hints = _hints(dataclass, schema_name)
     names = [field.name for field in dataclasses.fields(get_origin(dataclass) or dataclass)]
     return {name: channel_of(schema_name, name, hints[name]) for name in names}
@@ -74,6 +73,8 @@ def channel_of(schema_name: str, name: str, annotation: object, *, metadata: tup
     Raises:
         SchemaError: the metadata holds a function that cannot be a reducer.
     """
+    from statelog.schema.annotations import peel
+
     bare, inner_metadata = peel(annotation)
     for candidate in reversed((*inner_metadata, *metadata)):
         if _is_foreign(candidate):
@@ -113,6 +114,8 @@ def _can_be_stored(name: str) -> bool:
 
 
 def _hints(declaring: Any, name: str) -> dict[str, Any]:
+    from statelog.schema.annotations import RESOLUTION_ERRORS, field_hints
+
     try:
         return field_hints(declaring)
     except RESOLUTION_ERRORS as error:
@@ -123,6 +126,8 @@ def _hints(declaring: Any, name: str) -> dict[str, Any]:
 
 
 def _channel_of_entry(name: str, entry: object) -> Channel:
+    from statelog.schema.annotations import is_annotation
+
     if entry is None:
         return Channel(name, reducers.replace, Any)
     if is_annotation(entry):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import functools
 import sys
 import typing
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from statelog import reducers
 from statelog.errors import ChannelError, SchemaError, UsageError
-from statelog.schema.annotations import classes_named, is_typed_dict
 from statelog.schema.channels import (
     Channel,
     check_names,
@@ -21,11 +18,11 @@ from statelog.schema.channels import (
     read_mapping,
     read_typed_dict,
 )
-from statelog.schema.plain import PlainCheck
-from statelog.schema.shapes import Shape, needs_loading, shape_of
 
 if typing.TYPE_CHECKING:
     from statelog.schema.models import ModelCheck
+    from statelog.schema.plain import PlainCheck
+    from statelog.schema.shapes import Shape
 
 Check = Callable[[str, object], object]
 """(channel, value) -> the value as it can be stored. None in its place: any value passes."""
@@ -52,8 +49,7 @@ _CHANNELS_SHOWN_MAX = 20
 """In a message; its facts have all."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Schema:
+class Schema(NamedTuple):
     """The channels of a thread. Immutable; made by ``Schema.of`` or ``Schema.from_specs``.
 
     Args:
@@ -67,10 +63,10 @@ class Schema:
     name: str
     channels: Mapping[str, Channel]
     is_open: bool
-    _write_checks: Mapping[str, Check | None] = dataclasses.field(repr=False)
-    _result_checks: Mapping[str, Check | None] = dataclasses.field(repr=False)
-    _check_of_others: Check | None = dataclasses.field(repr=False)
-    _part_checks: Mapping[str, Callable[[str, object], bool]] = dataclasses.field(repr=False)
+    write_checks: Mapping[str, Check | None]
+    result_checks: Mapping[str, Check | None]
+    check_of_others: Check | None
+    part_checks: Mapping[str, Callable[[str, object], bool]]
     aliases: Mapping[str, str]
     """Channels by the other names that writes may give them: the aliases of a pydantic model."""
     readings: Mapping[str, Shape]
@@ -101,7 +97,7 @@ class Schema:
             return _without_own(_schema_of_plain_channels("schema", read_mapping(user_schema)))
         cls = type(user_schema)
         what = f"an object of type {cls.__qualname__}"
-        is_instance = dataclasses.is_dataclass(cls) or _is_model(cls)
+        is_instance = hasattr(cls, "__dataclass_fields__") or _is_model(cls)
         raise _unreadable(what, ": pass the class, not an instance of it" if is_instance else "")
 
     @staticmethod
@@ -151,8 +147,8 @@ class Schema:
         declared = self.channels.get(channel)
         if declared is not None:
             return declared.reducer
-        if self._check_of_others is not None:
-            self._check_of_others(channel, None)
+        if self.check_of_others is not None:
+            self.check_of_others(channel, None)
         return _reducer_of_others(channel)
 
     def empty_value(self, channel: str) -> object:
@@ -171,7 +167,7 @@ class Schema:
 
     def is_checked(self, channel: str) -> bool:
         """Whether a write to a channel of the schema is validated, or must be turned into another value."""
-        return self._write_checks.get(channel) is not None
+        return self.write_checks.get(channel) is not None
 
     def validate_write(self, channel: str, value: object) -> object:
         """What a write to a channel stores, for its reducer to merge.
@@ -189,7 +185,7 @@ class Schema:
             ValidationError: the schema refuses the value. Facts: channel, path, reason, and
                 problems, all (path, reason) of the write.
         """
-        check = self._write_checks.get(channel, self._check_of_others)
+        check = self.write_checks.get(channel, self.check_of_others)
         return value if check is None else check(channel, value)
 
     def validate_part(self, channel: str, path: str, value: object) -> bool:
@@ -198,15 +194,15 @@ class Schema:
         Raises:
             ValidationError: as ``validate_write``.
         """
-        check = self._part_checks.get(channel)
+        check = self.part_checks.get(channel)
         return check is not None and check(path, value)
 
     def writing(self, channel: str) -> tuple[Check | None, reducers.Reducer]:
         """What `validate_write` calls for a channel, if anything, and the reducer behind it, at one look."""
         declared = self.channels.get(channel)
         if declared is not None:
-            return self._write_checks.get(channel, self._check_of_others), declared.reducer
-        return self._check_of_others, reducers.extend if channel == STEPS_CHANNEL else reducers.replace
+            return self.write_checks.get(channel, self.check_of_others), declared.reducer
+        return self.check_of_others, reducers.extend if channel == STEPS_CHANNEL else reducers.replace
 
     def validate_result(self, channel: str, value: object) -> object:
         """What a channel stores after a user's reducer; of a built-in one, the value itself.
@@ -215,7 +211,7 @@ class Schema:
             ChannelError: as ``validate_write``.
             ValidationError: as ``validate_write``.
         """
-        check = self._result_checks.get(channel, self._check_of_others)
+        check = self.result_checks.get(channel, self.check_of_others)
         return value if check is None else check(channel, value)
 
 
@@ -248,6 +244,8 @@ def reconcile(thread_id: str, stored: Mapping[str, str], given: Schema) -> dict[
 
 @functools.lru_cache(maxsize=_CLASSES_REMEMBERED_MAX)
 def _read_class(declaring: Any) -> Schema:
+    from statelog.schema.annotations import is_typed_dict
+
     cls = get_origin(declaring) or declaring
     name = cls.__qualname__ if cls is declaring else f"{cls.__qualname__}[{', '.join(map(_name, get_args(declaring)))}]"
     if _is_model(cls):
@@ -267,7 +265,7 @@ def _read_class(declaring: Any) -> Schema:
         )
     if is_typed_dict(cls):
         return _schema_of_plain_channels(name, read_typed_dict(declaring, name))
-    if dataclasses.is_dataclass(cls):
+    if hasattr(cls, "__dataclass_fields__"):
         return _schema_of_plain_channels(name, read_dataclass(declaring, name))
     is_of_pydantic_1 = hasattr(cls, "__fields__") and hasattr(cls, "__validators__")
     raise _unreadable(name, ": models of pydantic 1 are not supported" if is_of_pydantic_1 else "")
@@ -286,6 +284,8 @@ def _is_model(cls: type) -> bool:
 
 def _schema_of_plain_channels(name: str, channels: dict[str, Channel]) -> Schema:
     """A schema that needs no pydantic, but for channels whose annotations name models."""
+    from statelog.schema.plain import PlainCheck
+
     checks = {each.name: _check_of(each) for each in channels.values()}
     return _schema(
         name,
@@ -304,6 +304,8 @@ def _readings(channels: Mapping[str, Channel]) -> dict[str, Shape]:
 
 def reading_of(annotation: object) -> Shape | None:
     """How values of an annotation are read that are stored as others; None where they are read as they are stored."""
+    from statelog.schema.shapes import needs_loading, shape_of
+
     if _names_model(annotation):
         from statelog.schema import models
 
@@ -316,10 +318,14 @@ def reading_of(annotation: object) -> Shape | None:
 
 
 def _names_model(annotation: object) -> bool:
+    from statelog.schema.annotations import classes_named
+
     return any(_is_model(cls) for cls in classes_named(annotation))
 
 
 def _check_of(channel: Channel) -> PlainCheck | ModelCheck | None:
+    from statelog.schema.plain import PlainCheck
+
     if not _names_model(channel.annotation):
         return PlainCheck.of(channel)
     from statelog.schema import models
@@ -344,10 +350,10 @@ def _schema(
         name=name,
         channels=MappingProxyType(channels),
         is_open=False,
-        _write_checks={name: _only_overwrites(check) if name in users else check for name, check in writes.items()},
-        _result_checks={name: check if name in users else None for name, check in results.items()},
-        _check_of_others=functools.partial(_check_other, tuple(channels)),
-        _part_checks=parts,
+        write_checks={name: _only_overwrites(check) if name in users else check for name, check in writes.items()},
+        result_checks={name: check if name in users else None for name, check in results.items()},
+        check_of_others=functools.partial(_check_other, tuple(channels)),
+        part_checks=parts,
         aliases=MappingProxyType(dict(aliases)),
         readings=MappingProxyType({} if readings is None else readings),
     )
@@ -379,6 +385,8 @@ def _check_other(channels: tuple[str, ...], channel: str, value: object) -> obje
     """The value of a channel that the schema does not declare, if it is one of the library's own."""
     if channel.startswith(OWN_CHANNELS):
         return value
+    import difflib
+
     similar = difflib.get_close_matches(channel, channels, n=1)
     hint = f": did you mean {similar[0]!r}?" if similar else ""
     message = f"the schema has no channel {channel!r}{hint} (it has {_listing(channels)})"
@@ -403,10 +411,10 @@ _OPEN = Schema(
     name="any channel",
     channels=MappingProxyType({}),
     is_open=True,
-    _write_checks={},
-    _result_checks={},
-    _check_of_others=None,
-    _part_checks={},
+    write_checks={},
+    result_checks={},
+    check_of_others=None,
+    part_checks={},
     aliases={},
     readings={},
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Mapping
 
@@ -29,8 +28,10 @@ def normalise_update(update: object) -> dict[str, object]:
     fields_set = _fields_set(update)
     if fields_set is not None:
         return fields_set
-    if dataclasses.is_dataclass(update) and not isinstance(update, type):
-        names = (field.name for field in dataclasses.fields(update))
+    if hasattr(update, "__dataclass_fields__") and not isinstance(update, type):
+        from dataclasses import fields
+
+        names = (field.name for field in fields(update))  # type: ignore[arg-type] # it is asked for just above
         return {name: getattr(update, name) for name in names if hasattr(update, name)}
     kind = type(update).__qualname__
     what = f"the class {update.__qualname__}" if isinstance(update, type) else kind

@@ -10,7 +10,6 @@ from statelog.storage.commit.commit import Committer
 from statelog.storage.commit.transaction import WriteTransaction
 from statelog.storage.environment import Environment
 from statelog.storage.file.reading import ReadTransaction
-from statelog.storage.file.statistics import EnvironmentStatistics, TableStatistics
 from statelog.storage.options import Durability
 from statelog.storage.wake import Wake
 
@@ -18,9 +17,7 @@ __all__ = [
     "Committer",
     "Durability",
     "Environment",
-    "EnvironmentStatistics",
     "ReadTransaction",
-    "TableStatistics",
     "Wake",
     "WriteTransaction",
     "lmdb_version",

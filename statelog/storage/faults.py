@@ -11,7 +11,6 @@ kills it with SIGKILL the third time it gets there; or, in the same process, wit
 from __future__ import annotations
 
 import os
-import signal
 from typing import TYPE_CHECKING
 
 from statelog.errors import UsageError
@@ -135,6 +134,8 @@ def _pass(name: str) -> None:
 
 
 def _kill() -> None:
+    import signal
+
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -68,7 +68,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
+_URL = r"[A-Za-z][A-Za-z0-9+.\-]+:/"
 
 
 def check_path(path: object) -> None:
@@ -99,6 +99,6 @@ def _advice(name: str) -> str:
         return "give the path alone, and options as arguments: open('agent.state', read_only=True)"
     if name.startswith("sqlite:"):
         return "give a path of its own to the store, and copy the database: statelog import-langgraph sqlite:PATH STORE"
-    if _URL.match(name):
+    if ":/" in name and re.match(_URL, name):
         return "statelog.fleet.connect opens a bucket, a folder or Postgres by its URL"
     return ""

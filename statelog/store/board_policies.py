@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from statelog.board import reading, writing
 from statelog.board.names import RESERVED, compile_pattern
 from statelog.board.retention import Rule, Turns, retain, rule_fields
 from statelog.errors import LimitError
+from statelog.format.digests import blake2b
 from statelog.limits import POLICIES_MAX
 from statelog.log.care.vacuum import RetentionReport
 from statelog.log.times import now_us
@@ -48,7 +48,7 @@ def retain_board(session: StoreSession, rule: Rule, *, as_policy: bool) -> Reten
 
 def _store(session: StoreSession, rule: Rule) -> None:
     """Make a rule a policy; one without numbers ends it."""
-    key = _POLICIES + hashlib.blake2b(rule.pattern.text.encode(), digest_size=8).hexdigest()
+    key = _POLICIES + blake2b(rule.pattern.text.encode(), digest_size=8).hexdigest()
     fields = rule_fields(rule)
     write: Any = reducers.replace.prepare(reading.VALUE, fields, path=key)
     is_none = rule.keep_last is None and rule.max_age_s is None

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from statelog.display.lines import checkpoint_line
-from statelog.display.notebook import checkpoint_html
-from statelog.display.terminal import checkpoint_tree
 from statelog.errors import UsageError
 from statelog.format import cbor
-from statelog.log.ancestry import Place, ancestor_at_depth, common_ancestor
 from statelog.log.batch import NOTHING_HELD, Head
 from statelog.log.events import CheckpointEvent, default_id
 from statelog.log.times import to_datetime
 from statelog.schema.typed import S, Typed
 from statelog.store.state import StateOf
-from statelog.store.typed_views import typed_state
 from statelog.store.views import MapView, state_view
 
 if TYPE_CHECKING:
@@ -87,7 +82,7 @@ class Checkpoint(Typed[S]):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the caller gave with it; a value whose codec is not registered here as `cbor.Unregistered`."""
+        """What the caller gave with it; a value whose codec is not registered here as `Unregistered`."""
         metadata = cbor.decode(self.event.metadata, loosely=True)
         assert isinstance(metadata, dict)
         return metadata
@@ -115,7 +110,11 @@ class Checkpoint(Typed[S]):
     def _read_state(self) -> MapView:
         event = self.event
         state = state_view(self._session.workspace(), event.root_digest, event.root_lsn, event.root_node)
-        return state if self._readings is None else typed_state(state, self._readings)
+        if self._readings is None:
+            return state
+        from statelog.store.typed_views import typed_state
+
+        return typed_state(state, self._readings)
 
     def _read(self, view: View, branch: int, version: int) -> Checkpoint[S] | None:
         """Return another checkpoint of this thread."""
@@ -138,6 +137,8 @@ class Checkpoint(Typed[S]):
 
     def ancestor(self, generations: int) -> Checkpoint[S] | None:
         """Return the checkpoint so many parents back, None if there are not so many. O(log n)."""
+        from statelog.log.ancestry import Place, ancestor_at_depth
+
         if isinstance(generations, bool) or not isinstance(generations, int) or generations < 0:
             message = f"a number of generations from 0, not {generations!r}"
             raise UsageError(message, argument="generations", value=generations)
@@ -157,6 +158,8 @@ class Checkpoint(Typed[S]):
             UsageError: they are of different threads.
 
         """
+        from statelog.log.ancestry import common_ancestor
+
         event, theirs = self.event, other.event
         if event.thread != theirs.thread or self.thread_id != other.thread_id:
             message = f"checkpoints of {self.thread_id!r} and {other.thread_id!r} have no common ancestor"
@@ -174,15 +177,21 @@ class Checkpoint(Typed[S]):
         return hash(self._outcome.head.digest)
 
     def __repr__(self) -> str:
+        from statelog.display.lines import checkpoint_line
+
         return checkpoint_line(self)
 
     def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
         yield from (("thread", self.thread_id), ("branch", self.branch), ("version", self.version), ("id", self.id))
 
     def __rich__(self) -> object:
+        from statelog.display.terminal import checkpoint_tree
+
         return checkpoint_tree(self)
 
     def _repr_html_(self) -> str:
+        from statelog.display.notebook import checkpoint_html
+
         return checkpoint_html(self)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from statelog.board.claiming import check_held
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,6 +52,8 @@ def fence_check(session: Session, fence: Fence | None) -> Callable[[View], None]
 
 
 def _check(place: str, token: int, view: View) -> None:
+    from statelog.board.claiming import check_held
+
     check_held(view, place, token)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statelog.errors import SchemaError, ThreadNotFoundError, UsageError
+from statelog.errors import BranchNotFoundError, SchemaError, ThreadNotFoundError, UsageError
 from statelog.log import operations as writer
 from statelog.log.events import MAIN
 from statelog.log.kinds.entries import OWN_IDS
 from statelog.schema import Schema, reconcile
 from statelog.store.arguments import check_flag
-from statelog.store.branches import no_branch
 from statelog.store.writes import check_thread_id
 
 if TYPE_CHECKING:
@@ -136,3 +135,9 @@ class Located:
         self._may_be_reborn = False
         with self._session.read() as view:
             self._resolve(view)
+
+
+def no_branch(thread_id: str, branch: str) -> BranchNotFoundError:
+    """Return the error for a branch that is not there."""
+    message = f"thread {thread_id!r} has no branch {branch!r}"
+    return BranchNotFoundError(message, thread=thread_id, branch=branch)

@@ -205,11 +205,14 @@ class _SetChannel:
         return reduce.replace(workspace, current, self.loaded.final, key=self.key)
 
 
-@dataclass(frozen=True, slots=True)
 class _RemoveChannel(Removal):
     """A removal of a channel that nobody else wrote."""
 
-    base: bytes | None = None
+    __slots__ = ("base",)
+
+    def __init__(self, channel: str, base: bytes | None) -> None:
+        super().__init__(channel)
+        self.base = base
 
     def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> None:
         """Remove it."""

@@ -137,7 +137,7 @@ class MountList(Lazy, MutableSequence[Any]):
             return _opened(piece[offset])
         stored = piece[offset]
         loaded = load_value(self._tree.workspace, self._tree.at(stored), stored)
-        if type(loaded.value) not in cbor.IMMUTABLE:
+        if not cbor.is_immutable(type(loaded.value)):
             number = self._split(position)
             self._split(position + 1)
             self._pieces[number] = [loaded]

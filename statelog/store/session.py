@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
 
 from statelog.errors import UsageError
 from statelog.log.batch import Head
-from statelog.log.care.retention import apply_policy
-from statelog.storage.discarding import withdraw
 from statelog.store.beside import BY_TX, refuse_beside, transactions_here
 from statelog.tree.node import Workspace
 
@@ -122,6 +120,11 @@ class StoreSession:
 
     def after_commit(self, head: Head) -> None:
         """Apply the thread's retention policy."""
+        try:
+            from statelog.log.care.retention import apply_policy
+        except OSError:
+            # The process has no free descriptor for the module. The commit is durable; a later one applies the policy.
+            return
         apply_policy(self.engine, head.event.thread, head.event.version)
 
     def sweep_with(self, name: str, sweep: Sweep) -> None:
@@ -136,6 +139,8 @@ class StoreSession:
 
     def withdraw(self) -> None:
         """Close the store, and remove its file if there is nothing in it and nobody else has it open."""
+        from statelog.storage.discarding import withdraw
+
         withdraw(self.engine.environment)
 
 

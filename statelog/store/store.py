@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from statelog.errors import FencedError, UsageError, not_hiding
 from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
-from statelog.log.care import compact as compaction
-from statelog.log.care import rebuild, verify
 from statelog.log.care.replay import open_engine
 from statelog.log.kinds.entries import OWN_IDS
-from statelog.log.reader import LogRecord, read_log
-from statelog.log.times import to_datetime
-from statelog.portable import streams
-from statelog.portable.images import write_image_of
 from statelog.store.arguments import check_lsn, check_progress, check_timeout, list_checkpoints
 from statelog.store.beside import AFTER_IT, refuse_beside
-from statelog.store.board import Board
-from statelog.store.copies import copy_thread
-from statelog.store.retain import delete_thread, erase_leftovers, expire_checkpoints, make_policy, retain_threads
 from statelog.store.session import StoreSession
-from statelog.store.snapshot import Snapshot, snapshot
-from statelog.store.statistics import StoreStatistics, collect
 from statelog.store.thread import Thread
 from statelog.store.threads import Threads
-from statelog.store.transaction import Transaction, transaction
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
-    from datetime import datetime, timedelta
+    from datetime import timedelta
     from pathlib import Path
     from types import TracebackType
 
@@ -40,29 +27,19 @@ if TYPE_CHECKING:
     from statelog.log.care.vacuum import RetentionReport
     from statelog.log.care.verify import VerifyReport
     from statelog.log.engine import Engine
-    from statelog.log.view import ThreadRow, View
+    from statelog.log.reader import LogRecord
     from statelog.portable.frames import Source, Target
     from statelog.portable.reports import ExportReport, ImageReport, ImportReport
+    from statelog.store.board import Board
     from statelog.store.checkpoint import Checkpoint
+    from statelog.store.snapshot import Snapshot
+    from statelog.store.statistics import StoreStatistics
+    from statelog.store.thread_info import ThreadInfo
+    from statelog.store.transaction import Transaction
 
 T = TypeVar("T")
 
 _THREADS_PAGE = 256
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadInfo:
-    """A thread, as the store lists it."""
-
-    id: str
-    created: datetime
-    branches: int
-    versions: int
-    """Checkpoints on all branches, shared ones once."""
-    channels: dict[str, str]
-    """Reducer by channel; empty without a schema."""
-    policy: dict[str, Any]
-    """Its retention policy: "keep_last", "max_age_s" (each a number or None), "keep_tags"; empty for none."""
 
 
 class Store(Threads):
@@ -143,11 +120,13 @@ class Store(Threads):
 
     def threads(self) -> Iterator[ThreadInfo]:
         """Yield all threads in order of creation, but for the one that has the records of the board."""
+        from statelog.store.thread_info import read_thread_info
+
         with self._session.read() as view:
             rows = [row for row in view.threads() if row.id not in OWN_IDS]
         for at in range(0, len(rows), _THREADS_PAGE):
             with self._session.read() as view:
-                page = [_thread_info(view, row) for row in rows[at : at + _THREADS_PAGE]]
+                page = [read_thread_info(view, row) for row in rows[at : at + _THREADS_PAGE]]
             yield from page
 
     def copy_thread(self, source: str, target: str, *, reborn: bool = False) -> Thread:
@@ -168,6 +147,8 @@ class Store(Threads):
             ThreadDeletedError: the source was deleted; or the target, without `reborn`.
 
         """
+        from statelog.store.copies import copy_thread
+
         return copy_thread(self._session, source, target, reborn=reborn)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
@@ -176,6 +157,8 @@ class Store(Threads):
         They are those of its value: `with store.transaction() as tx: tx.thread("t").commit(...)`. Until it ends, other
         writes of the same OS thread or task to this store raise UsageError: they would outlive an abort.
         """
+        from statelog.store.transaction import transaction
+
         return transaction(self._engine)
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
@@ -184,6 +167,8 @@ class Store(Threads):
         For reading much that has to fit together, or goes on while others commit and let versions expire. The file
         cannot use the pages of that moment again meanwhile: keep it short, and await nothing in it.
         """
+        from statelog.store.snapshot import snapshot
+
         return snapshot(self._engine)
 
     # --- the board ----------------------------------------------------------------
@@ -196,6 +181,8 @@ class Store(Threads):
             rules: what agents may do; this handle may do what they allow `agent`, and nothing else.
 
         """
+        from statelog.store.board import Board
+
         return Board(self._session, agent, rules)
 
     # --- the log --------------------------------------------------------------------
@@ -212,6 +199,8 @@ class Store(Threads):
         No transaction is held while the caller works.
 
         """
+        from statelog.log.reader import read_log
+
         check_lsn(after)
         if timeout_s is not None:
             check_timeout(timeout_s)
@@ -272,6 +261,8 @@ class Store(Threads):
             LimitError: as_policy, with too many different patterns.
 
         """
+        from statelog.store.retain import make_policy, retain_threads
+
         refuse_beside(self._engine, AFTER_IT)
         policy = make_policy(keep_last, max_age, keep_tags=keep_tags, as_policy=as_policy)
         return retain_threads(self._engine, policy, threads, self._lsns_of(pinned), as_policy=as_policy)
@@ -292,6 +283,8 @@ class Store(Threads):
             UsageError: they are no checkpoints. Nothing was let go.
 
         """
+        from statelog.store.retain import expire_checkpoints
+
         refuse_beside(self._engine, AFTER_IT)
         return expire_checkpoints(self._engine, list_checkpoints("checkpoints", checkpoints))
 
@@ -306,6 +299,8 @@ class Store(Threads):
             ThreadNotFoundError: no such thread. ThreadDeletedError: deleted already.
 
         """
+        from statelog.store.retain import delete_thread
+
         refuse_beside(self._engine, AFTER_IT)
         return delete_thread(self._engine, id)
 
@@ -325,6 +320,8 @@ class Store(Threads):
 
     def statistics(self, *, progress: Callable[[int, int], None] | None = None) -> StoreStatistics:
         """Return sizes, counts, free pages and readers."""
+        from statelog.store.statistics import collect
+
         check_progress(progress)
         return collect(self._engine, progress=progress)
 
@@ -336,6 +333,8 @@ class Store(Threads):
             progress: called with (records done, records in all).
 
         """
+        from statelog.log.care import verify
+
         check_progress(progress)
         return verify.verify(self._engine, deep=deep, progress=progress)
 
@@ -355,6 +354,9 @@ class Store(Threads):
             StoreFullError: there is no room for a second file; the old one stays.
 
         """
+        from statelog.log.care import compact as compaction
+        from statelog.store.retain import erase_leftovers
+
         check_progress(progress)
         erase_leftovers(self._engine)  # of deletions that were cut short: a copy must not keep them
         return compaction.compact(self._engine, progress=progress)
@@ -380,6 +382,8 @@ class Store(Threads):
             ThreadNotFoundError: no such thread.
 
         """
+        from statelog.portable import streams
+
         check_progress(progress)
         return streams.export_store(self._engine, target, threads=threads, since=since, progress=progress)
 
@@ -401,6 +405,8 @@ class Store(Threads):
             ConflictError: the store holds something else under the same LSNs or names.
 
         """
+        from statelog.portable import streams
+
         check_progress(progress)
         if upto is not None:
             check_lsn(upto)
@@ -418,6 +424,8 @@ class Store(Threads):
             CorruptionError: the file is damaged. StorageError, AccessError: the system refuses.
 
         """
+        from statelog.portable.images import write_image_of
+
         return write_image_of(self._engine, target)
 
     def fence(self, error: FencedError) -> None:
@@ -437,16 +445,10 @@ class Store(Threads):
 
     def rebuild_index(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Drop the index and derive it from the log again, in one transaction; return the records read."""
+        from statelog.log.care import rebuild
+
         check_progress(progress)
         return rebuild.rebuild_index(self._engine, progress=progress)
-
-
-def _thread_info(view: View, row: ThreadRow) -> ThreadInfo:
-    versions = 0
-    for branch in view.branches(row.lsn):
-        versions += view.head_version(row.lsn, branch.number) - branch.base_version
-    created = to_datetime(view.record(row.lsn).time_us)
-    return ThreadInfo(row.id, created, row.branch_count, versions, dict(row.specs), dict(row.policy))
 
 
 def open(

@@ -5,27 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from statelog.display.lines import thread_line
-from statelog.display.notebook import thread_html
-from statelog.display.terminal import thread_table
 from statelog.errors import CheckpointNotFoundError, StatelogError
 from statelog.format import keys
 from statelog.log import operations as writer
 from statelog.log.batch import Head, settled_view
-from statelog.log.care.retention import POLICY_STEP_VERSIONS
+from statelog.log.care.policies import POLICY_STEP_VERSIONS
 from statelog.log.names import check_name
 from statelog.schema.typed import D, Fields, S, Untyped, W, Written
 from statelog.store.arguments import check_durable, seen
-from statelog.store.branches import BranchInfo, leaves_beside, list_branches
 from statelog.store.checkpoint import Checkpoint
 from statelog.store.fences import fenced
-from statelog.store.history import iterate_history
 from statelog.store.located import Located
-from statelog.store.mount import Mountable, Mounted, edit
 from statelog.store.state import StateOf
-from statelog.store.targets import Line, Target, find_checkpoint, head_at
 from statelog.store.views import EMPTY_STATE, MapView
-from statelog.store.writes import NO_METADATA, encode_metadata, prepare_writes, written_item
+from statelog.store.writes import NO_METADATA, encode_metadata, leaves_beside, prepare_writes, written_item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,9 +27,11 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch
     from statelog.log.step import Write
     from statelog.log.view import View
+    from statelog.store.branches import BranchInfo
     from statelog.store.fences import Fence
-    from statelog.store.mount import Mount
+    from statelog.store.mount import Mount, Mountable
     from statelog.store.session import Outcome
+    from statelog.store.targets import Target
     from statelog.tree.node import Workspace
 
 T = TypeVar("T")
@@ -66,15 +61,21 @@ class Thread(Located, Written[S, W]):
         return self._branch
 
     def __repr__(self) -> str:
+        from statelog.display.lines import thread_line
+
         return thread_line(self)
 
     def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
         yield from (("id", self._id), ("branch", self._branch), ("version", self.version))
 
     def __rich__(self) -> object:
+        from statelog.display.terminal import thread_table
+
         return thread_table(self)
 
     def _repr_html_(self) -> str:
+        from statelog.display.notebook import thread_html
+
         return thread_html(self)
 
     # --- state ----------------------------------------------------------------------
@@ -218,6 +219,8 @@ class Thread(Located, Written[S, W]):
 
     def _mountable(self, fence: Fence | None = None) -> Mountable:
         """Return what mounts use of this thread."""
+        from statelog.store.mount import Mountable
+
         return Mountable(
             id=self._id,
             session=self._session,
@@ -358,6 +361,8 @@ class Thread(Located, Written[S, W]):
         return self._wrap(head)
 
     def _find(self, view: View, thread: int, branch: int, target: Target) -> Head:
+        from statelog.store.targets import Line, find_checkpoint
+
         return find_checkpoint(view, tuple.__new__(Line, (self._id, self._branch, thread, branch)), target)
 
     def history(self, limit: int | None = None, *, before: int | None = None) -> Iterator[Checkpoint[S]]:
@@ -371,12 +376,16 @@ class Thread(Located, Written[S, W]):
         of what is yielded.
 
         """
+        from statelog.store.history import iterate_history
+
         return iterate_history(self._session, self._ids_if_any, self._wrap, limit, before)
 
     # --- names ----------------------------------------------------------------------------
 
     def branches(self) -> list[BranchInfo]:
         """Return the thread's branches in order of creation."""
+        from statelog.store.branches import list_branches
+
         with self._session.read() as view:
             ids = self._ids_if_any(view)
             return [] if ids is None else list_branches(view, ids[0])
@@ -413,6 +422,8 @@ class Thread(Located, Written[S, W]):
 
     def tags(self) -> dict[str, Checkpoint[S]]:
         """Return the thread's tags and what they name."""
+        from statelog.store.targets import head_at
+
         with self._session.read() as view:
             if not self._resolve(view):
                 return {}
@@ -464,6 +475,8 @@ class Thread(Located, Written[S, W]):
             fence: as for `commit`; it counts at the end of the block.
 
         """
+        from statelog.store.mount import Mounted
+
         return Mounted(self._mountable(fence), metadata, is_lazy=lazy)
 
     def edit(
@@ -500,6 +513,8 @@ class Thread(Located, Written[S, W]):
                 lost. Nothing was written.
 
         """
+        from statelog.store.mount import edit
+
         return edit(
             self._mountable(fence), change, metadata, expected_version=expected_version, checkpoint_id=id, is_lazy=lazy
         )

@@ -16,9 +16,6 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, Va
 from typing import Any, SupportsIndex, overload
 
 from statelog import kernels
-from statelog.display.lines import list_line, map_line
-from statelog.display.notebook import value_html
-from statelog.display.terminal import value_tree
 from statelog.errors import ValueTypeError
 from statelog.format import cbor
 from statelog.tree.node import ROOT, Slot, Workspace
@@ -195,12 +192,18 @@ class ListView(Sequence[Any]):
         return value
 
     def __repr__(self) -> str:
+        from statelog.display.lines import list_line
+
         return list_line(self)
 
     def __rich__(self) -> object:
+        from statelog.display.terminal import value_tree
+
         return value_tree(self)
 
     def _repr_html_(self) -> str:
+        from statelog.display.notebook import value_html
+
         return value_html(self)
 
 
@@ -322,12 +325,18 @@ class MapView(Mapping[str, Any]):
         return value
 
     def __repr__(self) -> str:
+        from statelog.display.lines import map_line
+
         return map_line(self)
 
     def __rich__(self) -> object:
+        from statelog.display.terminal import value_tree
+
         return value_tree(self)
 
     def _repr_html_(self) -> str:
+        from statelog.display.notebook import value_html
+
         return value_html(self)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from statelog import kernels
 from statelog.errors import LimitError, UsageError, ValueTypeError
 from statelog.format import cbor
 from statelog.format.everyday import full_name
@@ -13,8 +14,10 @@ from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
 from statelog.log.names import channel_key, channel_keys, check_name
 from statelog.reducers import DROP, Removal
 from statelog.schema import normalise_update
+from statelog.tree.node import LEAF
 
 if TYPE_CHECKING:
+    from statelog.log.batch import Batch
     from statelog.log.step import Write
     from statelog.schema import Schema
 
@@ -89,3 +92,20 @@ def encode_names(names: tuple[str, ...]) -> bytes:
             _names.clear()
         _names[names] = item
     return item
+
+
+def leaves_beside(batch: Batch, thread: int, branch: int) -> list[tuple[bytes, int, int]]:
+    """Return (digest, LSN, number) of the leaves that the branch's parent has stored at its next version.
+
+    A fork that goes the same way, as where a run is done again, writes them once more.
+    """
+    head = batch.head(thread, branch)
+    parent = None if head is None else batch.view.branch(thread, branch).parent
+    if head is None or parent is None:
+        return []
+    beside = batch.view.checkpoint_of(thread, parent, head.event.version + 1)
+    record = None if beside is None else batch.get_log(beside[0].lsn)
+    if beside is None or record is None:
+        return []
+    rows = kernels.record_rows(record)
+    return [(row[1], beside[0].lsn, number) for number, row in rows.items() if row[0] == LEAF]

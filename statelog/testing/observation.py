@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from statelog import Board, Entry, Thread
     from statelog.log.reader import LogRecord
     from statelog.store.claims import LeaseInfo
-    from statelog.store.store import ThreadInfo
+    from statelog.store.thread_info import ThreadInfo
 
 _OWN: Final = "durable/**"
 """The keys of durable execution. A pattern matches them only if it begins with `durable/`."""

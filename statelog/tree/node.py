@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import CorruptionError
+from statelog.format.digests import blake2b
 from statelog.format.record import DIGEST_SIZE_BYTES, NodeRow, varint
 
 if TYPE_CHECKING:

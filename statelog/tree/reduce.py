@@ -9,11 +9,11 @@ from __future__ import annotations
 import builtins
 import operator
 from typing import TYPE_CHECKING, Any, TypeVar
-from uuid import UUID
 
 from statelog import kernels
 from statelog.errors import ReducerTypeError
 from statelog.format import cbor
+from statelog.format.locating import is_uuid
 from statelog.limits import BLOB_SIZE_BYTES_MIN, LEAF_SIZE_BYTES_MAX
 from statelog.tree import mapping, sequence
 from statelog.tree.builder import Builder
@@ -138,7 +138,7 @@ _OTHER_NUMBERS = (b"\xd8\x1b", b"\xd9\xc8\x67", b"\xf4", b"\xf5", b"\xf9", b"\xf
 def _is_plain(value: object) -> bool:
     if isinstance(value, tuple | frozenset):
         return all(_is_plain(member) for member in value)
-    return value is None or isinstance(value, str | bytes | UUID)
+    return value is None or isinstance(value, str | bytes) or is_uuid(type(value))
 
 
 def merge(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tracemalloc
 import zoneinfo
-from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -23,6 +22,7 @@ import pytest
 import statelog
 from statelog.errors import CorruptionError, UsageError, ValueTypeError
 from statelog.format import cbor, everyday
+from statelog.format.unregistered import Unregistered
 from statelog.kernels import cbor_check
 
 UTC = dt.UTC
@@ -181,7 +181,7 @@ def test_a_value_of_a_package_that_is_missing_is_refused_by_the_name_of_the_pack
     try:
         with pytest.raises(UsageError, match="numpy is not installed"):
             cbor.decode(item)
-        assert cbor.decode(item, loosely=True) == [cbor.Unregistered("statelog/scalar", ["|i1", b"\x01"])]
+        assert cbor.decode(item, loosely=True) == [Unregistered("statelog/scalar", ["|i1", b"\x01"])]
     finally:
         everyday.codec_named.cache_clear()
 
@@ -293,7 +293,7 @@ def test_an_export_with_a_hostile_payload_is_read_with_named_errors(value, paylo
     name = f"{type(value).__module__}.{type(value).__name__}"
     stream = io.BytesIO()
     with statelog.open(tmp_path / "a.state") as store, monkeypatch.context() as patch:
-        patch.setitem(everyday._CODECS, name, replace(everyday._CODECS[name], encode=lambda _value: payload))
+        patch.setitem(everyday._CODECS, name, everyday._CODECS[name]._replace(encode=lambda _value: payload))
         everyday._codec_of.cache_clear()
         store.thread("t").commit({"v": value, "n": 1})
         with contextlib.suppress(CorruptionError, UsageError):  # the entry that is returned cannot be read

@@ -12,6 +12,7 @@ import statelog
 from statelog.errors import CorruptionError, ValueTypeError
 from statelog.format import cbor
 from statelog.format.record import FLAG_REDACTED, Record, decode_record, encode_record
+from statelog.format.unregistered import Unregistered
 from statelog.log.events import default_id, parse_default_id, read_checkpoint
 from statelog.log.kinds.table import decode_event
 from statelog.log.times import to_datetime, to_time_us
@@ -132,7 +133,7 @@ def foreign(path, monkeypatch):
 
 def test_a_codec_that_is_not_registered_keeps_nobody_from_the_event(foreign):
     thread = foreign.thread("t")
-    cost = cbor.Unregistered("events.money", [1, 2])
+    cost = Unregistered("events.money", [1, 2])
     assert thread.head.metadata["cost"] == cost
     assert {each.codec for each in thread.head.metadata["all"]} == {"events.money"}
     assert [each.body["metadata"]["n"] for each in foreign.log() if each.type == "checkpoint"] == [0, 1, 2, 3]

@@ -73,6 +73,7 @@ NOTE_KIND = Kind(
     name="note",
     event=Note,
     bodies=((LSN, NAME, ITEM, RECORD_LSN, *ROOT, DIGESTS),),
+    has_raw=True,
     apply=enter,
     describe=lambda _view, event: {"key": event.key, "value": cbor.decode(event.item)},
     check=check,

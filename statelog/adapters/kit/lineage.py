@@ -14,10 +14,10 @@ from statelog.errors import CheckpointNotFoundError, ConflictError
 from statelog.format import keys
 from statelog.log import operations as writer
 from statelog.log.batch import Head
-from statelog.log.care.retention import POLICY_STEP_VERSIONS
+from statelog.log.care.policies import POLICY_STEP_VERSIONS
 from statelog.log.events import MAIN
-from statelog.store.branches import no_branch
 from statelog.store.checkpoint import Checkpoint, read_head
+from statelog.store.located import no_branch
 from statelog.store.session import session_of
 from statelog.store.snapshot import SnapshotSession
 from statelog.store.targets import find_named, head_at

@@ -18,6 +18,9 @@ from statelog.format.record import part_digest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+POLICY_STEP_VERSIONS = 64
+"""A policy is applied at every 64th version of a branch. Up to 63 versions more than it allows may be there."""
+
 _WILDCARDS = "*?[]"
 _ALL = "*"
 

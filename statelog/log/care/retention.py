@@ -31,6 +31,7 @@ from statelog.format.record import FLAG_REDACTED
 from statelog.log.batch import LogEnd, read_log_end
 from statelog.log.care.keeping import EVERYTHING, Keeps, Policy, Version, let_go
 from statelog.log.care.mark import Marks
+from statelog.log.care.policies import POLICY_STEP_VERSIONS
 from statelog.log.care.vacuum import (
     RECORDS_PER_TRANSACTION_MAX,
     RetentionReport,
@@ -53,9 +54,6 @@ if TYPE_CHECKING:
     from statelog.storage.commit.transaction import WriteTransaction
 
 T = TypeVar("T")
-
-POLICY_STEP_VERSIONS = 64
-"""A policy is applied at every so manieth version: up to so many more than it says may be there."""
 
 SWEEP_VERSIONS_MIN = 512
 """A policy marks all anew at most that often."""

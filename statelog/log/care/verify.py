@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from statelog import kernels
 from statelog.errors import CorruptionError, StatelogError
 from statelog.format.record import FLAG_REDACTED, NO_DIGEST, Record, decode_record, record_chain_digest
+from statelog.kernels.verify import RecordVerifier
 from statelog.log.care.rebuild import DerivedIndex
 from statelog.log.index import TO_BE_ERASED, node_facts, redacted_records
 from statelog.log.kinds.table import apply_record, decode_event, kind_of, owner_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from statelog.kernels import RecordFacts
+    from statelog.kernels.verify import RecordFacts
     from statelog.log.engine import Engine
     from statelog.log.index import NodeFacts
     from statelog.storage.file.reading import ReadTransaction
@@ -81,7 +82,7 @@ class _Verifier:
     def __init__(self, transaction: ReadTransaction, *, deep: bool) -> None:
         self.report = VerifyReport()
         self._transaction = transaction
-        self._kernel = kernels.RecordVerifier() if deep else None
+        self._kernel = RecordVerifier() if deep else None
         self._index: DerivedIndex | None = DerivedIndex(transaction)
         self.last_lsn = 0
         self._chain = NO_DIGEST

@@ -146,6 +146,7 @@ CHECKPOINT_KIND = Kind(
     root_field=CheckpointEvent._fields.index("root_digest"),
     borrowed_field=BORROWED_FIELD,
     is_version=True,
+    has_raw=True,
 )
 
 ROLLBACK_KIND = Kind(
@@ -161,4 +162,5 @@ ROLLBACK_KIND = Kind(
     root_field=CHECKPOINT_KIND.root_field,
     borrowed_field=BORROWED_FIELD,
     is_version=True,
+    has_raw=True,
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from statelog.errors import CorruptionError
 from statelog.format import cbor
@@ -46,8 +45,7 @@ def _no_records(_view: View, _owner: int, _after: int = 0) -> Iterable[int]:
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind(Generic[E]):
+class Kind(NamedTuple, Generic[E]):
     """A kind of event.
 
     The *owner* of a record is the LSN of a thread, or 0 for nobody. It is the first field of the body. When an owner is
@@ -72,7 +70,7 @@ class Kind(Generic[E]):
     describe: Callable[[View, E], dict[str, Any]]
     """Return what `store.log` shows of an event."""
     decode: Callable[[Record], E] | None = None
-    """Decode an event that does not consist of the decoded fields alone (fields in `fields.RAW` stay encoded)."""
+    """Decode an event that does not consist of the decoded fields alone."""
     owner: Callable[[E, int], int] = thread_of
     """Return the owner of an event with an LSN."""
     check: Callable[[View, E, int, Recent], None] = _is_possible
@@ -100,12 +98,8 @@ class Kind(Generic[E]):
     a dict."""
     outlives: bool = False
     """True if the event keeps its meaning after the deletion of its owner. It is left out of an export of threads."""
-
-    has_raw: bool = field(init=False)
-    """True if some field stays encoded in an event."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "has_raw", any(each in RAW for body in self.bodies for each in body))
+    has_raw: bool = False
+    """True if some field stays encoded in an event (fields in `fields.RAW`)."""
 
     def read(self, record: Record) -> E:
         """Return the event of a record. Raise TypeError, ValueError or CorruptionError if the body does not fit."""

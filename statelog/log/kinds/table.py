@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from statelog.errors import CorruptionError
+from statelog.format.fields import RAW
 from statelog.format.record import FLAG_VACUUMED, Record, Redacted, pack_nodes
 from statelog.log.events import CheckpointEvent, DeleteEvent, Event, RemovalEvent, decode_as
 from statelog.log.index import (
@@ -51,6 +52,7 @@ def register(kind: Kind[Any]) -> None:
     """Add a row to the table."""
     taken = {prefix for each in KINDS.values() for prefix in (*each.prefixes, *each.other_prefixes)}
     assert kind.type not in KINDS, kind.name
+    assert kind.has_raw == any(field in RAW for body in kind.bodies for field in body), kind.name
     assert not taken.union(_GENERAL_PREFIXES).intersection((*kind.prefixes, *kind.other_prefixes)), kind.name
     KINDS[kind.type] = kind
     _BY_EVENT.setdefault(kind.event, kind)

@@ -16,7 +16,6 @@ import os
 import struct
 import sys
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import CorruptionError, FormatError, NewerFormatError
@@ -52,8 +51,7 @@ _ATTEMPTS = 5
 _ATTEMPT_PAUSE_S = 0.002
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseRecord:
+class DatabaseRecord(NamedTuple):
     """One database as its meta page describes it."""
 
     page_size_bytes: int
@@ -71,8 +69,7 @@ class DatabaseRecord:
         return self.branch_pages + self.leaf_pages + self.overflow_pages
 
 
-@dataclass(frozen=True, slots=True)
-class Meta:
+class Meta(NamedTuple):
     """One of the two meta pages."""
 
     slot: int

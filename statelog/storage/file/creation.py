@@ -12,7 +12,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
 import time
 from typing import TYPE_CHECKING
 
@@ -64,7 +63,7 @@ def create_store(path: Path, store_id: bytes | None = None) -> None:
             # A temporary file vanishes only by another's remove_leftovers, in the
             # instant between its creation and its lock.
             with contextlib.suppress(FileNotFoundError), _temporary(path) as temporary:
-                _fill(temporary, store_id or secrets.token_bytes(STORE_ID_SIZE_BYTES))
+                _fill(temporary, store_id or os.urandom(STORE_ID_SIZE_BYTES))
                 _publish(temporary, path)
             if path.exists():
                 return
@@ -111,7 +110,7 @@ def _temporary_prefix(path: Path) -> str:
 def _temporary(path: Path) -> Iterator[Path]:
     """Lend an empty temporary file beside `path`, locked, and removed at the end."""
     faults.point("creation.before_temporary")
-    temporary = path.parent / f"{_temporary_prefix(path)}{secrets.token_hex(8)}{_TEMPORARY_SUFFIX}"
+    temporary = path.parent / f"{_temporary_prefix(path)}{os.urandom(8).hex()}{_TEMPORARY_SUFFIX}"
     descriptor = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
     try:
         with contextlib.suppress(OSError):

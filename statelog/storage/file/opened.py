@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import lmdb
@@ -26,24 +25,50 @@ if TYPE_CHECKING:
     from statelog.storage.options import Options
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
 class Handles:
-    """What one opening of LMDB gave; replaced as a whole by a reopening."""
+    """What one opening of LMDB gave; replaced as a whole by a reopening.
 
-    raw: lmdb.Environment
-    begin: Callable[..., lmdb.Transaction]
-    meta: Any
-    log: Any
-    index: Any
-    page_size_bytes: int
-    descriptor: int
-    """Of the data file."""
-    lock_file: LockFile | None = None
-    """None if LMDB does not have a lock file open, because it may not write to one."""
-    reader_lock: memoryview = UNLOCKED
-    """One word, which is 0 unless a process takes a slot of the reader table. Then call `await_reader_lock` first."""
-    map_address: int = 0
-    """Where LMDB's map lies; 0 until somebody looks, since it moves."""
+    Attributes:
+        descriptor: of the data file.
+        lock_file: None if LMDB does not have a lock file open, because it may not write to one.
+        reader_lock: one word, which is 0 unless a process takes a slot of the reader table. Then call
+            `await_reader_lock` first.
+        map_address: where LMDB's map lies; 0 until somebody looks, since it moves.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "begin",
+        "descriptor",
+        "index",
+        "lock_file",
+        "log",
+        "map_address",
+        "meta",
+        "page_size_bytes",
+        "raw",
+        "reader_lock",
+    )
+
+    def __init__(
+        self,
+        raw: lmdb.Environment,
+        begin: Callable[..., lmdb.Transaction],
+        page_size_bytes: int,
+        descriptor: int,
+        lock_file: LockFile | None = None,
+        reader_lock: memoryview = UNLOCKED,
+    ) -> None:
+        self.raw = raw
+        self.begin = begin
+        self.meta: Any = None
+        self.log: Any = None
+        self.index: Any = None
+        self.page_size_bytes = page_size_bytes
+        self.descriptor = descriptor
+        self.lock_file = lock_file
+        self.reader_lock = reader_lock
+        self.map_address = 0
 
     def await_reader_lock(self) -> None:
         """Wait until LMDB can take a slot of its reader table. Raises StoreLockedError. Facts: path, timeout_s."""
@@ -89,7 +114,7 @@ class _Nothing:
 
 _nothing: Any = _Nothing()
 
-NO_HANDLES = Handles(_nothing, _nothing.begin, None, None, None, 0, -1)
+NO_HANDLES = Handles(_nothing, _nothing.begin, 0, -1)
 """While the successor of a file is being opened."""
 
 

@@ -120,7 +120,7 @@ def _open_locked(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles 
         if lock_file is None or lock_file.hold():
             reader_lock = UNLOCKED if lock_file is None else lock_file.reader_lock
             page_size = raw.stat()["psize"]
-            handles = Handles(raw, raw.begin, None, None, None, page_size, locks.descriptor, lock_file, reader_lock)
+            handles = Handles(raw, raw.begin, page_size, locks.descriptor, lock_file, reader_lock)
     except lmdb.Error as error:
         raise translate_lmdb(error, path=path, max_size_bytes=max_size_bytes) from error
     finally:

@@ -9,7 +9,6 @@ cache; who touches one again finds it there. The map is never written through, s
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,6 +61,8 @@ def map_start(address: int, descriptor: int) -> int:
 
 def release(descriptor: int) -> None:
     """Give back the mapped pages of a file, where the system can."""
+    import ctypes
+
     with contextlib.suppress(OSError, ValueError, AttributeError):
         inode = os.fstat(descriptor).st_ino
         madvise = ctypes.CDLL(None).madvise

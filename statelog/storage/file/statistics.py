@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.storage.file.checks import read_live_meta
 from statelog.storage.file.reading import ReadTransaction
@@ -19,8 +18,7 @@ _META_PAGES = 2
 _ATTEMPTS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class TableStatistics:
+class TableStatistics(NamedTuple):
     """One table: entries, depth of its tree, pages by kind."""
 
     entries: int
@@ -35,8 +33,7 @@ class TableStatistics:
         return self.branch_pages + self.leaf_pages + self.overflow_pages
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderStatistics:
+class ReaderStatistics(NamedTuple):
     """A process that reads at this moment. What it reads stays in the file, and no page freed since is used again.
 
     Attributes:
@@ -51,8 +48,7 @@ class ReaderStatistics:
     commits_behind: int
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentStatistics:
+class EnvironmentStatistics(NamedTuple):
     """The file and who reads it.
 
     `pages_used` + `pages_free` are all pages LMDB ever took; free ones are reused before the

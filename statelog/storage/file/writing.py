@@ -9,7 +9,6 @@ from xxhash import xxh3_64_digest
 from statelog.errors import StorageError
 from statelog.format.header import HEADER_KEY
 from statelog.storage.faults import armed, point
-from statelog.storage.file.packing import packing_order
 from statelog.storage.file.reading import ReadTransaction, encode_lsn
 
 if TYPE_CHECKING:
@@ -103,6 +102,8 @@ class TableWriter(ReadTransaction):
         if self._borrowed:
             self._take_back()
         keys = {lsn: encode_lsn(lsn) for lsn in sorted(records)}
+        from statelog.storage.file.packing import packing_order
+
         for lsn, key in keys.items():
             if self._raw.get(key, None, self._log) is None:
                 message = f"record {lsn} was not replaced: there is none"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from typing import TYPE_CHECKING
 
 from statelog.storage.file.disk import flush_file, write_zeros
@@ -50,7 +49,7 @@ def find_or_begin(
         flush_file(environment.locks.descriptor)
     os.ftruncate(descriptor, 0)
     _fill_head(headroom, descriptor)
-    return secrets.token_bytes(_SESSION_SIZE_BYTES), 0
+    return os.urandom(_SESSION_SIZE_BYTES), 0
 
 
 def fill_first_half(descriptor: int) -> int:

@@ -18,8 +18,9 @@ from statelog.testing.identity import exact_form
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from statelog.store.store import Store, ThreadInfo
+    from statelog.store.store import Store
     from statelog.store.thread import Thread
+    from statelog.store.thread_info import ThreadInfo
 
 Contents = dict[str, bytes]
 

@@ -14,6 +14,7 @@ from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.kit.shared_items import Twins
 from statelog.errors import ConflictError, CorruptionError, ThreadDeletedError, UsageError
 from statelog.format import cbor
+from statelog.format.unregistered import Unregistered
 
 
 @pytest.fixture
@@ -240,7 +241,7 @@ def test_a_codec_s_item():
     for payload in (b"", b"x" * 23, b"x" * 24, b"x" * 300, b"x" * 70_000):
         item = items.wrap(prefix, payload)
         assert items.unwrap(prefix, item) == payload
-        assert cbor.decode(item, loosely=True) == cbor.Unregistered("name", payload)
+        assert cbor.decode(item, loosely=True) == Unregistered("name", payload)
 
 
 def test_versions_expire_one_by_one(store):

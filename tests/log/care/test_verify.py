@@ -10,6 +10,7 @@ from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
 from statelog.format.record import TYPE_CHECKPOINT, NodeRow, decode_record, encode_record, pack_nodes
 from statelog.kernels import record_nodes
+from statelog.kernels.verify import RecordFacts, RecordVerifier
 from statelog.log.care import verify
 from statelog.tree.node import CHUNK, LEAF, ROOT, node_digest
 
@@ -225,7 +226,7 @@ def problems_of(store):
 
 
 def look_node_by_node(monkeypatch):
-    monkeypatch.setattr(kernels.RecordVerifier, "check", lambda _self, records: [None] * len(records))
+    monkeypatch.setattr(RecordVerifier, "check", lambda _self, records: [None] * len(records))
 
 
 def test_the_kernel_and_the_look_node_by_node_find_the_same(store, monkeypatch):
@@ -271,8 +272,8 @@ def test_digests_of_the_kernel_are_those_of_hashlib(size):
     body = cbor.encode([content[:size]])
     options = {"lsn": 1, "time_us": 1, "previous_chain": bytes(20), "body": body, "nodes": pack_nodes([row])}
     record, chain = encode_record(TYPE_CHECKPOINT, **options)
-    (found,) = kernels.RecordVerifier().check([(1, memoryview(record))])
-    assert found == kernels.RecordFacts(1, int(len(leaf) >= 4096), chain, [])
+    (found,) = RecordVerifier().check([(1, memoryview(record))])
+    assert found == RecordFacts(1, int(len(leaf) >= 4096), chain, [])
 
 
 def test_of_a_long_log_a_few_records_are_held_at_a_time(store, monkeypatch):
