@@ -345,3 +345,73 @@ int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64
     }
     return sl_lmdb_is_free_at(map, size, transaction, number) ? SL_LMDB_FREE : (int64_t)number;
 }
+
+/* --- rows of a sealed table ------------------------------------------------------------- */
+
+/* Read the node at `index` of a sound leaf; false if its value is not inline, or its seal does not hold. */
+static bool row_open(const uint8_t *page, size_t size, uint64_t index, sl_lmdb_node *node)
+{
+    size_t at = (size_t)load_u16(page + PAGE_HEADER_SIZE + index * POINTER_SIZE);
+    if (node_read(page, size, at, false, node) != SL_PAGE_SOUND || node->flags != 0 || node->value < SL_SEAL_SIZE) {
+        return false;
+    }
+    size_t sealed_size = (size_t)(node->key_size + node->value - SL_SEAL_SIZE); /* the value follows its key */
+    return sl_checksum(page + node->key_at, sealed_size) ==
+           sl_load_be(page + node->key_at + sealed_size, SL_SEAL_SIZE);
+}
+
+/* The index of the node whose key is at `key_at` of a sound leaf; `count` if there is none. */
+static uint64_t row_index(const uint8_t *page, uint64_t count, size_t key_at)
+{
+    uint64_t index = 0;
+    while (index < count &&
+           load_u16(page + PAGE_HEADER_SIZE + index * POINTER_SIZE) + (size_t)NODE_HEADER_SIZE != key_at) {
+        index++;
+    }
+    return index;
+}
+
+int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, const uint8_t *prefix,
+                      size_t prefix_size, int downwards, size_t count_max, sl_output *out, uint64_t *ends,
+                      sl_lmdb_rows *rows)
+{
+    sl_lmdb_page_facts facts;
+    const uint8_t *page = page_of(at, size);
+    uint64_t number = (uint64_t)((uintptr_t)page - (uintptr_t)map) / size;
+    if (map == 0 || sl_lmdb_page(page, size, 0, NULL, 0, NULL, 0, 0, NULL, 0, &facts) != SL_OK ||
+        facts.fault != SL_PAGE_SOUND || facts.kind != SL_PAGE_LEAF || facts.number != number ||
+        sl_lmdb_is_free_at(map, size, transaction, number)) {
+        return SL_FALLBACK;
+    }
+    uint64_t index = row_index(page, facts.count, (size_t)(at - page));
+    if (index == facts.count) {
+        return SL_FALLBACK;
+    }
+    sl_writer writer = sl_writer_of(out);
+    uint64_t left = downwards ? index + 1 : facts.count - index;
+    uint64_t count = 0;
+    bool is_end = false;
+    for (; left > 0 && count < count_max && !is_end; left--) {
+        sl_lmdb_node node;
+        if (!row_open(page, size, index, &node)) {
+            return SL_FALLBACK;
+        }
+        is_end = node.key_size < prefix_size || memcmp(page + node.key_at, prefix, prefix_size) != 0;
+        if (!is_end) {
+            sl_put(&writer, page + node.key_at, (size_t)(node.key_size + node.value - SL_SEAL_SIZE));
+            if (writer.full) {
+                break;
+            }
+            ends[2 * count] = writer.at - (node.value - SL_SEAL_SIZE);
+            ends[2 * count + 1] = writer.at;
+            count++;
+        }
+        index = downwards ? index - 1 : index + 1;
+    }
+    if (count == 0 && !is_end) {
+        return SL_FALLBACK;
+    }
+    *rows = (sl_lmdb_rows){count, is_end};
+    out->size = count > 0 ? (size_t)ends[2 * count - 1] : 0;
+    return SL_OK;
+}

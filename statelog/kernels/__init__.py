@@ -39,9 +39,12 @@ from statelog.kernels.lmdb import (
     PageReader,
     address_of,
     check_leaf_at,
+    find_page,
     is_page_free,
     last_page,
+    lend_bytes,
     page_in_use,
+    rows_read,
 )
 from statelog.kernels.node import (
     KIND_BYTES,

@@ -41,7 +41,7 @@ class Scratch:
     __slots__ = (
         "characters", "checkpoint", "checkpoint_digest", "checkpoint_record", "count", "entries", "key_hit", "kind",
         "next_chain", "next_record", "numbers", "order", "output", "parts", "place", "position_hit", "root",
-        "version_entry", "word",
+        "rows", "version_entry", "word",
     )  # fmt: skip
 
     def __init__(self, size_bytes: int) -> None:
@@ -66,6 +66,7 @@ class Scratch:
         self.next_record = ffi.cast("sl_next_record *", self.numbers)
         self.next_chain = ffi.cast("char *", self.next_record.chain)
         self.version_entry = ffi.cast("sl_version_entry *", self.numbers)
+        self.rows = ffi.cast("sl_lmdb_rows *", self.numbers)
 
 
 _pool: list[Scratch] = []

@@ -16,17 +16,18 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import lmdb
+from xxhash import xxh3_64_digest
 
 from statelog.errors import CorruptionError, StorageError
 from statelog.format.keys import after_prefix
-from statelog.format.seal import unseal
-from statelog.kernels import check_leaf_at
+from statelog.format.seal import SEAL_SIZE_BYTES, unseal
+from statelog.kernels import PAGE_FREE, check_leaf_at, find_page, lend_bytes, rows_read
 from statelog.storage.file.freed import find_in_use
 from statelog.storage.file.moved import MOVED
 from statelog.storage.file.opened import NO_HANDLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from statelog.storage.file.opened import Handles, OpenFile
@@ -40,6 +41,10 @@ NO_PAGE = -1
 
 _ENTRIES_MAX = 1 << 48
 """More than any file holds: a count that was damaged may say anything."""
+
+_ROWS_FIRST = 4
+"""Rows that a scan reads at first. Many scans want one row; those that go on read four times as many each time."""
+_ROWS_MAX = 256
 
 
 class _Ended:
@@ -59,14 +64,23 @@ class ReadTransaction:
     Short by contract: while it lives, LMDB reuses no page freed since it began.
     """
 
-    __slots__ = ("_borrowed", "_environment", "_handles", "_index", "_leaf", "_log", "_raw")
+    __slots__ = ("_borrowed", "_environment", "_handles", "_index", "_leaf", "_log", "_raw", "_snapshot_id", "_view_of")
 
     _raw: Any  # lmdb.Transaction, None before it began
     _leaf: int  # number of the leaf page of the index that was looked at last
+    _snapshot_id: int  # the commit whose pages are read; 0 if none of its pages may be called free
     _may_own_pages = False
 
-    def __init__(self, environment: OpenFile) -> None:
+    def __init__(self, environment: OpenFile, view_of: Callable[[ReadTransaction], Any] | None = None) -> None:
+        """Read a file.
+
+        Args:
+            environment: the file.
+            view_of: makes what `with` gives, from this transaction, which it gives if this is left out.
+
+        """
         self._environment = environment
+        self._view_of = view_of
         self._raw = None
         self._leaf = NO_PAGE
         self._borrowed: list[memoryview] = []
@@ -102,10 +116,10 @@ class ReadTransaction:
             handles = environment.handles
             if handles.reader_lock[0]:
                 handles.await_reader_lock()
-            self._raw = handles.begin(None, None, False, True)
+            self._raw = raw = handles.begin(None, None, False, True)
         except lmdb.Error as error:
             active.discard(self)
-            self._raw = environment.begin_again(self, error)
+            self._raw = raw = environment.begin_again(self, error)
             handles = environment.handles
         except BaseException:
             active.discard(self)
@@ -113,7 +127,9 @@ class ReadTransaction:
         self._handles = handles
         self._log = handles.log
         self._index = handles.index
-        return self
+        self._snapshot_id = raw.id()
+        view_of = self._view_of
+        return self if view_of is None else view_of(self)  # type: ignore[no-any-return]  # see `Engine.read`
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
@@ -179,8 +195,24 @@ class ReadTransaction:
             if self._seek(cursor, key):
                 self._check_neighbour(cursor, key + b"\0", is_below=False)
             return None
-        find_in_use(self._handles, value, key, self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages)
-        return unseal(key, value)
+        handles, known = self._handles, self._leaf
+        address, size = handles.map_address, handles.page_size_bytes
+        if (
+            not address
+            or find_page(lend_bytes(value), size, address, self._snapshot_id, self._may_own_pages, known) == PAGE_FREE
+        ):
+            find_in_use(handles, value, key, self._snapshot_id, known, may_be_own=self._may_own_pages)
+        sealed = bytes(value)
+        payload = sealed[:-SEAL_SIZE_BYTES]
+        if sealed[-SEAL_SIZE_BYTES:] != xxh3_64_digest(key + payload):
+            unseal(key, value)
+        return payload
+
+    def get_logs(self, keys: Sequence[bytes]) -> list[bytes] | None:
+        """Return copies of records by their keys; None if one is missing."""
+        get, log = self._raw.get, self._log
+        records = [get(key, None, log) for key in keys]
+        return None if None in records else list(map(bytes, records))
 
     def last_lsn(self) -> int:
         """Return the LSN of the last record, 0 in an empty log.
@@ -256,18 +288,52 @@ class ReadTransaction:
             bound = max(prefix, start)
             found = self._seek(cursor, bound) if bound else cursor.first()
             step = cursor.next
+        count_max = 0 if self._may_own_pages else _ROWS_FIRST  # a writer may change what is ahead
         while found:
             lent = cursor.key()
             key = bytes(lent)
-            self._check_leaf(lent)
             if bound and (key < bound) != reverse:
+                self._check_leaf(lent)
                 raise _out_of_order(key)
-            payload = unseal(key, cursor.value())
-            if not key.startswith(prefix):
+            rows = self._read_rows(lent, prefix, count_max, reverse=reverse) if count_max else None
+            if rows is None:
+                self._check_leaf(lent)
+                payload = unseal(key, cursor.value())
+                if not key.startswith(prefix):
+                    return
+                yield key, payload
+                bound = key if reverse else key + b"\0"
+                found = step()
+                continue
+            pairs, is_end = rows
+            yield from pairs
+            if is_end:
                 return
-            yield key, payload
-            bound = key if reverse else key + b"\0"
-            found = step()
+            bound = pairs[-1][0] if reverse else pairs[-1][0] + b"\0"
+            found = cursor.set_range(bound)
+            if reverse:
+                found = cursor.prev()
+            count_max = min(4 * count_max, _ROWS_MAX)
+
+    def _read_rows(
+        self, lent: Any, prefix: bytes, count_max: int, *, reverse: bool
+    ) -> tuple[list[tuple[bytes, bytes]], bool] | None:
+        """Return rows of the page that a key lies in, and whether the prefix ends there.
+
+        None if something is wrong with them, or cannot be told: then the rows are to be read one by one.
+        """
+        handles = self._handles
+        if not handles.map_address:
+            self._check_leaf(lent)  # looks where the map is
+        return rows_read(
+            lent,
+            handles.page_size_bytes,
+            handles.map_address,
+            self._snapshot_id,
+            prefix,
+            count_max,
+            downwards=reverse,
+        )
 
     def _seek(self, cursor: lmdb.Cursor, bound: bytes) -> bool:
         """Move to the least key that is `bound` or above it, and tell if there is one.
@@ -303,7 +369,7 @@ class ReadTransaction:
         fill it, that bears another's number, or whose keys do not ascend, was damaged (E2).
         """
         number = find_in_use(
-            self._handles, lent, bytes(lent), self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages
+            self._handles, lent, bytes(lent), self._snapshot_id, self._leaf, may_be_own=self._may_own_pages
         )
         if number >= 0 and number != self._leaf:
             fault = check_leaf_at(lent, self._handles.page_size_bytes, number)
@@ -311,10 +377,6 @@ class ReadTransaction:
                 message = f"a page of the index: {fault}"
                 raise CorruptionError(message, key=bytes(lent))
             self._leaf = number
-
-    def _snapshot_id(self) -> int:
-        """Return the commit whose pages are read."""
-        return self.id
 
     def index_keys(self) -> list[bytes]:
         """Return all keys of the index, whatever their values."""
