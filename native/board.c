@@ -247,8 +247,8 @@ static bool entry_read(const uint8_t *bytes, size_t size, uint64_t lsn, const ui
     return true;
 }
 
-int sl_entries_read(const uint8_t *records, const uint64_t *record_ends, const uint8_t *lsns, const uint8_t *keys,
-                    const uint64_t *key_ends, size_t count, int with_values, sl_output *out, sl_entry_facts *entries,
+int sl_entries_read(const uint8_t *records, const uint8_t *record_ends, const uint8_t *lsns, const uint8_t *keys,
+                    const uint8_t *key_ends, size_t count, int with_values, sl_output *out, sl_entry_facts *entries,
                     uint64_t *done)
 {
     sl_writer writer = sl_writer_of(out);
@@ -257,9 +257,11 @@ int sl_entries_read(const uint8_t *records, const uint64_t *record_ends, const u
     *done = 0;
     for (size_t i = 0; i < count; i++) {
         size_t before = writer.at;
+        size_t record_end = (size_t)sl_load_be(record_ends + 8 * i, 8);
+        size_t key_end = (size_t)sl_load_be(key_ends + 8 * i, 8);
         sl_entry_facts facts = {0};
-        facts.is_plain = entry_read(records + record_at, (size_t)record_ends[i] - record_at, sl_load_be(lsns + 8 * i, 8),
-                                    keys + key_at, (size_t)key_ends[i] - key_at, with_values != 0, &writer, &facts);
+        facts.is_plain = entry_read(records + record_at, record_end - record_at, sl_load_be(lsns + 8 * i, 8),
+                                    keys + key_at, key_end - key_at, with_values != 0, &writer, &facts);
         if (writer.full && i > 0) { /* the caller calls again for this one */
             break;
         }
@@ -269,8 +271,8 @@ int sl_entries_read(const uint8_t *records, const uint64_t *record_ends, const u
             facts.is_plain = 0;
         }
         entries[i] = facts;
-        record_at = (size_t)record_ends[i];
-        key_at = (size_t)key_ends[i];
+        record_at = record_end;
+        key_at = key_end;
         *done = i + 1;
         out->size = writer.at;
     }

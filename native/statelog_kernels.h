@@ -430,8 +430,8 @@ int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t tra
 /* xxh3.c: XXH3-64 without a seed; it is stored in big endian before records and behind values of the index */
 uint64_t sl_checksum(const uint8_t *data, size_t size);
 
-/* board.c: records of entries of the board, whose LSNs (8 bytes, big-endian) and keys the index has told. Each record and
- * each key ends at an offset of its blob. An entry is plain if its record is sound, of that LSN and key, neither redacted
+/* board.c: records of entries of the board, whose LSNs and keys the index has told. LSNs, and where in its blob each record
+ * and each key ends, are numbers of 8 bytes, big-endian, ascending. An entry is plain if its record is sound, of that LSN and key, neither redacted
  * nor short, if it is there and nobody has claimed it, if no error is told, and its value is in the same record in at most
  * one level. The caller reads other entries by the general path, and finds the damage, if there is any.
  * out: agent and value item of each plain entry, one after another. Without values the value item is left out, and nodes
@@ -449,8 +449,8 @@ typedef struct {
     uint64_t ready_us;
     uint64_t attempts;
 } sl_entry_facts;
-int sl_entries_read(const uint8_t *records, const uint64_t *record_ends, const uint8_t *lsns, const uint8_t *keys,
-                    const uint64_t *key_ends, size_t count, int with_values, sl_output *out, sl_entry_facts *entries,
+int sl_entries_read(const uint8_t *records, const uint8_t *record_ends, const uint8_t *lsns, const uint8_t *keys,
+                    const uint8_t *key_ends, size_t count, int with_values, sl_output *out, sl_entry_facts *entries,
                     uint64_t *done);
 
 /* wake.c: two words of shared memory that other processes wait on: {sequence, waiters}, aligned to 4 */

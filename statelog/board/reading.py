@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from statelog import kernels
 from statelog.board.names import RESERVED
 from statelog.errors import ExpiredError
 from statelog.format import board_keys, cbor, keys
@@ -12,16 +13,20 @@ from statelog.format.record import FLAG_REDACTED
 from statelog.log.kinds.entries import BOARD_ID, Claimed, EntryEvent, is_entry, last_row
 from statelog.log.kinds.table import decode_event
 from statelog.log.names import channel_key
+from statelog.storage.file.reading import ReadTransaction
 from statelog.tree import mapping
 from statelog.tree.node import ROOT
 from statelog.tree.value import read_item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from statelog.board.names import Pattern
     from statelog.log.view import View
     from statelog.tree.node import Workspace
+
+_ROWS_FIRST = 64
+"""Rows of the index that a list reads at first."""
 
 VALUE = "value"
 """The channel that the value of an entry is in: its root is that of a dict, as a thread's."""
@@ -109,14 +114,106 @@ def records_kept(view: View, board: int, key: str) -> Iterator[Found]:
         yield from records(view, board, key)
 
 
-def scan(view: View, board: int, pattern: Pattern, after: str, now_us: int) -> Iterator[tuple[str, int]]:
-    """Yield (key, last LSN) of the entries that a pattern fits, by key; of those behind `after`, if it is not empty."""
+class Row(NamedTuple):
+    """An entry that is there, as the index says."""
+
+    key: str
+    place: bytes
+    """The LSN of the key's last record, as a key of the log."""
+
+
+class Span(NamedTuple):
+    """Which keys are listed, and in which order. Both bounds are exclusive; an empty one is no bound."""
+
+    after: str = ""
+    before: str = ""
+    reverse: bool = False
+
+
+def scan(
+    view: View, board: int, pattern: Pattern, span: Span, now_us: int, *, count: int = _ROWS_FIRST
+) -> Iterator[list[Row]]:
+    """Yield the entries that a pattern fits, by key, in lists. `count` rows of the index are read at first."""
+    transaction, fits, new = view.transaction, pattern.expression.fullmatch, tuple.__new__
     prefix = board_keys.encode_entry_key(board, pattern.prefix)
-    start = board_keys.encode_entry_key(board, after) + b"\0" if after else b""
-    for place, payload in view.transaction.scan_index(prefix, start=start):
-        row, key = board_keys.decode_row(payload), board_keys.decode_key(place)
-        if not 0 < row.expires_us <= now_us and pattern.fits(key):
-            yield key, row.lsn
+    skipped, never = len(prefix) - len(pattern.prefix.encode()), bytes(8)
+    for low, high in _places(board, pattern, span):
+        end = keys.after_prefix(prefix)
+        start = (b"" if high == end else high) if span.reverse else low
+        if isinstance(transaction, ReadTransaction):
+            batches = transaction.scan_batches(prefix, start=start, reverse=span.reverse, count=count)
+        else:
+            batches = ([pair] for pair in transaction.scan_index(prefix, start=start, reverse=span.reverse))
+        for pairs in batches:
+            last = pairs[-1][0]
+            is_over = last < low if span.reverse else last >= high
+            if is_over or pairs[0][0] == high:
+                pairs = [pair for pair in pairs if low <= pair[0] < high]
+            rows = [
+                new(Row, (key, payload[:8]))
+                for place, payload in pairs
+                if fits(key := place[skipped:].decode())
+                and (payload[8:16] == never or int.from_bytes(payload[8:16]) > now_us)
+            ]
+            if rows:
+                yield rows
+            if is_over:
+                break
+
+
+def _places(board: int, pattern: Pattern, span: Span) -> list[tuple[bytes, bytes]]:
+    """Return what of the index is to be read: from one key up to below another one.
+
+    The keys of the library's own, of which there may be many, are left out of what no pattern of them asks for.
+    """
+    low = board_keys.encode_entry_key(board, pattern.prefix)
+    high = keys.after_prefix(low)
+    if span.after:
+        low = max(low, board_keys.encode_entry_key(board, span.after) + b"\0")
+    if span.before:
+        high = min(high, board_keys.encode_entry_key(board, span.before))
+    places = [(low, high)]
+    own = board_keys.encode_entry_key(board, RESERVED)
+    if RESERVED.startswith(pattern.prefix) and not pattern.text.startswith(RESERVED):
+        places = [(low, min(high, own)), (max(low, keys.after_prefix(own)), high)]
+    places = [(first, end) for first, end in places if first < end]
+    return places[::-1] if span.reverse else places
+
+
+class Records(NamedTuple):
+    """Records of entries, of which most are plain."""
+
+    rows: Sequence[tuple[str, bytes]]
+    """Key, and LSN of the record as a key of the log."""
+    facts: list[tuple[int, ...]]
+    """`kernels.EntryFacts` of each."""
+    data: bytes
+    """Agents and values of the plain ones."""
+    others: dict[int, Found]
+    """Those that are not plain, by their place among the rows."""
+
+
+def read_records(view: View, rows: Sequence[tuple[str, bytes]], *, with_values: bool) -> list[Records]:
+    """Read the records of entries; without their values if nobody asks for them."""
+    read = []
+    while rows:
+        some = rows[: kernels.ENTRIES_MAX]
+        transaction = view.transaction
+        places = [row[1] for row in some]
+        records = transaction.get_logs(places) if isinstance(transaction, ReadTransaction) else None
+        if records is None:
+            facts, data = [_NOT_PLAIN] * len(some), b""
+        else:
+            facts, data = kernels.entries_read(
+                records, places, [row[0].encode() for row in some], with_values=with_values
+            )
+        others = {at: read_entry(view, int.from_bytes(places[at])) for at, fact in enumerate(facts) if not fact[0]}
+        read.append(Records(some[: len(facts)], facts, data, others))
+        rows = rows[len(facts) :]
+    return read
+
+
+_NOT_PLAIN = (0,) * len(kernels.EntryFacts._fields)
 
 
 def scan_children(view: View, board: int, prefix: str, now_us: int, may: Callable[[str], bool]) -> Iterator[str]:

@@ -12,6 +12,7 @@ record that holds it: locators with LSN 0 leave these functions with ``home_lsn`
 ``is_root`` tells a root, whose tail is meant, from a chunk.
 """
 
+from statelog.kernels.board import ENTRIES_MAX, NO_AGENT, EntryFacts, entries_read
 from statelog.kernels.cbor import cbor_check, cbor_map_get, cbor_split
 from statelog.kernels.chunking import blob_cuts, boundaries, content_hash
 from statelog.kernels.edit import BATCH_DELETE, BATCH_PUT, chunk_replace, tail_append, tail_merge
@@ -126,6 +127,7 @@ from statelog.kernels.writer_lock import (
 __all__ = [
     "BATCH_DELETE",
     "BATCH_PUT",
+    "ENTRIES_MAX",
     "KIND_BYTES",
     "KIND_DICT",
     "KIND_FROZENSET",
@@ -141,6 +143,7 @@ __all__ = [
     "LOCK_OWNED",
     "NODE_LONG",
     "NODE_TABLE",
+    "NO_AGENT",
     "NO_LAST_PAGE",
     "NO_NUMBER",
     "PAGE_BRANCH",
@@ -158,6 +161,7 @@ __all__ = [
     "WAKE_LOST",
     "WAKE_SUBJECT_SIZE_BYTES_MAX",
     "WAKE_WOKEN",
+    "EntryFacts",
     "ForeignRef",
     "Lent",
     "PageFacts",
@@ -191,14 +195,17 @@ __all__ = [
     "content_hash",
     "encode_plain",
     "entries_copy",
+    "entries_read",
     "entries_table",
     "find_key",
+    "find_page",
     "find_position",
     "fingerprint_find",
     "is_page_free",
     "jump_depth",
     "last_page",
     "lend",
+    "lend_bytes",
     "merge_maps",
     "mutex_owner_at",
     "node_digest",
@@ -221,6 +228,7 @@ __all__ = [
     "record_open",
     "record_rows",
     "root_read",
+    "rows_read",
     "step",
     "step_list",
     "step_prints",

@@ -39,9 +39,9 @@ class Scratch:
     """Output room of one call at a time: bytes, and numbers seen through each result struct."""
 
     __slots__ = (
-        "characters", "checkpoint", "checkpoint_digest", "checkpoint_record", "count", "entries", "key_hit", "kind",
-        "next_chain", "next_record", "numbers", "order", "output", "parts", "place", "position_hit", "root",
-        "rows", "version_entry", "word",
+        "characters", "checkpoint", "checkpoint_digest", "checkpoint_record", "count", "entries", "entry_facts",
+        "key_hit", "kind", "next_chain", "next_record", "numbers", "order", "output", "parts", "place", "position_hit",
+        "root", "rows", "version_entry", "word",
     )  # fmt: skip
 
     def __init__(self, size_bytes: int) -> None:
@@ -56,6 +56,7 @@ class Scratch:
         self.word = new("uint32_t[2]")
         self.root = ffi.cast("sl_root_head *", self.numbers)
         self.entries = ffi.cast("sl_entry *", self.numbers)
+        self.entry_facts = ffi.cast("sl_entry_facts *", self.numbers)
         self.key_hit = ffi.cast("sl_key_hit *", self.numbers)
         self.position_hit = ffi.cast("sl_position_hit *", self.numbers)
         self.place = ffi.cast("sl_node_place *", self.numbers)

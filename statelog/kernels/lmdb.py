@@ -236,5 +236,8 @@ def rows_read(
     ends = unpack_numbers(numbers + 2, 2 * count)
     reuse(scratch)
     starts = [0, *ends[1::2]]
-    pairs = [(data[start:middle], data[middle:end]) for start, middle, end in zip(starts, ends[::2], ends[1::2])]
+    pairs = [
+        (data[start:middle], data[middle:end])
+        for start, middle, end in zip(starts, ends[::2], ends[1::2], strict=False)
+    ]
     return pairs, is_end == 1

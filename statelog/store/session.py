@@ -83,13 +83,10 @@ class StoreSession:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = self.owner = engine
+        self.read = engine.read
         self.kept: dict[str, Any] = {}
         """What is kept for as long as the store is open, by name."""
         self.is_flushed_at_commit: bool = engine.environment.is_flushed_at_commit
-
-    def read(self) -> AbstractContextManager[View]:
-        """Open a view for a short while."""
-        return self.engine.read()
 
     def workspace(self) -> Workspace:
         """Return a reader of nodes that lasts."""

@@ -9,7 +9,7 @@ cannot be taken back; callers copy what they keep.
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain, islice
 from os import getpid
 from struct import Struct
 from time import monotonic
@@ -129,7 +129,7 @@ class ReadTransaction:
         self._index = handles.index
         self._snapshot_id = raw.id()
         view_of = self._view_of
-        return self if view_of is None else view_of(self)  # type: ignore[no-any-return]  # see `Engine.read`
+        return self if view_of is None else view_of(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
@@ -275,6 +275,12 @@ class ReadTransaction:
         Raises:
             CorruptionError: a seal does not hold, or damage may hide some (E6). Facts: key.
         """
+        return chain.from_iterable(self.scan_batches(prefix, start=start, reverse=reverse))
+
+    def scan_batches(
+        self, prefix: bytes, *, start: bytes = b"", reverse: bool = False, count: int = _ROWS_FIRST
+    ) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Yield what `scan_index` does in lists: at most `count` pairs in the first one, more in the later ones."""
         cursor = self._raw.cursor(self._index)
         if reverse:
             bound = start + b"\0" if start else after_prefix(prefix)
@@ -283,37 +289,31 @@ class ReadTransaction:
                 found = cursor.prev()
             else:
                 found = cursor.last()
-            step = cursor.prev
         else:
             bound = max(prefix, start)
             found = self._seek(cursor, bound) if bound else cursor.first()
-            step = cursor.next
-        count_max = 0 if self._may_own_pages else _ROWS_FIRST  # a writer may change what is ahead
         while found:
             lent = cursor.key()
             key = bytes(lent)
             if bound and (key < bound) != reverse:
                 self._check_leaf(lent)
                 raise _out_of_order(key)
-            rows = self._read_rows(lent, prefix, count_max, reverse=reverse) if count_max else None
-            if rows is None:
+            rows = None if self._may_own_pages else self._read_rows(lent, prefix, count, reverse=reverse)
+            if rows is None:  # a writer may change what is ahead, and damage is named row by row
                 self._check_leaf(lent)
                 payload = unseal(key, cursor.value())
-                if not key.startswith(prefix):
-                    return
-                yield key, payload
-                bound = key if reverse else key + b"\0"
-                found = step()
-                continue
+                rows = ([(key, payload)], False) if key.startswith(prefix) else ([], True)
             pairs, is_end = rows
-            yield from pairs
+            if pairs:
+                yield pairs
             if is_end:
                 return
-            bound = pairs[-1][0] if reverse else pairs[-1][0] + b"\0"
-            found = cursor.set_range(bound)
-            if reverse:
-                found = cursor.prev()
-            count_max = min(4 * count_max, _ROWS_MAX)
+            last = pairs[-1][0]
+            if last != key and not (cursor.set_range(last) and cursor.key() == last):
+                raise _out_of_order(last)  # a page above leads elsewhere
+            bound = last if reverse else last + b"\0"
+            found = cursor.prev() if reverse else cursor.next()
+            count = min(4 * count, _ROWS_MAX)
 
     def _read_rows(
         self, lent: Any, prefix: bytes, count_max: int, *, reverse: bool
@@ -358,8 +358,9 @@ class ReadTransaction:
         key = bytes(lent)
         if (key < bound) != is_below:
             raise _out_of_order(key)
-        self._check_leaf(lent)
-        unseal(key, cursor.value())
+        if self._may_own_pages or self._read_rows(lent, b"", 1, reverse=False) is None:
+            self._check_leaf(lent)
+            unseal(key, cursor.value())
 
     def _check_leaf(self, lent: Any) -> None:
         """Look at the whole page that a key of the index lies in.
