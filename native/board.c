@@ -108,18 +108,17 @@ static bool goes(uint64_t act)
 }
 
 /* Read the body of an entry that is there and not claimed, and whose root is in its own record. */
-static bool body_read(entry_record *record, sl_reader *in, const uint8_t *key, size_t key_size, const uint8_t **agent,
-                      size_t *agent_size, sl_entry_facts *facts)
+static bool body_read(entry_record *record, sl_reader *in, const uint8_t **agent, size_t *agent_size,
+                      sl_entry_facts *facts)
 {
     sl_item item;
     uint64_t ignored;
     uint64_t root_lsn;
-    const uint8_t *text;
+    const uint8_t *key;
     size_t size;
     bool is_read =
         sl_item_open(in, &item) && item.shape == SL_ITEM_LIST && item.argument == BODY_FIELDS &&
-        take_number(in, &ignored) && take_number(in, &facts->act) && take_string(in, SL_ITEM_TEXT, &text, &size) &&
-        text != NULL && sl_bytes_compare(text, size, key, key_size) == 0 &&
+        take_number(in, &ignored) && take_number(in, &facts->act) && take_string(in, SL_ITEM_TEXT, &key, &size) &&
         take_string(in, SL_ITEM_TEXT, agent, agent_size) && take_number(in, &ignored) &&
         take_number(in, &facts->created_us) && take_number(in, &facts->expires_us) &&
         take_string(in, SL_ITEM_BYTES, &record->root_digest, &size) && size == SL_DIGEST_SIZE &&
@@ -223,8 +222,8 @@ static bool record_is_sound(const uint8_t *bytes, size_t size, uint64_t lsn)
            sl_load_be(bytes, CHECKSUM_SIZE) == sl_checksum(bytes + CHECKSUM_SIZE, size - CHECKSUM_SIZE);
 }
 
-static bool entry_read(const uint8_t *bytes, size_t size, uint64_t lsn, const uint8_t *key, size_t key_size,
-                       bool with_value, sl_writer *out, sl_entry_facts *facts)
+static bool entry_read(const uint8_t *bytes, size_t size, uint64_t lsn, bool with_value, sl_writer *out,
+                       sl_entry_facts *facts)
 {
     if (!record_is_sound(bytes, size, lsn)) {
         return false;
@@ -233,7 +232,7 @@ static bool entry_read(const uint8_t *bytes, size_t size, uint64_t lsn, const ui
     sl_reader body = {bytes, ENVELOPE_SIZE + (size_t)sl_load_be(bytes + BODY_SIZE_AT, 4), ENVELOPE_SIZE};
     const uint8_t *agent;
     size_t agent_size;
-    if (!body_read(&record, &body, key, key_size, &agent, &agent_size, facts)) {
+    if (!body_read(&record, &body, &agent, &agent_size, facts)) {
         return false;
     }
     facts->agent_at = agent == NULL ? UINT64_MAX : out->at;
@@ -247,21 +246,18 @@ static bool entry_read(const uint8_t *bytes, size_t size, uint64_t lsn, const ui
     return true;
 }
 
-int sl_entries_read(const uint8_t *records, const uint8_t *record_ends, const uint8_t *lsns, const uint8_t *keys,
-                    const uint8_t *key_ends, size_t count, int with_values, sl_output *out, sl_entry_facts *entries,
-                    uint64_t *done)
+int sl_entries_read(const uint8_t *records, const uint8_t *ends, const uint8_t *lsns, size_t count, int with_values,
+                    sl_output *out, sl_entry_facts *entries, uint64_t *done, uint64_t *plain)
 {
     sl_writer writer = sl_writer_of(out);
-    size_t record_at = 0;
-    size_t key_at = 0;
+    size_t at = 0;
     *done = 0;
+    *plain = 0;
     for (size_t i = 0; i < count; i++) {
         size_t before = writer.at;
-        size_t record_end = (size_t)sl_load_be(record_ends + 8 * i, 8);
-        size_t key_end = (size_t)sl_load_be(key_ends + 8 * i, 8);
-        sl_entry_facts facts = {0};
-        facts.is_plain = entry_read(records + record_at, record_end - record_at, sl_load_be(lsns + 8 * i, 8),
-                                    keys + key_at, key_end - key_at, with_values != 0, &writer, &facts);
+        size_t end = (size_t)sl_load_be(ends + 8 * i, 8);
+        sl_entry_facts facts = {.lsn = sl_load_be(lsns + 8 * i, 8)};
+        facts.is_plain = entry_read(records + at, end - at, facts.lsn, with_values != 0, &writer, &facts);
         if (writer.full && i > 0) { /* the caller calls again for this one */
             break;
         }
@@ -271,9 +267,9 @@ int sl_entries_read(const uint8_t *records, const uint8_t *record_ends, const ui
             facts.is_plain = 0;
         }
         entries[i] = facts;
-        record_at = record_end;
-        key_at = key_end;
+        at = end;
         *done = i + 1;
+        *plain += facts.is_plain;
         out->size = writer.at;
     }
     return SL_OK;

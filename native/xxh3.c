@@ -55,6 +55,15 @@ static uint64_t reversed(uint64_t value)
 }
 
 /* Both halves of the product, joined. */
+#ifdef __SIZEOF_INT128__
+__extension__ typedef unsigned __int128 product;
+
+static uint64_t fold(uint64_t a, uint64_t b)
+{
+    product whole = (product)a * b;
+    return (uint64_t)whole ^ (uint64_t)(whole >> 64);
+}
+#else
 static uint64_t fold(uint64_t a, uint64_t b)
 {
     uint64_t low_low = (a & UINT32_MAX) * (b & UINT32_MAX);
@@ -64,6 +73,7 @@ static uint64_t fold(uint64_t a, uint64_t b)
     uint64_t upper = (high_low >> 32) + (cross >> 32) + (a >> 32) * (b >> 32);
     return upper ^ (cross << 32 | (low_low & UINT32_MAX));
 }
+#endif
 
 static uint64_t mix(const uint8_t *data, size_t secret_at)
 {

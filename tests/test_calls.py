@@ -20,10 +20,10 @@ PINNED = {
     "commit": (128, 44),
     "commit after another process's, to another thread": (135, 47),
     "commit after another process's, to the same thread": (148, 50),
-    "board.set": (269, 63),
-    "board.get": (68, 29),
-    "board.list, an entry": (42.4, 28),
-    "state[...]": (43, 19),
+    "board.set": (256, 63),
+    "board.get": (14, 10),
+    "board.list, an entry": (0.71, 16),
+    "state[...]": (13, 8),
 }
 
 OTHER = """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from statelog.log.view import View
     from statelog.tree.node import Workspace
 
-_ROWS_FIRST = 64
+_ROWS_FIRST = kernels.ENTRIES_MAX
 """Rows of the index that a list reads at first."""
 
 VALUE = "value"
@@ -114,12 +114,8 @@ def records_kept(view: View, board: int, key: str) -> Iterator[Found]:
         yield from records(view, board, key)
 
 
-class Row(NamedTuple):
-    """An entry that is there, as the index says."""
-
-    key: str
-    place: bytes
-    """The LSN of the key's last record, as a key of the log."""
+Row = tuple[str, bytes]
+"""An entry that is there, as the index says: its key, and the LSN of its last record as a key of the log."""
 
 
 class Span(NamedTuple):
@@ -134,7 +130,7 @@ def scan(
     view: View, board: int, pattern: Pattern, span: Span, now_us: int, *, count: int = _ROWS_FIRST
 ) -> Iterator[list[Row]]:
     """Yield the entries that a pattern fits, by key, in lists. `count` rows of the index are read at first."""
-    transaction, fits, new = view.transaction, pattern.expression.fullmatch, tuple.__new__
+    transaction, fits = view.transaction, pattern.expression.fullmatch
     prefix = board_keys.encode_entry_key(board, pattern.prefix)
     skipped, never = len(prefix) - len(pattern.prefix.encode()), bytes(8)
     for low, high in _places(board, pattern, span):
@@ -150,7 +146,7 @@ def scan(
             if is_over or pairs[0][0] == high:
                 pairs = [pair for pair in pairs if low <= pair[0] < high]
             rows = [
-                new(Row, (key, payload[:8]))
+                (key, payload[:8])
                 for place, payload in pairs
                 if fits(key := place[skipped:].decode())
                 and (payload[8:16] == never or int.from_bytes(payload[8:16]) > now_us)
@@ -183,8 +179,7 @@ def _places(board: int, pattern: Pattern, span: Span) -> list[tuple[bytes, bytes
 class Records(NamedTuple):
     """Records of entries, of which most are plain."""
 
-    rows: Sequence[tuple[str, bytes]]
-    """Key, and LSN of the record as a key of the log."""
+    rows: Sequence[Row]
     facts: list[tuple[int, ...]]
     """`kernels.EntryFacts` of each."""
     data: bytes
@@ -193,27 +188,27 @@ class Records(NamedTuple):
     """Those that are not plain, by their place among the rows."""
 
 
-def read_records(view: View, rows: Sequence[tuple[str, bytes]], *, with_values: bool) -> list[Records]:
+_NOT_PLAIN = (0,) * len(kernels.EntryFacts._fields)
+
+
+def read_records(view: View, rows: Sequence[Row], *, with_values: bool) -> list[Records]:
     """Read the records of entries; without their values if nobody asks for them."""
     read = []
+    transaction = view.transaction
     while rows:
         some = rows[: kernels.ENTRIES_MAX]
-        transaction = view.transaction
-        places = [row[1] for row in some]
-        records = transaction.get_logs(places) if isinstance(transaction, ReadTransaction) else None
+        places = [place for _key, place in some]
+        records = transaction.join_logs(places) if isinstance(transaction, ReadTransaction) else None
         if records is None:
-            facts, data = [_NOT_PLAIN] * len(some), b""
+            facts, data, are_plain = [_NOT_PLAIN] * len(some), b"", False
         else:
-            facts, data = kernels.entries_read(
-                records, places, [row[0].encode() for row in some], with_values=with_values
-            )
-        others = {at: read_entry(view, int.from_bytes(places[at])) for at, fact in enumerate(facts) if not fact[0]}
+            facts, data, are_plain = kernels.entries_read(*records, places, with_values=with_values)
+        others: dict[int, Found] = {}
+        if not are_plain:
+            others = {at: read_entry(view, int.from_bytes(places[at])) for at, fact in enumerate(facts) if not fact[0]}
         read.append(Records(some[: len(facts)], facts, data, others))
         rows = rows[len(facts) :]
     return read
-
-
-_NOT_PLAIN = (0,) * len(kernels.EntryFacts._fields)
 
 
 def scan_children(view: View, board: int, prefix: str, now_us: int, may: Callable[[str], bool]) -> Iterator[str]:

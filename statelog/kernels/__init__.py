@@ -44,6 +44,7 @@ from statelog.kernels.lmdb import (
     is_page_free,
     last_page,
     lend_bytes,
+    new_seen,
     page_in_use,
     rows_read,
 )
@@ -208,6 +209,7 @@ __all__ = [
     "lend_bytes",
     "merge_maps",
     "mutex_owner_at",
+    "new_seen",
     "node_digest",
     "pack_change",
     "pack_fixed",

@@ -17,7 +17,7 @@ _entries_read: Callable[..., int] = lib.sl_entries_read
 NO_AGENT: Final = (1 << 64) - 1
 """In `EntryFacts.agent_at`: nobody is named."""
 
-ENTRIES_MAX: Final = 64
+ENTRIES_MAX: Final = 63
 """Entries that `entries_read` takes at most."""
 
 
@@ -25,7 +25,7 @@ class EntryFacts(NamedTuple):
     """What a plain record of an entry says. Offsets count in the bytes that `entries_read` returns with it.
 
     Attributes:
-        is_plain: 0 if the record is not plain. Then the other numbers say nothing.
+        is_plain: 0 if the record is not plain. Then the other numbers say nothing, except the LSN.
         agent_at: of the agent's name, which ends at `value_at`; `NO_AGENT` if there is none.
         value_at: of the value's item,
         value_end: and its end.
@@ -36,6 +36,7 @@ class EntryFacts(NamedTuple):
         rank: of its priority.
         ready_us: from when it may be claimed; 0: from the beginning.
         attempts: how often it was claimed.
+        lsn: of the record.
 
     """
 
@@ -50,37 +51,41 @@ class EntryFacts(NamedTuple):
     rank: int
     ready_us: int
     attempts: int
+    lsn: int
 
 
 _FIELDS: Final = len(EntryFacts._fields)
-assert _FIELDS * ENTRIES_MAX <= NUMBERS
+_PLAIN_AT: Final = _FIELDS * ENTRIES_MAX
+assert _PLAIN_AT < NUMBERS
 
 
 def entries_read(
-    records: Sequence[bytes], lsns: Sequence[bytes], keys: Sequence[bytes], *, with_values: bool
-) -> tuple[list[tuple[int, ...]], bytes]:
+    records: bytes, sizes: Sequence[int], lsns: Sequence[bytes], *, with_values: bool
+) -> tuple[list[tuple[int, ...]], bytes, bool]:
     """Read records of entries of the board, all or only the first ones.
 
     Args:
-        records: at most `ENTRIES_MAX`.
+        records: at most `ENTRIES_MAX`, one after another.
+        sizes: of the records.
         lsns: of the records, each as a key of the log.
-        keys: the keys that the entries should have.
         with_values: False to leave out the values.
 
     Returns:
-        The `EntryFacts` of the entries read, as plain tuples, and the bytes of agents and values. These are fewer than
-        the records if no more had room. The next call goes on with the first one that is missing.
+        The `EntryFacts` of the entries read, as plain tuples; the bytes of agents and values; whether all these entries
+        are plain. Where they are fewer than the records, the next one had no room, and is to be read by another call.
     """
-    count = len(records)
+    count = len(sizes)
+    ends = len(records).to_bytes(8) if count == 1 else pack(f">{count}Q", *accumulate(sizes))
     scratch = take()
+    done, facts = scratch.count, scratch.numbers
     status = _entries_read(
-        b"".join(records), pack(f">{count}Q", *accumulate(map(len, records))), b"".join(lsns),
-        b"".join(keys), pack(f">{count}Q", *accumulate(map(len, keys))), count, with_values,
-        scratch.output, scratch.entry_facts, scratch.count,
-    )  # fmt: skip
+        records, ends, b"".join(lsns), count, with_values, scratch.output, scratch.entry_facts, done, facts + _PLAIN_AT
+    )
     if status != OK:
         fail(status, "record of an entry")
-    numbers = iter(unpack_numbers(scratch.numbers, _FIELDS * scratch.count[0]))
+    numbers = unpack_numbers(facts, _FIELDS * done[0])
     data = unpack_bytes(scratch.characters, scratch.output.size)
+    are_plain = facts[_PLAIN_AT] == done[0]
     reuse(scratch)
-    return list(zip(*[numbers] * _FIELDS, strict=True)), data
+    found = [tuple(numbers)] if count == 1 else list(zip(*[iter(numbers)] * _FIELDS, strict=True))
+    return found, data, are_plain

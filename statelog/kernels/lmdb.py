@@ -44,8 +44,8 @@ ROWS_MAX: Final = (NUMBERS - 2) // 2
 lend_bytes: Callable[[memoryview], Any] = from_buffer
 """Returns what `find_page` takes. A view stays lent out until that is let go."""
 
-find_page: Callable[[Any, int, int, int, bool, int], int] = _page_in_use
-"""As `page_in_use`, with `may_be_own` before `known`, in no frame of Python's: look-ups of keys call it."""
+find_page: Callable[[Any, int, int, int, bool, Any], int] = _page_in_use
+"""As `page_in_use`, with the arguments in the order of C's function, in no frame of Python's: look-ups call it."""
 
 
 class PageNode(NamedTuple):
@@ -143,8 +143,13 @@ PAGE_OWN: Final = -1
 PAGE_FREE: Final = -2
 
 
+def new_seen() -> Any:
+    """Return a memory of the pages that were found in use, for one opening of a file."""
+    return new("sl_lmdb_seen *")
+
+
 def page_in_use(
-    lent: memoryview, page_size_bytes: int, map_address: int, transaction_id: int, known: int, *, may_be_own: bool
+    lent: memoryview, page_size_bytes: int, map_address: int, transaction_id: int, seen: Any, *, may_be_own: bool
 ) -> int:
     """Return the number of the page that a key or inline value, lent by LMDB, lies in.
 
@@ -153,13 +158,13 @@ def page_in_use(
         page_size_bytes: of a page.
         map_address: of LMDB's map; 0 where it is not known, and nothing can be told.
         transaction_id: see `is_page_free`.
-        known: a page that was looked at before.
+        seen: what `new_seen` made.
         may_be_own: the page may be one that a write transaction has made, and lie elsewhere.
 
     Returns:
         `PAGE_OWN` if it is such a page, or may be; `PAGE_FREE` if it is free.
     """
-    return _page_in_use(from_buffer("uint8_t[]", lent), page_size_bytes, map_address, transaction_id, may_be_own, known)
+    return _page_in_use(from_buffer("uint8_t[]", lent), page_size_bytes, map_address, transaction_id, may_be_own, seen)
 
 
 last_page: Callable[[int, int, int], int] = lib.sl_lmdb_last_page
@@ -201,6 +206,7 @@ def rows_read(
     page_size_bytes: int,
     map_address: int,
     transaction_id: int,
+    seen: Any,
     prefix: bytes,
     count_max: int,
     *,
@@ -213,6 +219,7 @@ def rows_read(
         page_size_bytes: of a page.
         map_address: of LMDB's map; 0 where it is not known.
         transaction_id: see `is_page_free`.
+        seen: what `new_seen` made.
         prefix: of the keys.
         count_max: at most so many rows, and at most `ROWS_MAX`.
         downwards: read from that key down.
@@ -225,7 +232,7 @@ def rows_read(
     scratch = take()
     numbers = scratch.numbers
     status = _rows_read(
-        from_buffer(lent), page_size_bytes, map_address, transaction_id, prefix, len(prefix), downwards,
+        from_buffer(lent), page_size_bytes, map_address, transaction_id, seen, prefix, len(prefix), downwards,
         min(count_max, ROWS_MAX), scratch.output, numbers + 2, scratch.rows,
     )  # fmt: skip
     if status != OK:

@@ -121,6 +121,13 @@ class Engine:
             self._check_open()
         return cast("AbstractContextManager[View]", ReadTransaction(self.environment, self._view_of))
 
+    def last_commit_id(self) -> int:
+        """Return the number of the last commit, of whichever process."""
+        if self.is_closed:
+            self._check_open()
+        with ReadTransaction(self.environment) as transaction:
+            return transaction.snapshot_id
+
     def read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
         """Return a node, from memory or through a read transaction of its own."""
         self._check_open()

@@ -155,7 +155,7 @@ class ReadBoard:
             if board is None or not left:
                 return []
             for rows in reading.scan(view, board, compiled, span, now_us()):
-                some = [row for row in rows if rights.may("read", row.key)] if rights.is_bound else rows
+                some = [row for row in rows if rights.may("read", row[0])] if rights.is_bound else rows
                 read += reading.read_records(view, some[:left], with_values=values)
                 left -= len(some)
                 if left <= 0:

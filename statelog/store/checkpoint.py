@@ -14,7 +14,7 @@ from statelog.log.batch import NOTHING_HELD, Head
 from statelog.log.events import CheckpointEvent, default_id
 from statelog.log.times import to_datetime
 from statelog.schema.typed import S, Typed
-from statelog.store.state import StateOf
+from statelog.store.state import state_of
 from statelog.store.typed_views import typed_state
 from statelog.store.views import MapView, state_view
 
@@ -34,9 +34,6 @@ class Checkpoint(Typed[S]):
     """
 
     __slots__ = ("_outcome", "_readings", "_session", "thread_id")
-
-    state = StateOf()
-    """The channels' values."""
 
     def __init__(
         self, session: Session, thread_id: str, outcome: Outcome, readings: Mapping[str, Shape] | None = None
@@ -116,6 +113,9 @@ class Checkpoint(Typed[S]):
         event = self.event
         state = state_view(self._session.workspace(), event.root_digest, event.root_lsn, event.root_node)
         return state if self._readings is None else typed_state(state, self._readings)
+
+    state = state_of(_read_state, "The channels' values.")
+    """The channels' values."""
 
     def _read(self, view: View, branch: int, version: int) -> Checkpoint[S] | None:
         """Return another checkpoint of this thread."""

@@ -79,23 +79,21 @@ class Entry(_Facts):
         if name not in _FROM_FACTS:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(message)
-        fact = EntryFacts(*self._facts)
-        for attribute, found in zip(
-            _FROM_FACTS,
-            (
-                to_datetime(fact.created_us or fact.time_us),
-                to_datetime(fact.time_us),
-                to_datetime(fact.expires_us) if fact.expires_us else None,
-                None,
-                RANK - fact.rank,
-                fact.attempts,
-                Act(fact.act).name.lower(),
-                None,
-                to_datetime(fact.ready_us) if fact.ready_us else None,
-            ),
-            strict=True,
-        ):
-            object.__setattr__(self, attribute, found)
+        fact = EntryFacts._make(self._facts)
+        time = to_datetime(fact.time_us)
+        found = (
+            time if fact.created_us in (0, fact.time_us) else to_datetime(fact.created_us),
+            time,
+            to_datetime(fact.expires_us) if fact.expires_us else None,
+            None,
+            RANK - fact.rank,
+            fact.attempts,
+            _KINDS[fact.act],
+            None,
+            to_datetime(fact.ready_us) if fact.ready_us else None,
+        )
+        for set_one, value in zip(_SETTERS, found, strict=True):
+            set_one(self, value)
         return object.__getattribute__(self, name)
 
     if not TYPE_CHECKING:  # with it a type checker would let every name pass
@@ -140,6 +138,8 @@ class Entry(_Facts):
 _NAMES = tuple(each.name for each in fields(Entry))
 _COMPARED = tuple(each.name for each in fields(Entry) if each.compare)
 _FROM_FACTS = ("created", "time", "expires", "claim", "priority", "attempts", "kind", "error", "ready")
+_SETTERS = tuple(Entry.__dict__[name].__set__ for name in _FROM_FACTS)
+_KINDS = {int(act): act.name.lower() for act in Act}
 _VALUE: Any = Entry.__dict__["value"]
 _NO_VALUE = object()
 
@@ -154,22 +154,22 @@ _set_facts, _set_key, _set_value, _set_version, _set_agent = (
 def entries_of(session: Session, records: Records, *, with_values: bool = True) -> list[Entry]:
     """Return the entries of some records, with or without values."""
     rows, facts, data, others = records
-    items = [data[fact[2] : fact[3]] for fact in facts if fact[0]] if with_values else ()
-    values = iter([cbor.decode(items[0])] if len(items) == 1 else cbor.decode_all(items))
-    entries = []
-    for at, (row, fact) in enumerate(zip(rows, facts, strict=True)):
-        if at in others:
-            entry = entry_of(session, others[at])
-            if not with_values:
-                _VALUE.__delete__(entry)
-        else:
+    items = [data[fact[2] : fact[3]] for fact in facts if fact[0]] if with_values else []
+    values = iter([cbor.decode(items[0])] if len(items) == 1 else cbor.decode_all(items) if items else ())
+    entries: list[Entry] = []
+    for (key, _place), fact in zip(rows, facts, strict=True):
+        if fact[0]:
             entry = _new_entry(Entry)
             _set_facts(entry, fact)
-            _set_key(entry, row[0])
+            _set_key(entry, key)
+            _set_version(entry, fact[11])
+            _set_agent(entry, None if fact[1] == NO_AGENT else data[fact[1] : fact[2]].decode())
             if with_values:
                 _set_value(entry, next(values))
-            _set_version(entry, int.from_bytes(row[1]))
-            _set_agent(entry, None if fact[1] == NO_AGENT else data[fact[1] : fact[2]].decode())
+        else:
+            entry = entry_of(session, others[len(entries)])
+            if not with_values:
+                _VALUE.__delete__(entry)
         entries.append(entry)
     return entries
 
@@ -190,7 +190,7 @@ def entry_of(session: Session, found: Found) -> Entry:
         info,
         RANK - rank,
         found.attempts,
-        Act(event.act).name.lower(),
+        _KINDS[event.act],
         event.error,
         to_datetime(found.ready_us) if found.ready_us else None,
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import lmdb
 
 from statelog.errors import FencedError, ForkedError
+from statelog.kernels import new_seen
 from statelog.storage.file.failures import translate_lmdb
 from statelog.storage.file.lock_file import UNLOCKED
 from statelog.storage.file.locks import FileLocks
@@ -44,6 +45,8 @@ class Handles:
     """One word, which is 0 unless a process takes a slot of the reader table. Then call `await_reader_lock` first."""
     map_address: int = 0
     """Where LMDB's map lies; 0 until somebody looks, since it moves."""
+    seen: Any = field(default_factory=new_seen)
+    """Pages of the index that were found in use; see `kernels.page_in_use`."""
 
     def await_reader_lock(self) -> None:
         """Wait until LMDB can take a slot of its reader table. Raises StoreLockedError. Facts: path, timeout_s."""

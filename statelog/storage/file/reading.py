@@ -64,11 +64,12 @@ class ReadTransaction:
     Short by contract: while it lives, LMDB reuses no page freed since it began.
     """
 
-    __slots__ = ("_borrowed", "_environment", "_handles", "_index", "_leaf", "_log", "_raw", "_snapshot_id", "_view_of")
+    __slots__ = ("_borrowed", "_environment", "_handles", "_index", "_leaf", "_log", "_raw", "_view_of", "snapshot_id")
 
     _raw: Any  # lmdb.Transaction, None before it began
     _leaf: int  # number of the leaf page of the index that was looked at last
-    _snapshot_id: int  # the commit whose pages are read; 0 if none of its pages may be called free
+    snapshot_id: int
+    """The commit whose pages are read; 0 if none of its pages may be called free."""
     _may_own_pages = False
 
     def __init__(self, environment: OpenFile, view_of: Callable[[ReadTransaction], Any] | None = None) -> None:
@@ -127,7 +128,7 @@ class ReadTransaction:
         self._handles = handles
         self._log = handles.log
         self._index = handles.index
-        self._snapshot_id = raw.id()
+        self.snapshot_id = raw.id()
         view_of = self._view_of
         return self if view_of is None else view_of(self)
 
@@ -195,24 +196,24 @@ class ReadTransaction:
             if self._seek(cursor, key):
                 self._check_neighbour(cursor, key + b"\0", is_below=False)
             return None
-        handles, known = self._handles, self._leaf
+        handles, snapshot_id, may_be_own = self._handles, self.snapshot_id, self._may_own_pages
         address, size = handles.map_address, handles.page_size_bytes
         if (
             not address
-            or find_page(lend_bytes(value), size, address, self._snapshot_id, self._may_own_pages, known) == PAGE_FREE
+            or find_page(lend_bytes(value), size, address, snapshot_id, may_be_own, handles.seen) == PAGE_FREE
         ):
-            find_in_use(handles, value, key, self._snapshot_id, known, may_be_own=self._may_own_pages)
+            find_in_use(handles, value, key, snapshot_id, may_be_own=may_be_own)
         sealed = bytes(value)
         payload = sealed[:-SEAL_SIZE_BYTES]
         if sealed[-SEAL_SIZE_BYTES:] != xxh3_64_digest(key + payload):
             unseal(key, value)
         return payload
 
-    def get_logs(self, keys: Sequence[bytes]) -> list[bytes] | None:
-        """Return copies of records by their keys; None if one is missing."""
+    def join_logs(self, keys: Sequence[bytes]) -> tuple[bytes, list[int]] | None:
+        """Return copies of some records by their keys, one after another, and their sizes; None if one is missing."""
         get, log = self._raw.get, self._log
         records = [get(key, None, log) for key in keys]
-        return None if None in records else list(map(bytes, records))
+        return None if None in records else (b"".join(records), list(map(len, records)))
 
     def last_lsn(self) -> int:
         """Return the LSN of the last record, 0 in an empty log.
@@ -329,7 +330,8 @@ class ReadTransaction:
             lent,
             handles.page_size_bytes,
             handles.map_address,
-            self._snapshot_id,
+            self.snapshot_id,
+            handles.seen,
             prefix,
             count_max,
             downwards=reverse,
@@ -369,9 +371,7 @@ class ReadTransaction:
         look-up that misses them, no scan that ends there, meets anything damaged. But a page whose nodes do not
         fill it, that bears another's number, or whose keys do not ascend, was damaged (E2).
         """
-        number = find_in_use(
-            self._handles, lent, bytes(lent), self._snapshot_id, self._leaf, may_be_own=self._may_own_pages
-        )
+        number = find_in_use(self._handles, lent, bytes(lent), self.snapshot_id, may_be_own=self._may_own_pages)
         if number >= 0 and number != self._leaf:
             fault = check_leaf_at(lent, self._handles.page_size_bytes, number)
             if fault:
