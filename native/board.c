@@ -1,6 +1,6 @@
 /* Records of entries of the board: what a reader of an entry asks, of several records at once (FORMAT.md 3 to 5).
  *
- * Trust: none in the records. Their checksums and the digests of the nodes that are read are checked here.
+ * Trust: none in the records. Their checksums are checked here, and that each ref leads to a node of its type and digest.
  * Invariants: what is handed out of an entry that is not plain is `is_plain` alone. Of a plain one it is what the general
  * path reads, byte for byte.
  */
@@ -42,17 +42,17 @@ typedef struct {
     size_t size;
 } found_node;
 
-static bool node_in_record(const entry_record *record, int type, const uint8_t *digest, uint64_t number, found_node *node)
+/* Find a node of a record by its number. The row must say what the ref says. That the content is what it was when the row
+ * was written, the checksum of the record has told. */
+static bool node_in_record(const entry_record *record, uint64_t type, const uint8_t *digest, uint64_t number,
+                           found_node *node)
 {
-    uint64_t place[3];
-    uint64_t found;
-    uint8_t wanted[8];
-    sl_writer writer = {wanted, sizeof wanted, 0, false};
-    sl_put_be(&writer, number, sizeof wanted);
-    if (sl_record_find(record->bytes, record->size, type, wanted, digest, 1, place, &found) != SL_OK) {
+    sl_node_place place;
+    if (sl_record_node(record->bytes, record->size, number, &place) != SL_OK || place.type != type ||
+        memcmp(place.digest, digest, SL_DIGEST_SIZE) != 0) {
         return false;
     }
-    *node = (found_node){record->bytes + place[0], (size_t)place[1], (size_t)place[2]};
+    *node = (found_node){record->bytes + place.content_at, (size_t)place.content_size, (size_t)place.total_size};
     return true;
 }
 

@@ -130,7 +130,7 @@ def scan(
     view: View, board: int, pattern: Pattern, span: Span, now_us: int, *, count: int = _ROWS_FIRST
 ) -> Iterator[list[Row]]:
     """Yield the entries that a pattern fits, by key, in lists. `count` rows of the index are read at first."""
-    transaction, fits = view.transaction, pattern.expression.fullmatch
+    transaction, fits = view.transaction, None if pattern.is_prefix else pattern.expression.fullmatch
     prefix = board_keys.encode_entry_key(board, pattern.prefix)
     skipped, never = len(prefix) - len(pattern.prefix.encode()), bytes(8)
     for low, high in _places(board, pattern, span):
@@ -146,11 +146,12 @@ def scan(
             if is_over or pairs[0][0] == high:
                 pairs = [pair for pair in pairs if low <= pair[0] < high]
             rows = [
-                (key, payload[:8])
+                (place[skipped:].decode(), payload[:8])
                 for place, payload in pairs
-                if fits(key := place[skipped:].decode())
-                and (payload[8:16] == never or int.from_bytes(payload[8:16]) > now_us)
+                if payload.startswith(never, 8) or int.from_bytes(payload[8:16]) > now_us
             ]
+            if fits is not None:
+                rows = [row for row in rows if fits(row[0])]
             if rows:
                 yield rows
             if is_over:
