@@ -189,25 +189,28 @@ class Records(NamedTuple):
     """Those that are not plain, by their place among the rows."""
 
 
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
 _NOT_PLAIN = (0,) * len(kernels.EntryFacts._fields)
 
 
 def read_records(view: View, rows: Sequence[Row], *, with_values: bool) -> list[Records]:
     """Read the records of entries; without their values if nobody asks for them."""
-    read = []
-    transaction = view.transaction
+    read: list[Records] = []
+    stored = view.transaction if isinstance(view.transaction, ReadTransaction) else None
     while rows:
         some = rows[: kernels.ENTRIES_MAX]
         places = [place for _key, place in some]
-        records = transaction.join_logs(places) if isinstance(transaction, ReadTransaction) else None
+        records = None if stored is None else stored.join_logs(places)
         if records is None:
             facts, data, are_plain = [_NOT_PLAIN] * len(some), b"", False
         else:
-            facts, data, are_plain = kernels.entries_read(*records, places, with_values=with_values)
+            facts, data, are_plain = kernels.entries_read(records[0], records[1], places, with_values=with_values)
         others: dict[int, Found] = {}
         if not are_plain:
             others = {at: read_entry(view, int.from_bytes(places[at])) for at, fact in enumerate(facts) if not fact[0]}
-        read.append(Records(some[: len(facts)], facts, data, others))
+        read.append(_new(Records, (some[: len(facts)], facts, data, others)))
         rows = rows[len(facts) :]
     return read
 

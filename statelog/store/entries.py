@@ -14,6 +14,7 @@ from statelog.log.kinds.entries import RANK, Act
 from statelog.log.times import to_datetime
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
 
     from statelog.board.reading import Found, Records
@@ -154,8 +155,12 @@ _set_facts, _set_key, _set_value, _set_version, _set_agent = (
 def entries_of(session: Session, records: Records, *, with_values: bool = True) -> list[Entry]:
     """Return the entries of some records, with or without values."""
     rows, facts, data, others = records
-    items = [data[fact[2] : fact[3]] for fact in facts if fact[0]] if with_values else []
-    values = iter([cbor.decode(items[0])] if len(items) == 1 else cbor.decode_all(items) if items else ())
+    values: Iterator[Any] = iter(())
+    if with_values:
+        if len(facts) == 1 and not others:
+            values = iter((cbor.decode(data[facts[0][2] : facts[0][3]]),))
+        else:
+            values = iter(cbor.decode_all([data[fact[2] : fact[3]] for fact in facts if fact[0]]))
     entries: list[Entry] = []
     for (key, _place), fact in zip(rows, facts, strict=True):
         if fact[0]:

@@ -209,11 +209,14 @@ class ReadTransaction:
             unseal(key, value)
         return payload
 
-    def join_logs(self, keys: Sequence[bytes]) -> tuple[bytes, list[int]] | None:
+    def join_logs(self, keys: Sequence[bytes]) -> tuple[bytes, tuple[int, ...]] | None:
         """Return copies of some records by their keys, one after another, and their sizes; None if one is missing."""
         get, log = self._raw.get, self._log
+        if len(keys) == 1:
+            record = get(keys[0], None, log)
+            return None if record is None else (bytes(record), (len(record),))
         records = [get(key, None, log) for key in keys]
-        return None if None in records else (b"".join(records), list(map(len, records)))
+        return None if None in records else (b"".join(records), tuple(map(len, records)))
 
     def last_lsn(self) -> int:
         """Return the LSN of the last record, 0 in an empty log.
