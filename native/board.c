@@ -32,6 +32,7 @@ typedef struct {
     size_t size;
     uint64_t lsn;
     const uint8_t *root_digest;
+    uint64_t root_lsn; /* 0: of this record */
     uint64_t root_node;
 } entry_record;
 
@@ -107,13 +108,12 @@ static bool goes(uint64_t act)
     return act == ACT_DELETE || act == ACT_EXPIRE || act == ACT_COMPLETE || act == ACT_DEAD;
 }
 
-/* Read the body of an entry that is there and not claimed, and whose root is in its own record. */
+/* Read the body of an entry that is there and not claimed. */
 static bool body_read(entry_record *record, sl_reader *in, const uint8_t **agent, size_t *agent_size,
                       sl_entry_facts *facts)
 {
     sl_item item;
     uint64_t ignored;
-    uint64_t root_lsn;
     const uint8_t *key;
     size_t size;
     bool is_read =
@@ -122,7 +122,7 @@ static bool body_read(entry_record *record, sl_reader *in, const uint8_t **agent
         take_string(in, SL_ITEM_TEXT, agent, agent_size) && take_number(in, &ignored) &&
         take_number(in, &facts->created_us) && take_number(in, &facts->expires_us) &&
         take_string(in, SL_ITEM_BYTES, &record->root_digest, &size) && size == SL_DIGEST_SIZE &&
-        take_number(in, &root_lsn) && root_lsn == 0 && take_number(in, &record->root_node) && take_order(in, facts) &&
+        take_number(in, &record->root_lsn) && take_number(in, &record->root_node) && take_order(in, facts) &&
         take_null(in) && take_null(in) && sl_item_skip(in);
     return is_read && in->at == in->len && !goes(facts->act);
 }
@@ -198,7 +198,8 @@ static bool put_value(const entry_record *record, sl_writer *out)
 {
     found_node root;
     sl_key_hit hit;
-    if (!node_in_record(record, SL_NODE_ROOT, record->root_digest, record->root_node, &root) ||
+    if (record->root_lsn != 0 ||
+        !node_in_record(record, SL_NODE_ROOT, record->root_digest, record->root_node, &root) ||
         sl_find_key(root.bytes, root.size, root.content_size, record->lsn, 1, SL_KIND_DICT, VALUE_KEY, sizeof VALUE_KEY,
                     &hit) != SL_OK ||
         !hit.found) {
@@ -228,7 +229,7 @@ static bool entry_read(const uint8_t *bytes, size_t size, uint64_t lsn, bool wit
     if (!record_is_sound(bytes, size, lsn)) {
         return false;
     }
-    entry_record record = {bytes, size, lsn, NULL, 0};
+    entry_record record = {bytes, size, lsn, NULL, 0, 0};
     sl_reader body = {bytes, ENVELOPE_SIZE + (size_t)sl_load_be(bytes + BODY_SIZE_AT, 4), ENVELOPE_SIZE};
     const uint8_t *agent;
     size_t agent_size;

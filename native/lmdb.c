@@ -432,8 +432,8 @@ int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t tra
     bool is_end = false;
     for (; left > 0 && count < count_max && !is_end; left--) {
         sl_lmdb_node node;
-        if (!row_open(page, size, index, &node)) {
-            return SL_FALLBACK;
+        if (!row_open(page, size, index, &node)) { /* the next call begins with it */
+            break;
         }
         is_end = node.key_size < prefix_size || memcmp(page + node.key_at, prefix, prefix_size) != 0;
         if (!is_end) {

@@ -424,7 +424,7 @@ int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64
  * from it down, while their keys begin with `prefix`. Checked: the page (as by sl_lmdb_leaf_at and sl_lmdb_page_in_use),
  * and the seal of each row read, also of the row that ends the scan. out: key and payload of each row, one after another.
  * ends: of each row the end of its key and of its payload in `out`, room for count_max rows. SL_FALLBACK: something does
- * not hold, or cannot be told; the caller reads row by row. */
+ * not hold of the page or of the first row, or cannot be told, or that row has pages of its own; the caller reads it. */
 typedef struct {
     uint64_t count;
     uint64_t is_end; /* 1: a key on the page does not begin with the prefix */
@@ -440,8 +440,8 @@ uint64_t sl_checksum(const uint8_t *data, size_t size);
  * big-endian, the ends ascending. An entry is plain if its record is sound, of that LSN, and neither redacted nor short, if
  * the entry is there and nobody has claimed it, if no error is told, and if all of its value is in the same record, in one
  * level at most. The caller reads other entries by the general path, which finds the damage, if there is any.
- * out: agent and value item of each plain entry, one after another. Without values the items are left out, and nodes are
- * not looked at. `done`: so many entries had room in `out`, and `plain`: so many of these are plain. The first one is not
+ * out: agent and value item of each plain entry, one after another. Without values the items are left out, nodes are not
+ * looked at, and the value may be anywhere. `done`: so many entries had room in `out`, and `plain`: so many of these are plain. The first one is not
  * plain if `out` has no room for it alone. */
 typedef struct {
     uint64_t is_plain; /* if 0, the other numbers say nothing, except the LSN */

@@ -44,6 +44,16 @@ def shown(entries, *, values):
     return [(entry.key, entry.version, *([entry.value] if values else [])) for entry in entries]
 
 
+def wanted(model, pattern, *, limit, after, before, reverse, values):
+    """Return what a list should show of a model, which has (version, value) by key."""
+    fits = compile_pattern(pattern).fits
+    keys = [key for key in model if fits(key) and key > after and (not before or key < before)]
+    return [
+        (key, model[key][0], *([model[key][1]] if values else []))
+        for key in sorted(keys, key=str.encode, reverse=reverse)[:limit]
+    ]
+
+
 @pytest.fixture(scope="module")
 def folder():
     with tempfile.TemporaryDirectory() as name:
@@ -82,18 +92,17 @@ def test_a_list_is_what_a_plain_model_says(folder, counter, entries, claimed, ex
         patch.setattr(board_reads, "now_us", lambda: later_us)
         there = {key: found for key, found in there.items() if key not in expired}
         with store.transaction() as tx, store.snapshot() as snapshot:
-            for pattern, limit, after, before, reverse, values in asked:
-                compiled = compile_pattern(pattern)
-                keys = [key for key in there if compiled.fits(key) and key > after and (not before or key < before)]
-                wanted = [
-                    (key, there[key][0], *([there[key][1]] if values else []))
-                    for key in sorted(keys, key=str.encode, reverse=reverse)[:limit]
-                ]
-                how = {"limit": limit, "after": after, "before": before, "reverse": reverse, "values": values}
-                for each in (board, tx.board(), snapshot.board()):
-                    assert shown(each.list(pattern, **how), values=values) == wanted
-            for key, (version, value) in there.items():
-                assert shown([board.get(key)], values=True) == [(key, version, value)]
+            staged = dict(there)
+            for key in ("a/b", "new"):
+                staged[key] = (tx.board().set(key, "staged").version, "staged")
+            tx.board().delete("e/1")
+            staged.pop("e/1", None)
+            for handle, model in ((board, there), (snapshot.board(), there), (tx.board(), staged)):
+                for pattern, limit, after, before, reverse, values in asked:
+                    how = {"limit": limit, "after": after, "before": before, "reverse": reverse, "values": values}
+                    assert shown(handle.list(pattern, **how), values=values) == wanted(model, pattern, **how)
+                for key, (version, value) in model.items():
+                    assert shown([handle.get(key)], values=True) == [(key, version, value)]
 
 
 def test_pages_down_meet_every_entry_once(tmp_path):
