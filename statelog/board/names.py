@@ -30,11 +30,6 @@ class Pattern(NamedTuple):
         return self.expression.fullmatch(key) is not None
 
     @property
-    def is_prefix(self) -> bool:
-        """Whether it fits all keys that begin with the prefix, and are not the library's own unless it begins so."""
-        return self.text == f"{self.prefix}**"
-
-    @property
     def is_key(self) -> bool:
         """Whether the pattern has no wildcard, so that it matches only one key."""
         return self.prefix == self.text

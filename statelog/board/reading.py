@@ -129,10 +129,11 @@ class Span(NamedTuple):
 def scan(
     view: View, board: int, pattern: Pattern, span: Span, now_us: int, *, count: int = _ROWS_FIRST
 ) -> Iterator[list[Row]]:
-    """Yield the entries that a pattern fits, by key, in lists. `count` rows of the index are read at first."""
-    transaction, fits = view.transaction, None if pattern.is_prefix else pattern.expression.fullmatch
+    """Yield the entries that a pattern fits, by key, in lists of at least `count`, except the last one."""
+    transaction, fits, wild = view.transaction, pattern.expression.fullmatch, pattern.text[len(pattern.prefix) :]
     prefix = board_keys.encode_entry_key(board, pattern.prefix)
-    skipped, never = len(prefix) - len(pattern.prefix.encode()), bytes(8)
+    skipped, inside, never = len(prefix) - len(pattern.prefix.encode()), len(pattern.prefix), bytes(8)
+    found: list[Row] = []
     for low, high in _places(board, pattern, span):
         end = keys.after_prefix(prefix)
         start = (b"" if high == end else high) if span.reverse else low
@@ -150,12 +151,18 @@ def scan(
                 for place, payload in pairs
                 if payload.startswith(never, 8) or int.from_bytes(payload[8:16]) > now_us
             ]
-            if fits is not None:
+            if wild == "*":  # what most patterns ask for is told without the expression
+                rows = [row for row in rows if row[0].find("/", inside) < 0]
+            elif wild != "**":
                 rows = [row for row in rows if fits(row[0])]
-            if rows:
-                yield rows
+            found += rows
+            if len(found) >= count:
+                yield found
+                found = []
             if is_over:
                 break
+    if found:
+        yield found
 
 
 def _places(board: int, pattern: Pattern, span: Span) -> list[tuple[bytes, bytes]]:
@@ -164,14 +171,14 @@ def _places(board: int, pattern: Pattern, span: Span) -> list[tuple[bytes, bytes
     The keys of the library's own, of which there may be many, are left out of what no pattern of them asks for.
     """
     low = board_keys.encode_entry_key(board, pattern.prefix)
-    high = keys.after_prefix(low)
+    high = low + b"\0" if pattern.is_key else keys.after_prefix(low)
     if span.after:
         low = max(low, board_keys.encode_entry_key(board, span.after) + b"\0")
     if span.before:
         high = min(high, board_keys.encode_entry_key(board, span.before))
     places = [(low, high)]
-    own = board_keys.encode_entry_key(board, RESERVED)
     if RESERVED.startswith(pattern.prefix) and not pattern.text.startswith(RESERVED):
+        own = board_keys.encode_entry_key(board, RESERVED)
         places = [(low, min(high, own)), (max(low, keys.after_prefix(own)), high)]
     places = [(first, end) for first, end in places if first < end]
     return places[::-1] if span.reverse else places

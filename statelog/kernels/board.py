@@ -17,7 +17,7 @@ _entries_read: Callable[..., int] = lib.sl_entries_read
 NO_AGENT: Final = (1 << 64) - 1
 """In `EntryFacts.agent_at`: nobody is named."""
 
-ENTRIES_MAX: Final = 63
+ENTRIES_MAX: Final = 128
 """Entries that `entries_read` takes at most."""
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from statelog import kernels
 from statelog.board import claiming, reading
 from statelog.board.names import check_bound, check_key, check_prefix, compile_pattern
 from statelog.board.rules import ALL, Rules
@@ -154,7 +155,8 @@ class ReadBoard:
             board = reading.board_of(view)
             if board is None or not left:
                 return []
-            for rows in reading.scan(view, board, compiled, span, now_us()):
+            count = min(left, kernels.ENTRIES_MAX)
+            for rows in reading.scan(view, board, compiled, span, now_us(), count=count):
                 some = [row for row in rows if rights.may("read", row[0])] if rights.is_bound else rows
                 read += reading.read_records(view, some[:left], with_values=values)
                 left -= len(some)

@@ -14,7 +14,7 @@ from statelog.log.kinds.entries import RANK, Act
 from statelog.log.times import to_datetime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import datetime
 
     from statelog.board.reading import Found, Records
@@ -73,29 +73,17 @@ class Entry(_Facts):
     """From when it may be claimed, also where that is over; None: from the beginning."""
 
     def _get_missing(self, name: str) -> Any:
-        """Return an attribute that is not set yet, and set it and all others that follow from the facts."""
-        if name == "value":
+        """Return an attribute that is not set yet, and set it."""
+        make = _FROM_FACTS.get(name)
+        if make is None and name == "value":
             message = f"the value of {self.key!r} was not read: the entry was listed with values=False"
             raise UsageError(message, key=self.key)
-        if name not in _FROM_FACTS:
+        if make is None:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(message)
-        fact = EntryFacts._make(self._facts)
-        time = to_datetime(fact.time_us)
-        found = (
-            time if fact.created_us in (0, fact.time_us) else to_datetime(fact.created_us),
-            time,
-            to_datetime(fact.expires_us) if fact.expires_us else None,
-            None,
-            RANK - fact.rank,
-            fact.attempts,
-            _KINDS[fact.act],
-            None,
-            to_datetime(fact.ready_us) if fact.ready_us else None,
-        )
-        for set_one, value in zip(_SETTERS, found, strict=True):
-            set_one(self, value)
-        return object.__getattribute__(self, name)
+        found = make(EntryFacts._make(self._facts))
+        object.__setattr__(self, name, found)
+        return found
 
     if not TYPE_CHECKING:  # with it a type checker would let every name pass
         __getattr__ = _get_missing
@@ -138,9 +126,18 @@ class Entry(_Facts):
 
 _NAMES = tuple(each.name for each in fields(Entry))
 _COMPARED = tuple(each.name for each in fields(Entry) if each.compare)
-_FROM_FACTS = ("created", "time", "expires", "claim", "priority", "attempts", "kind", "error", "ready")
-_SETTERS = tuple(Entry.__dict__[name].__set__ for name in _FROM_FACTS)
 _KINDS = {int(act): act.name.lower() for act in Act}
+_FROM_FACTS: dict[str, Callable[[EntryFacts], Any]] = {
+    "created": lambda fact: to_datetime(fact.created_us or fact.time_us),
+    "time": lambda fact: to_datetime(fact.time_us),
+    "expires": lambda fact: to_datetime(fact.expires_us) if fact.expires_us else None,
+    "claim": lambda _fact: None,
+    "priority": lambda fact: RANK - fact.rank,
+    "attempts": lambda fact: fact.attempts,
+    "kind": lambda fact: _KINDS[fact.act],
+    "error": lambda _fact: None,
+    "ready": lambda fact: to_datetime(fact.ready_us) if fact.ready_us else None,
+}
 _VALUE: Any = Entry.__dict__["value"]
 _NO_VALUE = object()
 
