@@ -22,7 +22,7 @@ PINNED = {
     "commit after another process's, to the same thread": (148, 50),
     "board.set": (256, 63),
     "board.get": (14, 10),
-    "board.list, an entry": (0.71, 16),
+    "board.list, an entry": (0.63, 16),
     "state[...]": (13, 8),
 }
 

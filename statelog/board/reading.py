@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from statelog.log.view import View
     from statelog.tree.node import Workspace
 
-_ROWS_FIRST = kernels.ENTRIES_MAX
-"""Rows of the index that a list reads at first."""
-
 VALUE = "value"
 """The channel that the value of an entry is in: its root is that of a dict, as a thread's."""
 
@@ -127,7 +124,7 @@ class Span(NamedTuple):
 
 
 def scan(
-    view: View, board: int, pattern: Pattern, span: Span, now_us: int, *, count: int = _ROWS_FIRST
+    view: View, board: int, pattern: Pattern, span: Span, now_us: int, *, count: int = kernels.ENTRIES_MAX
 ) -> Iterator[list[Row]]:
     """Yield the entries that a pattern fits, by key, in lists of at least `count`, except the last one."""
     transaction, fits, wild = view.transaction, pattern.expression.fullmatch, pattern.text[len(pattern.prefix) :]

@@ -395,7 +395,8 @@ class ReadTransaction:
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
         """Return the greatest key that begins with `prefix`, and its payload."""
-        return next(self.scan_index(prefix, reverse=True), None)
+        last = next(self.scan_batches(prefix, reverse=True, count=1), None)
+        return None if last is None else last[0]
 
     def table_stat(self, table: Any) -> dict[str, Any]:
         """Return LMDB's page counts of one table, as of this snapshot."""
