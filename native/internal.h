@@ -17,6 +17,7 @@ enum {
     SL_DEPTH_MAX = 128,        /* nested arrays and maps, FORMAT.md 7 */
     SL_INLINE_SIZE_MAX = 64,   /* FORMAT.md 4.1 */
     SL_DIGEST_SIZE = 20,       /* BLAKE2b-160 */
+    SL_SEAL_SIZE = 8,          /* XXH3-64 behind a value of the index */
     SL_CHUNK_ENTRIES_MIN = 8,  /* FORMAT.md 4.5 */
     SL_CHUNK_SIZE_CLOSE = 8192,
     SL_PIECE_SIZE_MAX = 16384, /* FORMAT.md 4.4 */

@@ -328,8 +328,30 @@ static uint64_t number_borne(const uint8_t *page)
     return load_u64(number);
 }
 
+/* What is known of a page of a commit. Other threads may use the same memory: an entry is one word. */
+enum { SEEN_IN_USE = 1, SEEN_SOUND = 2, SEEN_FLAGS = 3, SEEN_COMMIT_BITS = 22, SEEN_PAGE_AT = 24 };
+
+static uint64_t seen_entry(uint64_t transaction, uint64_t number)
+{
+    return number << SEEN_PAGE_AT | (transaction & ((1U << SEEN_COMMIT_BITS) - 1)) << 2;
+}
+
+static unsigned seen_flags(const sl_lmdb_seen *seen, uint64_t transaction, uint64_t number)
+{
+    uint64_t entry = __atomic_load_n(&seen->pages[number % SL_LMDB_SEEN], __ATOMIC_RELAXED);
+    return entry >> 2 == seen_entry(transaction, number) >> 2 ? (unsigned)(entry & SEEN_FLAGS) : 0;
+}
+
+static void seen_note(sl_lmdb_seen *seen, uint64_t transaction, uint64_t number, unsigned flags)
+{
+    if (transaction != 0 && number < UINT64_MAX >> SEEN_PAGE_AT) {
+        uint64_t entry = seen_entry(transaction, number) | flags | seen_flags(seen, transaction, number);
+        __atomic_store_n(&seen->pages[number % SL_LMDB_SEEN], entry, __ATOMIC_RELAXED);
+    }
+}
+
 int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,
-                            int64_t known)
+                            sl_lmdb_seen *seen)
 {
     const uint8_t *page = page_of(at, size);
     uint64_t borne = number_borne(page);
@@ -340,8 +362,95 @@ int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64
     if (may_be_own && borne != number) {
         return SL_LMDB_OWN;
     }
-    if ((int64_t)number == known) {
-        return known;
+    if ((seen_flags(seen, transaction, number) & SEEN_IN_USE) == 0) {
+        if (sl_lmdb_is_free_at(map, size, transaction, number)) {
+            return SL_LMDB_FREE;
+        }
+        seen_note(seen, transaction, number, SEEN_IN_USE);
     }
-    return sl_lmdb_is_free_at(map, size, transaction, number) ? SL_LMDB_FREE : (int64_t)number;
+    return (int64_t)number;
+}
+
+/* --- rows of a sealed table ------------------------------------------------------------- */
+
+/* Read the node at `index` of a sound leaf; false if its value is not inline, or its seal does not hold. */
+static bool row_open(const uint8_t *page, size_t size, uint64_t index, sl_lmdb_node *node)
+{
+    size_t at = (size_t)load_u16(page + PAGE_HEADER_SIZE + index * POINTER_SIZE);
+    if (node_read(page, size, at, false, node) != SL_PAGE_SOUND || node->flags != 0 || node->value < SL_SEAL_SIZE) {
+        return false;
+    }
+    size_t sealed_size = (size_t)(node->key_size + node->value - SL_SEAL_SIZE); /* the value follows its key */
+    return sl_checksum(page + node->key_at, sealed_size) ==
+           sl_load_be(page + node->key_at + sealed_size, SL_SEAL_SIZE);
+}
+
+/* The index of the node whose key is at `key_at` of a sound leaf; `count` if there is none. */
+static uint64_t row_index(const uint8_t *page, uint64_t count, size_t key_at)
+{
+    uint64_t index = 0;
+    while (index < count &&
+           load_u16(page + PAGE_HEADER_SIZE + index * POINTER_SIZE) + (size_t)NODE_HEADER_SIZE != key_at) {
+        index++;
+    }
+    return index;
+}
+
+/* Whether a page of the map is a whole leaf, in its place and in use. */
+static bool leaf_is_sound(const uint8_t *page, size_t size, uint64_t map, uint64_t transaction, sl_lmdb_seen *seen)
+{
+    int64_t number = sl_lmdb_page_in_use(page, size, map, transaction, 0, seen);
+    if (map == 0 || number < 0) {
+        return false;
+    }
+    if ((seen_flags(seen, transaction, (uint64_t)number) & SEEN_SOUND) == 0) {
+        if (sl_lmdb_leaf_at(page, size, (uint64_t)number) != SL_PAGE_SOUND) {
+            return false;
+        }
+        seen_note(seen, transaction, (uint64_t)number, SEEN_SOUND | SEEN_IN_USE);
+    }
+    return true;
+}
+
+int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, sl_lmdb_seen *seen,
+                      const uint8_t *prefix, size_t prefix_size, int downwards, size_t count_max, sl_output *out,
+                      uint64_t *ends, sl_lmdb_rows *rows)
+{
+    const uint8_t *page = page_of(at, size);
+    if (!leaf_is_sound(page, size, map, transaction, seen)) {
+        return SL_FALLBACK;
+    }
+    size_t lower = (size_t)load_u16(page + LOWER_AT); /* read again: the page may have been damaged since it was seen */
+    uint64_t node_count = lower > PAGE_HEADER_SIZE && lower <= size ? (lower - PAGE_HEADER_SIZE) / POINTER_SIZE : 0;
+    uint64_t index = row_index(page, node_count, (size_t)(at - page));
+    if (index == node_count) {
+        return SL_FALLBACK;
+    }
+    sl_writer writer = sl_writer_of(out);
+    uint64_t left = downwards ? index + 1 : node_count - index;
+    uint64_t count = 0;
+    bool is_end = false;
+    for (; left > 0 && count < count_max && !is_end; left--) {
+        sl_lmdb_node node;
+        if (!row_open(page, size, index, &node)) { /* the next call begins with it */
+            break;
+        }
+        is_end = node.key_size < prefix_size || memcmp(page + node.key_at, prefix, prefix_size) != 0;
+        if (!is_end) {
+            sl_put(&writer, page + node.key_at, (size_t)(node.key_size + node.value - SL_SEAL_SIZE));
+            if (writer.full) {
+                break;
+            }
+            ends[2 * count] = writer.at - (node.value - SL_SEAL_SIZE);
+            ends[2 * count + 1] = writer.at;
+            count++;
+        }
+        index = downwards ? index - 1 : index + 1;
+    }
+    if (count == 0 && !is_end) {
+        return SL_FALLBACK;
+    }
+    *rows = (sl_lmdb_rows){count, is_end};
+    out->size = count > 0 ? (size_t)ends[2 * count - 1] : 0;
+    return SL_OK;
 }

@@ -410,10 +410,55 @@ int sl_lmdb_leaf_at(const uint8_t *at, size_t size, uint64_t number);
 int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint64_t number);
 /* The last page ever taken, as the meta page of the last commit tells; UINT64_MAX if it is another's. */
 uint64_t sl_lmdb_last_page(uint64_t address, size_t size, uint64_t transaction);
-/* The number of the page that `at`, lent by LMDB, lies in. map: where its map begins, 0 if not known; known: a page that
- * was looked at before. SL_LMDB_OWN: it may be a write transaction's own. SL_LMDB_FREE: see above. */
+/* Pages that were found in use, or sound leaves, in a commit: the caller's memory, zeros at first, of any threads. Each
+ * entry says a page and the last bits of its commit. */
+enum { SL_LMDB_SEEN = 256 };
+typedef struct {
+    uint64_t pages[SL_LMDB_SEEN];
+} sl_lmdb_seen;
+/* The number of the page that `at`, lent by LMDB, lies in. map: where its map begins, 0 if not known.
+ * SL_LMDB_OWN: it may be a write transaction's own. SL_LMDB_FREE: see above. */
 int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,
-                            int64_t known);
+                            sl_lmdb_seen *seen);
+/* Read the rows of a sealed table that are on one leaf page of LMDB's map, from the key at `at` on, or with `downwards`
+ * from it down, while their keys begin with `prefix`. Checked: the page (as by sl_lmdb_leaf_at and sl_lmdb_page_in_use),
+ * and the seal of each row read, also of the row that ends the scan. out: key and payload of each row, one after another.
+ * ends: of each row the end of its key and of its payload in `out`, room for count_max rows. SL_FALLBACK: something does
+ * not hold of the page or of the first row, or cannot be told, or that row has pages of its own; the caller reads it. */
+typedef struct {
+    uint64_t count;
+    uint64_t is_end; /* 1: a key on the page does not begin with the prefix */
+} sl_lmdb_rows;
+int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, sl_lmdb_seen *seen,
+                      const uint8_t *prefix, size_t prefix_size, int downwards, size_t count_max, sl_output *out,
+                      uint64_t *ends, sl_lmdb_rows *rows);
+
+/* xxh3.c: XXH3-64 without a seed; it is stored in big endian before records and behind values of the index */
+uint64_t sl_checksum(const uint8_t *data, size_t size);
+
+/* board.c: records of entries of the board, one after another. Their LSNs, and where each ends, are numbers of 8 bytes,
+ * big-endian, the ends ascending. An entry is plain if its record is sound, of that LSN, and neither redacted nor short, if
+ * the entry is there and nobody has claimed it, if no error is told, and if all of its value is in the same record, in one
+ * level at most. The caller reads other entries by the general path, which finds the damage, if there is any.
+ * out: agent and value item of each plain entry, one after another. Without values the items are left out, nodes are not
+ * looked at, and the value may be anywhere. `done`: so many entries had room in `out`, and `plain`: so many of these are plain. The first one is not
+ * plain if `out` has no room for it alone. */
+typedef struct {
+    uint64_t is_plain; /* if 0, the other numbers say nothing, except the LSN */
+    uint64_t agent_at; /* in out; all ones: there is no agent */
+    uint64_t value_at;
+    uint64_t value_end;
+    uint64_t act;
+    uint64_t time_us;
+    uint64_t created_us;
+    uint64_t expires_us;
+    uint64_t rank;
+    uint64_t ready_us;
+    uint64_t attempts;
+    uint64_t lsn;
+} sl_entry_facts;
+int sl_entries_read(const uint8_t *records, const uint8_t *ends, const uint8_t *lsns, size_t count, int with_values,
+                    sl_output *out, sl_entry_facts *entries, uint64_t *done, uint64_t *plain);
 
 /* wake.c: two words of shared memory that other processes wait on: {sequence, waiters}, aligned to 4 */
 int sl_wake_notify(uint32_t *word);

@@ -20,10 +20,10 @@ PINNED = {
     "commit": (66, 33),
     "commit after another process's, to another thread": (76, 36),
     "commit after another process's, to the same thread": (89, 39),
-    "board.set": (225, 58),
-    "board.get": (68, 29),
-    "board.list, an entry": (42.4, 28),
-    "state[...]": (43, 19),
+    "board.set": (212, 58),
+    "board.get": (14, 10),
+    "board.list, an entry": (0.63, 16),
+    "state[...]": (13, 8),
 }
 
 OTHER = """

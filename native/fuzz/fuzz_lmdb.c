@@ -18,6 +18,31 @@ static void look_around(uint8_t *map, size_t size, uint64_t number)
     FUZZ_REQUIRE(sl_lmdb_is_free_at((uint64_t)(uintptr_t)map, SMALL_PAGE, 3, number) == 0);
 }
 
+/* Rows from any place of a file in memory, which begins where a page may. */
+static void read_rows(const fuzz_block *file, uint64_t at, int downwards)
+{
+    size_t size = file->size / SMALL_PAGE * SMALL_PAGE;
+    uint8_t *map = aligned_alloc(SMALL_PAGE, size);
+    uint64_t ends[2 * 4];
+    sl_lmdb_rows rows;
+    sl_lmdb_seen seen = {{0}};
+    sl_output out = fuzz_output(SMALL_PAGE);
+    FUZZ_REQUIRE(map != NULL);
+    memcpy(map, file->bytes, size);
+    look_around(map, size, 2);
+    for (unsigned times = 0; times < 2; times++) { /* once more with what was seen */
+        int status = sl_lmdb_rows_read(map + at % size, SMALL_PAGE, (uint64_t)(uintptr_t)map, 1, &seen, map, at % 3,
+                                       downwards, 4, &out, ends, &rows);
+        FUZZ_REQUIRE(status == SL_OK || status == SL_FALLBACK);
+        if (status == SL_OK) {
+            FUZZ_REQUIRE(rows.count <= 4 && rows.count + rows.is_end > 0 && rows.is_end <= 1);
+            FUZZ_REQUIRE(out.size == (rows.count > 0 ? ends[2 * rows.count - 1] : 0) && out.size <= SMALL_PAGE);
+        }
+    }
+    free(out.bytes);
+    free(map);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input in = {data, size};
@@ -48,6 +73,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         uint64_t number;
         memcpy(&number, bound.bytes, sizeof number);
         look_around(page.bytes, page.size, number % 64);
+    }
+    if (options & 64 && page.size >= (size_t)2 * SMALL_PAGE) {
+        uint64_t at;
+        memcpy(&at, bound.bytes, sizeof at);
+        read_rows(&page, at, options & 1);
     }
     free(nodes);
     free(page.bytes);

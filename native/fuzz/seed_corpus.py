@@ -115,15 +115,25 @@ def sound_nodes() -> list[tuple[int, bytes, bytes]]:
     return [(1, leaf, b""), (2, items, b"\x00\x00" * 2), (2, state, b"\x00\x01\x03\x07")]
 
 
-def sound_record(nodes: list[tuple[int, bytes, bytes]]) -> bytes:
+def sound_record(nodes: list[tuple[int, bytes, bytes]], body: bytes = b"\x82\x01\x02") -> bytes:
     """A record whose nodes are what their digests say."""
     rows, end = b"", 0
     for kind, content, locators in nodes:
         ends = struct.pack(">II", end + len(content), end + len(content) + len(locators))
         rows += bytes([kind]) + digest_of(kind, content) + ends
         end += len(content) + len(locators)
-    envelope = bytes(12) + (3).to_bytes(4, "big") + bytes(36) + len(nodes).to_bytes(4, "big")
-    return envelope + b"\x82\x01\x02" + rows + b"".join(content + locators for _kind, content, locators in nodes)
+    envelope = bytes(12) + len(body).to_bytes(4, "big") + bytes(36) + len(nodes).to_bytes(4, "big")
+    return envelope + body + rows + b"".join(content + locators for _kind, content, locators in nodes)
+
+
+def entry_record(nodes: list[tuple[int, bytes, bytes]], slot: bytes, locator: bytes, order: bytes = b"\xf6") -> bytes:
+    """A record of an entry `k`, set by `me`, whose value is in a slot; its root is the last node."""
+    root = b"\x02\x01\x00\x01\x65value" + slot
+    digest = b"\x54" + digest_of(2, root)
+    body = b"\x8e\x01\x00\x61k\x62me\x00\x07\x00" + digest + b"\x00" + bytes([len(nodes)]) + order + b"\xf6\xf6\x80"
+    whole = bytearray(sound_record([*nodes, (2, root, locator)], body))
+    whole[8:12] = b"\x01\x0a\x00\x00"
+    return bytes(whole)
 
 
 def page(first: int, count: int) -> bytes:
@@ -317,6 +327,18 @@ def corpus() -> dict[str, bytes]:
         8 | 4 | 1, lmdb_page(2, [(bytes([n]) + bytes(7), 0, bytes(16)) for n in (2, 3)])
     )
     seeds["lmdb/version"] = lmdb_input(32, lmdb_map())
+    rows = [(key, 0, b"row" + xxh3_64_digest(key + b"row")) for key in (b"ka", b"kb", b"kc", b"l")]
+    file = bytes(1024) + lmdb_page(2, rows, 2)
+    at = struct.pack("<Q", file.index(b"kb"))
+    seeds["lmdb/rows"] = bytes([64]) + at + file
+    seeds["lmdb/rows_down"] = bytes([65]) + at + file
+    leaf_ref, root_ref = b"\xfc" + digest_of(1, sound[0][1]), b"\xfd" + digest_of(2, sound[1][1])
+    seeds["board/inline"] = b"\x00\x10\x00" + entry_record([], b"\x05", b"")
+    seeds["board/without_value"] = b"\x02\x10\x00" + entry_record([], b"\x05", b"", b"\x83\x05\x00\x01")
+    seeds["board/leaf"] = b"\x00\x10\x00" + entry_record(sound[:1], leaf_ref, b"\x00\x00")
+    seeds["board/list"] = b"\x00\x10\x00" + entry_record(sound[:2], root_ref, b"\x00\x01")
+    seeds["board/digests_put_right"] = b"\x01\x10\x00" + entry_record(sound[:1], b"\xa1\x61a\x01", b"")
+    seeds["board/no_room"] = b"\x00\x00\x04" + entry_record([], b"\x65value", b"")
     return seeds
 
 

@@ -223,6 +223,16 @@ class Board:
         finally:
             watch.close()
 
-    async def list(self, pattern: str = "**", *, limit: int | None = None, after: str = "") -> builtins.list[Entry]:
+    async def list(
+        self,
+        pattern: str = "**",
+        *,
+        limit: int | None = None,
+        after: str = "",
+        before: str = "",
+        reverse: bool = False,
+        values: bool = True,
+    ) -> builtins.list[Entry]:
         """See `statelog.Board.list`."""
-        return await self._runner.run(self._board.list, pattern, limit=limit, after=after)
+        how: dict[str, Any] = {"limit": limit, "after": after, "before": before, "reverse": reverse, "values": values}
+        return await self._runner.run(partial(self._board.list, pattern, **how))

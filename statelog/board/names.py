@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from statelog.errors import UsageError
@@ -44,11 +44,23 @@ def check_key(key: str) -> None:
         LimitError: it is longer than 400 bytes.
 
     """
-    check_name("key", key, size_bytes_max=ENTRY_KEY_SIZE_BYTES_MAX)
+    if type(key) is str:
+        _check_text(key)
+    else:
+        check_bound("key", key)
+
+
+def check_bound(argument: str, key: str) -> None:
+    """Refuse a key as `check_key`, of an argument of another name."""
+    check_name(argument, key, size_bytes_max=ENTRY_KEY_SIZE_BYTES_MAX)
     wild = _WILD.search(key)
     if wild is not None:
-        raise _error("key", key, f"has {wild[0]!r} in it, which is for patterns")
-    _check_segments("key", key)
+        raise _error(argument, key, f"has {wild[0]!r} in it, which is for patterns")
+    _check_segments(argument, key)
+
+
+_check_text = lru_cache(maxsize=1024)(partial(check_bound, "key"))
+"""Checks a text unless it was among the last ones that passed: programs use few keys again and again."""
 
 
 def check_prefix(prefix: str) -> None:

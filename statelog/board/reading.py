@@ -9,15 +9,17 @@ from statelog.board.names import RESERVED
 from statelog.errors import ExpiredError
 from statelog.format import board_keys, cbor, keys
 from statelog.format.record import FLAG_REDACTED
+from statelog.kernels.board import ENTRIES_MAX, EntryFacts, entries_read
 from statelog.log.kinds.entries import BOARD_ID, Claimed, EntryEvent, is_entry, last_row
 from statelog.log.kinds.table import decode_event
 from statelog.log.names import channel_key
+from statelog.storage.file.reading import ReadTransaction
 from statelog.tree import mapping
 from statelog.tree.node import ROOT
 from statelog.tree.value import read_item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from statelog.board.names import Pattern
     from statelog.log.view import View
@@ -109,14 +111,112 @@ def records_kept(view: View, board: int, key: str) -> Iterator[Found]:
         yield from records(view, board, key)
 
 
-def scan(view: View, board: int, pattern: Pattern, after: str, now_us: int) -> Iterator[tuple[str, int]]:
-    """Yield (key, last LSN) of the entries that a pattern fits, by key; of those behind `after`, if it is not empty."""
+Row = tuple[str, bytes]
+"""An entry that is there, as the index says: its key, and the LSN of its last record as a key of the log."""
+
+
+class Span(NamedTuple):
+    """Which keys are listed, and in which order. Both bounds are exclusive; an empty one is no bound."""
+
+    after: str = ""
+    before: str = ""
+    reverse: bool = False
+
+
+def scan(
+    view: View, board: int, pattern: Pattern, span: Span, now_us: int, *, count: int = ENTRIES_MAX
+) -> Iterator[list[Row]]:
+    """Yield the entries that a pattern fits, by key, in lists of at least `count`, except the last one."""
+    transaction, fits, wild = view.transaction, pattern.expression.fullmatch, pattern.text[len(pattern.prefix) :]
     prefix = board_keys.encode_entry_key(board, pattern.prefix)
-    start = board_keys.encode_entry_key(board, after) + b"\0" if after else b""
-    for place, payload in view.transaction.scan_index(prefix, start=start):
-        row, key = board_keys.decode_row(payload), board_keys.decode_key(place)
-        if not 0 < row.expires_us <= now_us and pattern.fits(key):
-            yield key, row.lsn
+    skipped, inside, never = len(prefix) - len(pattern.prefix.encode()), len(pattern.prefix), bytes(8)
+    found: list[Row] = []
+    for low, high in _places(board, pattern, span):
+        end = keys.after_prefix(prefix)
+        start = (b"" if high == end else high) if span.reverse else low
+        if isinstance(transaction, ReadTransaction):
+            batches = transaction.scan_batches(prefix, start=start, reverse=span.reverse, count=count)
+        else:
+            batches = ([pair] for pair in transaction.scan_index(prefix, start=start, reverse=span.reverse))
+        for pairs in batches:
+            last = pairs[-1][0]
+            is_over = last < low if span.reverse else last >= high
+            if is_over or pairs[0][0] == high:
+                pairs = [pair for pair in pairs if low <= pair[0] < high]
+            rows = [
+                (place[skipped:].decode(), payload[:8])
+                for place, payload in pairs
+                if payload.startswith(never, 8) or int.from_bytes(payload[8:16]) > now_us
+            ]
+            if wild == "*":  # what most patterns ask for is told without the expression
+                rows = [row for row in rows if row[0].find("/", inside) < 0]
+            elif wild != "**":
+                rows = [row for row in rows if fits(row[0])]
+            found += rows
+            if len(found) >= count:
+                yield found
+                found = []
+            if is_over:
+                break
+    if found:
+        yield found
+
+
+def _places(board: int, pattern: Pattern, span: Span) -> list[tuple[bytes, bytes]]:
+    """Return what of the index is to be read: from one key up to below another one.
+
+    The keys of the library's own, of which there may be many, are left out of what no pattern of them asks for.
+    """
+    low = board_keys.encode_entry_key(board, pattern.prefix)
+    high = low + b"\0" if pattern.is_key else keys.after_prefix(low)
+    if span.after:
+        low = max(low, board_keys.encode_entry_key(board, span.after) + b"\0")
+    if span.before:
+        high = min(high, board_keys.encode_entry_key(board, span.before))
+    places = [(low, high)]
+    if RESERVED.startswith(pattern.prefix) and not pattern.text.startswith(RESERVED):
+        own = board_keys.encode_entry_key(board, RESERVED)
+        places = [(low, min(high, own)), (max(low, keys.after_prefix(own)), high)]
+    places = [(first, end) for first, end in places if first < end]
+    return places[::-1] if span.reverse else places
+
+
+class Records(NamedTuple):
+    """Records of entries, of which most are plain."""
+
+    rows: Sequence[Row]
+    facts: list[tuple[int, ...]]
+    """`EntryFacts` of each."""
+    data: bytes
+    """Agents and values of the plain ones."""
+    others: dict[int, Found]
+    """Those that are not plain, by their place among the rows."""
+
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
+_NOT_PLAIN = (0,) * len(EntryFacts._fields)
+
+
+def read_records(view: View, rows: Sequence[Row], *, with_values: bool) -> list[Records]:
+    """Read the records of entries; without their values if nobody asks for them."""
+    read: list[Records] = []
+    stored = view.transaction if isinstance(view.transaction, ReadTransaction) else None
+    while rows:
+        some = rows[:ENTRIES_MAX]
+        places = [place for _key, place in some]
+        records = None if stored is None else stored.join_logs(places)
+        if records is None:
+            facts, data, are_plain = [_NOT_PLAIN] * len(some), b"", False
+        else:
+            facts, data, are_plain = entries_read(records[0], records[1], places, with_values=with_values)
+        others: dict[int, Found] = {}
+        if not are_plain:
+            others = {at: read_entry(view, int.from_bytes(places[at])) for at, fact in enumerate(facts) if not fact[0]}
+        read.append(_new(Records, (some[: len(facts)], facts, data, others)))
+        rows = rows[len(facts) :]
+    return read
 
 
 def scan_children(view: View, board: int, prefix: str, now_us: int, may: Callable[[str], bool]) -> Iterator[str]:

@@ -46,26 +46,48 @@ def board() -> None:
 @STORE
 @click.argument("pattern", default="**")
 @click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="At most so many.")
-@click.option("--after", default="", metavar="KEY", help="Only entries behind this key.")
+@click.option("--after", default="", metavar="KEY", help="Only entries whose keys are above this key.")
+@click.option("--before", default="", metavar="KEY", help="Only entries whose keys are below this key.")
+@click.option("--reverse", is_flag=True, help="Begin with the greatest key.")
+@click.option("--no-values", is_flag=True, help="Leave out the values, and do not read them.")
 @ABSOLUTE
 @AS_JSON
-def ls(*, store: Path, pattern: str, limit: int, after: str, absolute: bool | None, as_json: bool) -> None:
+def ls(
+    *,
+    store: Path,
+    pattern: str,
+    limit: int,
+    after: str,
+    before: str,
+    reverse: bool,
+    no_values: bool,
+    absolute: bool | None,
+    as_json: bool,
+) -> None:
     """List the entries of STORE that PATTERN fits: * and ? within a segment, ** for any number of them."""
     output = Output(as_json=as_json, absolute=absolute)
+    bounds = {"after": after, "before": before}
     with open_for_reading(store) as opened:
-        found = opened.board().list(pattern, limit=limit, after=after)
+        found = opened.board().list(pattern, limit=limit, reverse=reverse, values=not no_values, **bounds)
     if as_json:
         for entry in found:
-            output.emit(entry_document(entry))
+            output.emit(entry_document(entry, has_value=not no_values))
         return
     if not found:
         output.line("no entries")
         return
     rows = [
-        (entry.key, output.time(entry.time), str(entry.version), entry.agent or "", render(entry.value, 80))
+        (
+            entry.key,
+            output.time(entry.time),
+            str(entry.version),
+            entry.agent or "",
+            "" if no_values else render(entry.value, 80),
+        )
         for entry in found
     ]
-    columns = ("key", "time", "version", "agent" if any(entry.agent for entry in found) else "", "value")
+    has_agents = any(entry.agent for entry in found)
+    columns = ("key", "time", "version", "agent" if has_agents else "", "" if no_values else "value")
     output.table(columns, rows, right=("version",), whole=("time",), name="key")
 
 

@@ -87,11 +87,14 @@ def statistics_document(statistics: StoreStatistics) -> dict[str, Any]:
     }
 
 
-def entry_document(entry: Entry) -> dict[str, Any]:
-    """Return an entry of the board, as one record of it says; of claims only what there is to say."""
+def entry_document(entry: Entry, *, has_value: bool = True) -> dict[str, Any]:
+    """Return an entry of the board, as one record of it says; of claims only what there is to say.
+
+    Without `has_value` the value is left out: the entry was listed without it.
+    """
     document: dict[str, Any] = {
         "key": entry.key,
-        "value": to_json(entry.value),
+        **({"value": to_json(entry.value)} if has_value else {}),
         "version": entry.version,
         "kind": entry.kind,
         "created": entry.created.isoformat(),

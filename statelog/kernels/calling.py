@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 SCRATCH_SIZE_BYTES: Final = 64 * 1024
 """Output room of most calls: a root is below 32 KiB unless its keys are of the largest."""
 
-NUMBERS: Final = 6 * 128
-"""Numbers of most calls: an entry table of a chunk is the longest."""
+NUMBERS: Final = 12 * 128 + 1
+"""Numbers of most calls: the facts of 128 entries of the board are the most. An entry table of a chunk takes half."""
 
 OK: Final = 0
 MALFORMED: Final = 1
@@ -39,9 +39,9 @@ class Scratch:
     """Output room of one call at a time: bytes, and numbers seen through each result struct."""
 
     __slots__ = (
-        "characters", "checkpoint", "checkpoint_digest", "checkpoint_record", "count", "entries", "key_hit", "kind",
-        "next_chain", "next_record", "numbers", "order", "output", "parts", "place", "position_hit", "root",
-        "version_entry", "word",
+        "characters", "checkpoint", "checkpoint_digest", "checkpoint_record", "count", "entries", "entry_facts",
+        "key_hit", "kind", "next_chain", "next_record", "numbers", "order", "output", "parts", "place", "position_hit",
+        "root", "rows", "version_entry", "word",
     )  # fmt: skip
 
     def __init__(self, size_bytes: int) -> None:
@@ -56,6 +56,7 @@ class Scratch:
         self.word = new("uint32_t[2]")
         self.root = ffi.cast("sl_root_head *", self.numbers)
         self.entries = ffi.cast("sl_entry *", self.numbers)
+        self.entry_facts = ffi.cast("sl_entry_facts *", self.numbers)
         self.key_hit = ffi.cast("sl_key_hit *", self.numbers)
         self.position_hit = ffi.cast("sl_position_hit *", self.numbers)
         self.place = ffi.cast("sl_node_place *", self.numbers)
@@ -66,6 +67,7 @@ class Scratch:
         self.next_record = ffi.cast("sl_next_record *", self.numbers)
         self.next_chain = ffi.cast("char *", self.next_record.chain)
         self.version_entry = ffi.cast("sl_version_entry *", self.numbers)
+        self.rows = ffi.cast("sl_lmdb_rows *", self.numbers)
 
 
 _pool: list[Scratch] = []

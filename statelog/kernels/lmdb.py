@@ -1,8 +1,8 @@
 """Pages of LMDB's file, looked at without LMDB.
 
-The only functions that read beside their input are `page_in_use`, `check_leaf_at`, `is_page_free`, `last_page`,
-`version_find` and `checkpoint_find`: they take what LMDB has lent, or where its map is, and look at the pages there.
-Their caller answers for the map.
+The only functions that read beside their input are `page_in_use`, `find_page`, `rows_read`, `check_leaf_at`,
+`is_page_free` and `last_page`: they take what LMDB has lent, or where its map is, and look at the pages there. Their
+caller answers for the map.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import OK, fail, from_buffer, new, unpack_numbers
+from statelog.kernels.calling import NUMBERS, OK, fail, from_buffer, new, reuse, take, unpack_bytes, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,16 @@ _lmdb_page: Callable[..., int] = lib.sl_lmdb_page
 _leaf_at: Callable[..., int] = lib.sl_lmdb_leaf_at
 _is_free_at: Callable[..., int] = lib.sl_lmdb_is_free_at
 _page_in_use: Callable[..., int] = lib.sl_lmdb_page_in_use
+_rows_read: Callable[..., int] = lib.sl_lmdb_rows_read
+
+ROWS_MAX: Final = (NUMBERS - 2) // 2
+"""Rows that one call of `rows_read` returns at most."""
+
+lend_bytes: Callable[[memoryview], Any] = from_buffer
+"""Returns what `find_page` takes. A view stays lent out until that is let go."""
+
+find_page: Callable[[Any, int, int, int, bool, Any], int] = _page_in_use
+"""As `page_in_use`, with the arguments in the order of C's function, in no frame of Python's: look-ups call it."""
 
 
 class PageNode(NamedTuple):
@@ -133,8 +143,13 @@ PAGE_OWN: Final = -1
 PAGE_FREE: Final = -2
 
 
+def new_seen() -> Any:
+    """Return a memory of the pages that were found in use, for one opening of a file."""
+    return new("sl_lmdb_seen *")
+
+
 def page_in_use(
-    lent: memoryview, page_size_bytes: int, map_address: int, transaction_id: int, known: int, *, may_be_own: bool
+    lent: memoryview, page_size_bytes: int, map_address: int, transaction_id: int, seen: Any, *, may_be_own: bool
 ) -> int:
     """Return the number of the page that a key or inline value, lent by LMDB, lies in.
 
@@ -143,13 +158,13 @@ def page_in_use(
         page_size_bytes: of a page.
         map_address: of LMDB's map; 0 where it is not known, and nothing can be told.
         transaction_id: see `is_page_free`.
-        known: a page that was looked at before.
+        seen: what `new_seen` made.
         may_be_own: the page may be one that a write transaction has made, and lie elsewhere.
 
     Returns:
         `PAGE_OWN` if it is such a page, or may be; `PAGE_FREE` if it is free.
     """
-    return _page_in_use(from_buffer("uint8_t[]", lent), page_size_bytes, map_address, transaction_id, may_be_own, known)
+    return _page_in_use(from_buffer("uint8_t[]", lent), page_size_bytes, map_address, transaction_id, may_be_own, seen)
 
 
 last_page: Callable[[int, int, int], int] = lib.sl_lmdb_last_page
@@ -184,3 +199,52 @@ def is_page_free(address: int, page_size_bytes: int, transaction_id: int, number
 
     """
     return _is_free_at(address, page_size_bytes, transaction_id, number) != 0
+
+
+def rows_read(
+    lent: memoryview,
+    page_size_bytes: int,
+    map_address: int,
+    transaction_id: int,
+    seen: Any,
+    prefix: bytes,
+    count_max: int,
+    *,
+    downwards: bool,
+) -> tuple[list[tuple[bytes, bytes]], bool] | None:
+    """Read the rows of the index on one page of LMDB's map, while their keys begin with a prefix.
+
+    Args:
+        lent: the key of the first row, as LMDB has lent it.
+        page_size_bytes: of a page.
+        map_address: of LMDB's map; 0 where it is not known.
+        transaction_id: see `is_page_free`.
+        seen: what `new_seen` made.
+        prefix: of the keys.
+        count_max: at most so many rows, and at most `ROWS_MAX`.
+        downwards: read from that key down.
+
+    Returns:
+        (key, payload) of each row, and whether the page has a row behind them without the prefix. None if the page is
+        damaged or free, or a seal does not hold, or the page cannot be looked at: then read the rows one by one.
+
+    """
+    scratch = take()
+    numbers = scratch.numbers
+    status = _rows_read(
+        from_buffer(lent), page_size_bytes, map_address, transaction_id, seen, prefix, len(prefix), downwards,
+        min(count_max, ROWS_MAX), scratch.output, numbers + 2, scratch.rows,
+    )  # fmt: skip
+    if status != OK:
+        reuse(scratch)
+        return None
+    count, is_end = numbers[0], numbers[1]
+    data = unpack_bytes(scratch.characters, scratch.output.size)
+    ends = unpack_numbers(numbers + 2, 2 * count)
+    reuse(scratch)
+    starts = [0, *ends[1::2]]
+    pairs = [
+        (data[start:middle], data[middle:end])
+        for start, middle, end in zip(starts, ends[::2], ends[1::2], strict=False)
+    ]
+    return pairs, is_end == 1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from os import getpid
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from statelog.errors import ClosedError, StoreFullError, UsageError
 from statelog.log.batch import Batch, Memory, read_log_end
@@ -13,12 +14,13 @@ from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.view import View
 from statelog.storage.commit.shared import SharedCommitter
 from statelog.storage.commit.transaction import Stage
+from statelog.storage.file.reading import ReadTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from statelog.errors import FencedError
-    from statelog.log.events import Digested
     from statelog.log.transaction import Transaction
     from statelog.storage.commit.shared import SharedLog
     from statelog.storage.commit.transaction import WriteTransaction
@@ -111,7 +113,7 @@ class Engine:
         self._committer = environment.committer
         self.last: _Last | None = None
         """For `commit` and `care` alone."""
-        self._large: dict[tuple[int, int], Digested] = {}
+        self._view_of = partial(View, events={})
         self.is_closed = self._is_given_back = False
         self.collectors: dict[int, Any] = {}
         """What retention remembers of threads; `care.retention` makes it."""
@@ -121,12 +123,18 @@ class Engine:
         self._taker = 0
         """The thread whose records come from the log that many hosts write, which it appends as they are; 0: none."""
 
-    @contextmanager
-    def read(self) -> Iterator[View]:
+    def read(self) -> AbstractContextManager[View]:
         """Open a short read transaction. Never hold it across user code."""
-        self._check_open()
-        with self.environment.read() as transaction:
-            yield View(transaction, self._large)
+        if self.is_closed:
+            self._check_open()
+        return cast("AbstractContextManager[View]", ReadTransaction(self.environment, self._view_of))
+
+    def last_commit_id(self) -> int:
+        """Return the number of the last commit, of whichever process."""
+        if self.is_closed:
+            self._check_open()
+        with ReadTransaction(self.environment) as transaction:
+            return transaction.snapshot_id
 
     def read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
         """Return a node, from memory or through a read transaction of its own."""

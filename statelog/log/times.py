@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -15,8 +15,7 @@ def now_us() -> int:
 
 def to_datetime(time_us: int) -> datetime:
     """Return a record's time: aware, UTC, to the microsecond."""
-    seconds, microseconds = divmod(time_us, 1_000_000)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
+    return _EPOCH + timedelta(0, 0, time_us)
 
 
 def to_time_us(moment: datetime) -> int:

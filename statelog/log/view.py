@@ -323,7 +323,7 @@ class View:
 
     def snapshot_id(self) -> int | None:
         """Return the number of the store's last commit, if what is read is what that has left; None in a batch."""
-        return self.transaction.id if type(self.transaction) is ReadTransaction else None
+        return self.transaction.snapshot_id if type(self.transaction) is ReadTransaction else None
 
     def checkpoint_at(self, thread: int, version: int, entry: VersionEntry) -> Digested:
         """Return the checkpoint of a version's entry, and its digest; checks that the record agrees with the index."""

@@ -89,7 +89,11 @@ def take_turn(session: StoreSession) -> None:
 def _rules(session: StoreSession, view: View, board: int) -> list[Rule]:
     """Return the policies, that of the longest pattern first."""
     pattern = compile_pattern(f"{_POLICIES}*")
-    entries = [reading.read_entry(view, lsn) for _key, lsn in reading.scan(view, board, pattern, "", now_us())]
+    entries = [
+        reading.read_entry(view, int.from_bytes(place))
+        for rows in reading.scan(view, board, pattern, reading.Span(), now_us())
+        for _key, place in rows
+    ]
     rules = [
         Rule(compile_pattern(fields["pattern"]), fields["keep_last"], fields["max_age_s"])
         for fields in (_fields(session, found) for found in entries)

@@ -8,18 +8,20 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from statelog.board import claiming, reading
-from statelog.board.names import check_key, check_prefix, compile_pattern
+from statelog.board.names import check_bound, check_key, check_prefix, compile_pattern
 from statelog.board.rules import ALL, Rules
 from statelog.errors import UsageError
+from statelog.format.board_keys import encode_entry_key
+from statelog.kernels.board import ENTRIES_MAX
 from statelog.log.names import check_name
 from statelog.log.times import now_us, to_time_us
-from statelog.store.entries import Entry, entry_of
+from statelog.store.arguments import check_flag
+from statelog.store.entries import Entry, entries_of, entry_of
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Iterable
 
-    from statelog.board.reading import Found
+    from statelog.board.reading import Found, Records
     from statelog.log.view import View
     from statelog.store.session import Session
 
@@ -38,6 +40,8 @@ class ReadBoard:
         self._session = session
         self._agent = agent
         self._rights = ALL if rules is None else rules.of(agent)
+        self._place = b""
+        """What the rows of entries begin with in the index; empty before an entry was found."""
 
     def __repr__(self) -> str:
         return f"<Board{'' if self._agent is None else f' of {self._agent!r}'}>"
@@ -55,18 +59,40 @@ class ReadBoard:
 
         """
         check_key(key)
-        self._rights.check("read", key)
+        if self._rights.is_bound:
+            self._rights.check("read", key)
         with self._session.read() as view:
-            board = reading.board_of(view)
-            if board is None:
+            if at is not None:
+                return self._get_at(view, key, at)
+            payload = view.transaction.get_index(self._place + key.encode()) if self._place else None
+            if payload is None:
+                payload = self._look_again(view, key)
+                if payload is None:
+                    return None
+            expires_us = int.from_bytes(payload[8:16])
+            if 0 < expires_us <= now_us():
                 return None
-            if at is None:
-                found = reading.find(view, board, key, now_us())
-            elif isinstance(at, datetime):
-                found = reading.find_at(view, board, key, time_us=to_time_us(at))
-            else:
-                found = reading.find_at(view, board, key, lsn=check_moment(view, "at", at))
+            (records,) = reading.read_records(view, ((key, payload[:8]),), with_values=True)
+        return entries_of(self._session, records)[0]
+
+    def _get_at(self, view: View, key: str, at: int | datetime) -> Entry | None:
+        board = reading.board_of(view)
+        if board is None:
+            return None
+        if isinstance(at, datetime):
+            found = reading.find_at(view, board, key, time_us=to_time_us(at))
+        else:
+            found = reading.find_at(view, board, key, lsn=check_moment(view, "at", at))
         return None if found is None else self._entry(found)
+
+    def _look_again(self, view: View, key: str) -> bytes | None:
+        """Return the row of a key, None if there is none, where it was not found in the board known before."""
+        board = reading.board_of(view)
+        place = b"" if board is None else encode_entry_key(board, "")
+        if place == self._place:
+            return None
+        self._place = place
+        return view.transaction.get_index(place + key.encode()) if place else None
 
     def history(self, key: str, limit: int | None = None) -> builtins.list[Entry]:
         """Return what was done to a key, the newest first, as far as it was not let go.
@@ -85,33 +111,58 @@ class ReadBoard:
             found = [] if board is None else list(islice(reading.records_kept(view, board, key), limit))
         return [self._entry(each) for each in found]
 
-    def list(self, pattern: str = "**", *, limit: int | None = None, after: str = "") -> builtins.list[Entry]:
+    def list(
+        self,
+        pattern: str = "**",
+        *,
+        limit: int | None = None,
+        after: str = "",
+        before: str = "",
+        reverse: bool = False,
+        values: bool = True,
+    ) -> builtins.list[Entry]:
         """Return the entries that a pattern fits, in the order of their keys.
+
+        The cost depends on the entries read, not on the size of the board. With `limit`, the last key of a page is
+        `after` of the next page, or `before` if the pages go down.
 
         Args:
             pattern: `*` and `?` stand for text within a segment, `**` for any number of segments.
-            limit: at most so many.
-            after: only entries behind this key: the last one of the page before.
+            limit: the greatest number of entries to return.
+            after: only entries whose keys are above this key. It need not exist.
+            before: only entries whose keys are below this key. It need not exist.
+            reverse: begin with the greatest key.
+            values: False returns entries without their values, which are then not read. `Entry.value` of such an entry
+                raises UsageError.
 
         Raises:
-            UsageError: one of the arguments is none.
+            UsageError: an argument is not valid.
 
         """
         compiled = compile_pattern(pattern)
         _check_count("limit", limit)
-        if after != "":
-            check_key(after)
-        self._rights.check_any("read", pattern)
+        for argument, bound in (("after", after), ("before", before)):
+            if bound != "":
+                check_bound(argument, bound)
+        check_flag("reverse", reverse)
+        check_flag("values", values)
+        rights = self._rights
+        rights.check_any("read", pattern)
+        span = reading.Span(after, before, reverse)
+        left = _COUNT_MAX if limit is None else limit
+        read: builtins.list[Records] = []
         with self._session.read() as view:
             board = reading.board_of(view)
-            if board is None:
+            if board is None or not left:
                 return []
-            places: Iterable[tuple[str, int]] = reading.scan(view, board, compiled, after, now_us())
-            if self._rights is not ALL:
-                places = (place for place in places if self._rights.may("read", place[0]))
-            places = islice(places, limit)
-            found = [reading.read_entry(view, lsn) for _key, lsn in places]
-        return [self._entry(each) for each in found]
+            count = min(left, ENTRIES_MAX)
+            for rows in reading.scan(view, board, compiled, span, now_us(), count=count):
+                some = [row for row in rows if rights.may("read", row[0])] if rights.is_bound else rows
+                read += reading.read_records(view, some[:left], with_values=values)
+                left -= len(some)
+                if left <= 0:
+                    break
+        return [entry for records in read for entry in entries_of(self._session, records, with_values=values)]
 
     def children(self, prefix: str = "") -> builtins.list[str]:
         """Return what stands right below a prefix, sorted: keys; and with a `/` at its end, what others begin with.

@@ -10,7 +10,7 @@ from statelog.log.batch import NOTHING_HELD, Head
 from statelog.log.events import CheckpointEvent, default_id
 from statelog.log.times import to_datetime
 from statelog.schema.typed import S, Typed
-from statelog.store.state import StateOf
+from statelog.store.state import state_of
 from statelog.store.views import MapView, state_view
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ class Checkpoint(Typed[S]):
     """
 
     __slots__ = ("_outcome", "_readings", "_session", "thread_id")
-
-    state = StateOf()
-    """The channels' values."""
 
     def __init__(
         self, session: Session, thread_id: str, outcome: Outcome, readings: Mapping[str, Shape] | None = None
@@ -115,6 +112,9 @@ class Checkpoint(Typed[S]):
         from statelog.store.typed_views import typed_state
 
         return typed_state(state, self._readings)
+
+    state = state_of(_read_state, "The channels' values.")
+    """The channels' values."""
 
     def _read(self, view: View, branch: int, version: int) -> Checkpoint[S] | None:
         """Return another checkpoint of this thread."""

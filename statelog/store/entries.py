@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from statelog.board import claiming, reading
 from statelog.display.lines import written
+from statelog.errors import UsageError
+from statelog.format import cbor
+from statelog.kernels.board import NO_AGENT, EntryFacts
 from statelog.log.kinds.entries import RANK, Act
 from statelog.log.times import to_datetime
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from datetime import datetime
 
-    from statelog.board.reading import Found
+    from statelog.board.reading import Found, Records
     from statelog.store.session import Session
 
 
@@ -27,9 +31,22 @@ class ClaimInfo:
     """By the wall clock."""
 
 
+class _Facts:
+    """What an entry is made of when somebody asks: most readers look at a few attributes alone."""
+
+    __slots__ = ("_facts",)
+
+    _facts: tuple[int, ...]
+    """`EntryFacts` of its record."""
+
+
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """An entry of the board, as one record of it says."""
+class Entry(_Facts):
+    """An entry of the board, as one record of it says.
+
+    An entry that was listed with `values=False` has no value: to ask for it raises UsageError. Such an entry equals
+    another one without a value, and can be pickled, but is not for `dataclasses.asdict`.
+    """
 
     key: str
     value: Any
@@ -55,9 +72,108 @@ class Entry:
     ready: datetime | None = None
     """From when it may be claimed, also where that is over; None: from the beginning."""
 
+    def _get_missing(self, name: str) -> Any:
+        """Return an attribute that is not set yet, and set it."""
+        make = _FROM_FACTS.get(name)
+        if make is None and name == "value":
+            message = f"the value of {self.key!r} was not read: the entry was listed with values=False"
+            raise UsageError(message, key=self.key)
+        if make is None:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(message)
+        found = make(EntryFacts._make(self._facts))
+        object.__setattr__(self, name, found)
+        return found
+
+    if not TYPE_CHECKING:  # with it a type checker would let every name pass
+        __getattr__ = _get_missing
+
+    @property
+    def _has_value(self) -> bool:
+        """Whether the value was read."""
+        try:
+            _VALUE.__get__(self)
+        except AttributeError:
+            return False
+        return True
+
+    def _compared(self) -> tuple[Any, ...]:
+        has_value = self._has_value
+        return tuple(getattr(self, name) if name != "value" or has_value else _NO_VALUE for name in _COMPARED)
+
+    def __eq__(self, other: object) -> bool:
+        return self._compared() == other._compared() if isinstance(other, Entry) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def __getstate__(self) -> list[Any]:
+        """Return the attributes in order; without the value if it was not read."""
+        has_value = self._has_value
+        return [getattr(self, name) for name in _NAMES if name != "value" or has_value]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        names = _NAMES if len(state) == len(_NAMES) else [name for name in _NAMES if name != "value"]
+        for name, value in zip(names, state, strict=True):
+            object.__setattr__(self, name, value)
+
     def __repr__(self) -> str:
+        if not self._has_value:
+            return f"<Entry {self.key!r} {self.version}>"
         shown = written(self.value, 60)
         return f"<Entry {self.key!r} {self.version} {shown if len(shown) <= 60 else shown[:57] + '...'}>"
+
+
+_NAMES = tuple(each.name for each in fields(Entry))
+_COMPARED = tuple(each.name for each in fields(Entry) if each.compare)
+_KINDS = {int(act): act.name.lower() for act in Act}
+_FROM_FACTS: dict[str, Callable[[EntryFacts], Any]] = {
+    "created": lambda fact: to_datetime(fact.created_us or fact.time_us),
+    "time": lambda fact: to_datetime(fact.time_us),
+    "expires": lambda fact: to_datetime(fact.expires_us) if fact.expires_us else None,
+    "claim": lambda _fact: None,
+    "priority": lambda fact: RANK - fact.rank,
+    "attempts": lambda fact: fact.attempts,
+    "kind": lambda fact: _KINDS[fact.act],
+    "error": lambda _fact: None,
+    "ready": lambda fact: to_datetime(fact.ready_us) if fact.ready_us else None,
+}
+_VALUE: Any = Entry.__dict__["value"]
+_NO_VALUE = object()
+
+_new_entry = object.__new__
+_set_facts, _set_key, _set_value, _set_version, _set_agent = (
+    slot.__set__
+    for slot in (_Facts.__dict__["_facts"], *(Entry.__dict__[name] for name in ("key", "value", "version", "agent")))
+)
+"""Set attributes of a new entry without a call of Python's."""
+
+
+def entries_of(session: Session, records: Records, *, with_values: bool = True) -> list[Entry]:
+    """Return the entries of some records, with or without values."""
+    rows, facts, data, others = records
+    values: Iterator[Any] = iter(())
+    if with_values:
+        if len(facts) == 1 and not others:
+            values = iter((cbor.decode(data[facts[0][2] : facts[0][3]]),))
+        else:
+            values = iter(cbor.decode_all([data[fact[2] : fact[3]] for fact in facts if fact[0]]))
+    entries: list[Entry] = []
+    for (key, _place), fact in zip(rows, facts, strict=True):
+        if fact[0]:
+            entry = _new_entry(Entry)
+            _set_facts(entry, fact)
+            _set_key(entry, key)
+            _set_version(entry, fact[11])
+            _set_agent(entry, None if fact[1] == NO_AGENT else data[fact[1] : fact[2]].decode())
+            if with_values:
+                _set_value(entry, next(values))
+        else:
+            entry = entry_of(session, others[len(entries)])
+            if not with_values:
+                _VALUE.__delete__(entry)
+        entries.append(entry)
+    return entries
 
 
 def entry_of(session: Session, found: Found) -> Entry:
@@ -76,7 +192,7 @@ def entry_of(session: Session, found: Found) -> Entry:
         info,
         RANK - rank,
         found.attempts,
-        Act(event.act).name.lower(),
+        _KINDS[event.act],
         event.error,
         to_datetime(found.ready_us) if found.ready_us else None,
     )

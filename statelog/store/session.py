@@ -40,6 +40,9 @@ class Session(Protocol):
     def read(self) -> AbstractContextManager[View]:
         """Open a view for a short while."""
 
+    def last_commit_id(self) -> int | None:
+        """Return the number of the store's last commit, None where what is read may be more than that has left."""
+
     def workspace(self) -> Workspace:
         """Return a reader of nodes that lasts."""
 
@@ -81,13 +84,11 @@ class StoreSession:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = self.owner = engine
+        self.read = engine.read
+        self.last_commit_id = engine.last_commit_id
         self.kept: dict[str, Any] = {}
         """What is kept for as long as the store is open, by name."""
         self.is_flushed_at_commit: bool = engine.environment.is_flushed_at_commit
-
-    def read(self) -> AbstractContextManager[View]:
-        """Open a view for a short while."""
-        return self.engine.read()
 
     def workspace(self) -> Workspace:
         """Return a reader of nodes that lasts."""

@@ -48,6 +48,10 @@ class SnapshotSession:
         """Give the one view."""
         yield self._opened()
 
+    def last_commit_id(self) -> int | None:
+        """Return the number of the commit that the one view shows."""
+        return self._opened().snapshot_id()
+
     def workspace(self) -> Workspace:
         """Return a reader of nodes."""
         return Workspace(self._node, source_many=self._nodes)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from statelog.schema.typed import D, Fields, Typed, Untyped
     from statelog.store.views import MapView
 
 
-class StateOf:
+class StateOf(Protocol):
     """The attribute `state`: for type checkers a TypedDict where that is the schema, and the view of a dict otherwise.
 
     It is such a view in any case.
@@ -22,4 +24,9 @@ class StateOf:
     @overload
     def __get__(self, instance: Typed[Fields], owner: type | None = None) -> MapView: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else instance._read_state()  # noqa: SLF001 - of the class that has this attribute
+        """Return the state of an object."""
+
+
+def state_of(read: Callable[[Any], MapView], what: str) -> StateOf:
+    """Return the attribute `state` of a class whose objects read it so. `what` is its documentation."""
+    return cast("StateOf", property(read, doc=what))

@@ -16,7 +16,7 @@ from statelog.store.arguments import check_durable, seen
 from statelog.store.checkpoint import Checkpoint
 from statelog.store.fences import fenced
 from statelog.store.located import Located
-from statelog.store.state import StateOf
+from statelog.store.state import state_of
 from statelog.store.views import EMPTY_STATE, MapView
 from statelog.store.writes import NO_METADATA, encode_metadata, leaves_beside, prepare_writes, written_item
 
@@ -47,8 +47,8 @@ class Thread(Located, Written[S, W]):
     _head_seen: tuple[int | None, Head | None] = (None, None)
     """The store's last commit when the head was read last, and that head: until the next commit it stays the head."""
 
-    state = StateOf()
-    """The head's channels: a mapping that reads what is asked for; empty before the first commit."""
+    _state_seen: tuple[int | None, Head | None, MapView] = (None, None, EMPTY_STATE)
+    """The same, and the state of that head: it reads what is asked for, and nobody can change it."""
 
     @property
     def id(self) -> str:
@@ -83,20 +83,38 @@ class Thread(Located, Written[S, W]):
     @property
     def head(self) -> Checkpoint[S] | None:
         """The branch's last checkpoint, None before the first commit."""
+        _snapshot, head = self._look()
+        return None if head is None else self._wrap(head)
+
+    def _look(self) -> tuple[int | None, Head | None]:
+        """Return the store's last commit, None inside a transaction, and the head."""
         with self._session.read() as view:
             snapshot = view.snapshot_id()
             seen, head = self._head_seen
             if snapshot is None or snapshot != seen:
                 if not self._resolve(view):
-                    return None
+                    return snapshot, None
                 found = view.head_checkpoint(*self._ids(view))
                 head = None if found is None else Head(*found)
                 self._head_seen = (snapshot, head)
-        return None if head is None else self._wrap(head)
+        return snapshot, head
 
     def _read_state(self) -> MapView:
-        head = self.head
-        return EMPTY_STATE if head is None else head._read_state()  # noqa: SLF001 - `head.state`, past its types
+        seen, former, state = self._state_seen
+        if seen is not None and seen == self._session.last_commit_id():
+            return state
+        snapshot, head = self._look()
+        if head is None:
+            state = EMPTY_STATE
+        elif former is None or former.digest != head.digest or former.event.lsn != head.event.lsn:
+            state = self._wrap(head)._read_state()  # noqa: SLF001 - `state`, past its types
+        self._state_seen = (snapshot, head, state)
+        return state
+
+    state = state_of(
+        _read_state, "The head's channels: a mapping that reads what is asked for; empty before the first commit."
+    )
+    """The head's channels: a mapping that reads what is asked for; empty before the first commit."""
 
     @property
     def version(self) -> int:

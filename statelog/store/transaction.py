@@ -144,6 +144,10 @@ class TransactionSession:
             with self._engine.read() as view:
                 yield view
 
+    def last_commit_id(self) -> int | None:
+        """Return None: what is staged here changes without a commit."""
+        return None
+
     def workspace(self) -> Workspace:
         """Return a reader of nodes, those made here included."""
         return Workspace(self._read_node)

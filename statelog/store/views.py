@@ -18,20 +18,23 @@ from typing import Any, SupportsIndex, overload
 from statelog import kernels
 from statelog.errors import ValueTypeError
 from statelog.format import cbor
-from statelog.tree.node import ROOT, Slot, Workspace
+from statelog.tree.node import REF_BYTE_MIN, ROOT, Slot, Workspace
 from statelog.tree.tree import LISTS, Tree
 from statelog.tree.value import is_tree, open_root, read_item, read_items, tree_item
 
 
 def _view_value(workspace: Workspace, slot: Slot, *, is_channel: bool, is_lazy: bool) -> Any:
     """Return a stored value; a channel's list or dict as a view, and in a lazy view a large one too."""
-    if (is_channel or is_lazy) and is_tree(slot):
-        tree = open_root(workspace, slot)
-        if tree.kind in LISTS:
-            return ListView(tree, is_lazy=is_lazy)
-        if tree.kind == kernels.KIND_DICT:
-            return MapView(tree, is_lazy=is_lazy)
-    value = cbor.decode(read_item(workspace, slot))
+    item = slot.data
+    if item[0] >= REF_BYTE_MIN:
+        if (is_channel or is_lazy) and is_tree(slot):
+            tree = open_root(workspace, slot)
+            if tree.kind in LISTS:
+                return ListView(tree, is_lazy=is_lazy)
+            if tree.kind == kernels.KIND_DICT:
+                return MapView(tree, is_lazy=is_lazy)
+        item = read_item(workspace, slot)
+    value = cbor.decode(item)
     if is_channel and type(value) is list:
         return ListView(value, is_lazy=is_lazy)
     if is_channel and type(value) is dict:

@@ -189,7 +189,7 @@ class Tree:
         """Return (position where the key is or belongs, its slot if it is there)."""
         before = 0
         kind = self.head.kind
-        for level, covered, group in self.groups():
+        for level, covered, group in self.groups() if self.head.levels else ((0, 0, self.node),):
             node = group
             is_here = True
             while level:

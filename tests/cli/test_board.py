@@ -36,6 +36,12 @@ def test_entries_are_set_shown_and_taken_back(run, tmp_path):
     assert [each["value"] for each in run("board", "history", path, "tasks/1", "--json").documents] == [2, {"n": 1}]
     assert "tasks/1" in run("board", "ls", path, "tasks/*").out
     assert [each["value"] for each in run("board", "ls", path, "--json").documents] == [2]
+    assert run("board", "set", path, "tasks/2", '"x"').code == 0
+    down = ("board", "ls", path, "--reverse", "--limit", "1", "--no-values", "--json")
+    assert [(each["key"], "value" in each) for each in run(*down).documents] == [("tasks/2", False)]
+    assert [each["key"] for each in run(*down, "--before", "tasks/2").documents] == ["tasks/1"]
+    assert '"x"' not in run("board", "ls", path, "--no-values").out
+    assert run("board", "delete", path, "tasks/2").code == 0
     taken = run("board", "rollback", path, "tasks/", "--to", made["version"], "--json").document
     assert taken["changed"] == ["tasks/1"]
     assert "1 entries are as they were" in run("board", "rollback", path, "", "--to", taken["undo_to"]).out

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import subprocess
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, TypedDict
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 import statelog
 from statelog import reducers
-from statelog.errors import ConflictError, LimitError, SchemaError
+from statelog.errors import ClosedError, ConflictError, LimitError, SchemaError
 from statelog.testing import SCHEMA, StoreModel, assert_matches, histories, identical, perform_all
 
 
@@ -487,3 +489,58 @@ def test_a_conflict_of_a_mount_says_who_and_where(store):
     error = raised.value
     assert (error.thread, error.channel, error.expected_version, error.actual_version) == ("t", "n", 0, 1)
     assert thread.state == {"n": 2}
+
+
+def test_the_state_of_an_unchanged_head_is_the_same_view(store):
+    thread = store.thread("t")
+    assert thread.state is thread.state == {}
+    thread.commit({"x": 1, "list": [1, 2]})
+    state = thread.state
+    assert thread.state is state
+    store.thread("another").commit({"x": 2})
+    assert thread.state is state
+    thread.commit({"x": 3})
+    assert (thread.state["x"], state["x"]) == (3, 1)
+    thread.rollback(0)
+    assert (thread.state, thread.state is state) == (state, False)
+
+
+def test_a_state_cannot_be_changed_by_who_holds_it(store):
+    thread = store.thread("t")
+    thread.commit({"list": [[1]], "dict": {"a": [1]}, "bytes": b"x"})
+    state = thread.state
+    state["list"][0].append(2)
+    state["dict"]["a"].append(2)
+    state.to_python()["list"].clear()
+    with pytest.raises(TypeError):
+        state["list"] = []
+    assert thread.state is state == {"list": [[1]], "dict": {"a": [1]}, "bytes": b"x"}
+
+
+def test_a_state_shows_what_another_process_has_committed(path):
+    with statelog.open(path, durability="interval") as store:
+        thread = store.thread("t")
+        thread.commit({"x": 1})
+        assert thread.state["x"] == 1
+        script = "import statelog, sys; statelog.open(sys.argv[1], durability='interval').thread('t').commit({'x': 2})"
+        subprocess.run([sys.executable, "-c", script, path], check=True)
+        assert thread.state["x"] == 2
+
+
+def test_a_state_inside_a_transaction_shows_what_is_staged(store):
+    store.thread("t").commit({"x": 1})
+    with store.transaction() as tx:
+        thread = tx.thread("t")
+        assert thread.state["x"] == 1
+        thread.commit({"x": 2})
+        assert (thread.state["x"], store.thread("t").state["x"]) == (2, 1)
+    assert thread.state["x"] == store.thread("t").state["x"] == 2
+
+
+def test_the_state_of_a_closed_store_raises(path):
+    with statelog.open(path) as store:
+        thread = store.thread("t")
+        thread.commit({"x": 1})
+        assert thread.state["x"] == 1
+    with pytest.raises(ClosedError):
+        thread.state  # noqa: B018 - asks

@@ -1,4 +1,4 @@
-"""Entries of a large board, beside SQLite: one by its key, a hundred in order, and a hundred that are rolled back."""
+"""Entries of a board, beside SQLite: one by its key, a hundred in order, the newest, and a hundred rolled back."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _THEIRS = sqlite_peer.NAME
 _GETS_PER_REPEAT, _GET_MAX = 400, 3.0
 _LISTS_PER_REPEAT, _LISTED, _LIST_MAX = 40, 100, 8.0
+_ALL_LISTED, _NEWEST_MAX = 2000, 2.0
 _FEW_KEYS, _CHANGED = 1000, 100
 _ROLLBACKS_PER_REPEAT, _ROLLBACK_MAX = 4, 1.5
 
@@ -77,6 +78,31 @@ def _measure_list(bench: Bench, store: Store, peer: table.Table, keys: int) -> R
     return Result(
         checks=(at_most(f"{what}: median, of {_THEIRS}'s SELECT", ours.p50_us / theirs.p50_us, _LIST_MAX),),
         sides=tuple(taken.side(f"{name} of {_LISTED}") for name, taken in samples.items()),
+    )
+
+
+def measure_newest(bench: Bench) -> Result:
+    """Measure the newest page of a board whose keys ascend with time: keys and values, the greatest key first."""
+    all_listed = bench.size(_ALL_LISTED, at_least=2 * _LISTED)
+    with ExitStack() as stack:
+        store = stack.enter_context(opened(bench.directory / "newest.state", durability="interval"))
+        path = bench.directory / "newest.sqlite"
+        peer = stack.enter_context(table.connected(path, synchronous=sqlite_peer.NORMAL))
+        fill(store, entries(all_listed))
+        peer.fill(entries(all_listed))
+        board = store.board()
+        samples = interleave(
+            {
+                "statelog, list": lambda: board.list("research/**", limit=_LISTED, reverse=True),
+                f"{_THEIRS}, SELECT": lambda: peer.list("research/", _LISTED, reverse=True),
+            },
+            count=bench.repeats * bench.size(_LISTS_PER_REPEAT, at_least=4),
+        )
+    ours, theirs = samples.values()
+    what = f"newest page of {_LISTED} of {all_listed:,} entries"
+    return Result(
+        checks=(at_most(f"{what}: median, of {_THEIRS}'s", ours.p50_us / theirs.p50_us, _NEWEST_MAX),),
+        sides=tuple(taken.side(f"{name} of the newest {_LISTED}") for name, taken in samples.items()),
     )
 
 

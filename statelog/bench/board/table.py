@@ -66,10 +66,12 @@ class Table:
         found = self._connection.execute("SELECT * FROM entry WHERE key = ?", (key,)).fetchone()
         return found[0], json.loads(found[1]), *found[2:]
 
-    def list(self, prefix: str, limit: int) -> list[tuple[Any, ...]]:
-        """Return entries below a prefix, which ends in a `/`."""
+    def list(self, prefix: str, limit: int, *, reverse: bool = False) -> list[tuple[Any, ...]]:
+        """Return entries below a prefix, which ends in a `/`; with `reverse` the last ones first."""
+        order = "DESC" if reverse else "ASC"
         rows = self._connection.execute(
-            "SELECT * FROM entry WHERE key >= ? AND key < ? ORDER BY key LIMIT ?", (prefix, prefix[:-1] + "0", limit)
+            f"SELECT * FROM entry WHERE key >= ? AND key < ? ORDER BY key {order} LIMIT ?",  # noqa: S608 - ours
+            (prefix, prefix[:-1] + "0", limit),
         )
         return [(row[0], json.loads(row[1]), *row[2:]) for row in rows.fetchall()]
 

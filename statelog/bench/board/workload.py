@@ -16,6 +16,7 @@ def _measure(bench: Bench) -> Result:
             writing.measure_update(bench),
             writing.measure_set(bench),
             reading.measure_large(bench),
+            reading.measure_newest(bench),
             watching.measure_events(bench),
             watching.measure_watched(bench),
             fencing.measure_fenced(bench),

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from statelog.storage.file.opened import Handles
 
 
-def find_in_use(
-    handles: Handles, lent: memoryview, key: bytes, snapshot_id: int, known: int, *, may_be_own: bool
-) -> int:
+def find_in_use(handles: Handles, lent: memoryview, key: bytes, snapshot_id: int, *, may_be_own: bool) -> int:
     """Return the number of a page that the index has led to, negative if it may be a write transaction's own.
 
     A damaged page number may lead to an older copy of the page: whole, and sealed. But LMDB has freed that.
@@ -24,7 +22,6 @@ def find_in_use(
         lent: a key or value that lies in the page.
         key: that was looked for.
         snapshot_id: of the commit whose pages are read; 0 to look for nothing.
-        known: number of a page that was looked at before.
         may_be_own: the page may be one that a write transaction has made, and lie elsewhere.
 
     Raises:
@@ -34,7 +31,7 @@ def find_in_use(
     if not handles.map_address:
         handles.map_address = map_start(address_of(lent), handles.descriptor)
     page_size_bytes = handles.page_size_bytes
-    number = page_in_use(lent, page_size_bytes, handles.map_address, snapshot_id, known, may_be_own=may_be_own)
+    number = page_in_use(lent, page_size_bytes, handles.map_address, snapshot_id, handles.seen, may_be_own=may_be_own)
     if number == PAGE_FREE:
         freed = (address_of(lent) - handles.map_address) // page_size_bytes
         message = f"the index leads to page {freed}, which is free"

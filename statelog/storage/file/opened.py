@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import lmdb
 
 from statelog.errors import FencedError, ForkedError
+from statelog.kernels import new_seen
 from statelog.storage.file.failures import translate_lmdb
 from statelog.storage.file.lock_file import UNLOCKED
 from statelog.storage.file.locks import FileLocks
@@ -34,6 +35,7 @@ class Handles:
         reader_lock: one word, which is 0 unless a process takes a slot of the reader table. Then call
             `await_reader_lock` first.
         map_address: where LMDB's map lies; 0 until somebody looks, since it moves.
+        seen: pages of the index that were found in use; see `kernels.page_in_use`.
     """
 
     __slots__ = (
@@ -48,6 +50,7 @@ class Handles:
         "page_size_bytes",
         "raw",
         "reader_lock",
+        "seen",
     )
 
     def __init__(
@@ -69,6 +72,7 @@ class Handles:
         self.lock_file = lock_file
         self.reader_lock = reader_lock
         self.map_address = 0
+        self.seen: Any = new_seen()
 
     def await_reader_lock(self) -> None:
         """Wait until LMDB can take a slot of its reader table. Raises StoreLockedError. Facts: path, timeout_s."""

@@ -9,24 +9,25 @@ cannot be taken back; callers copy what they keep.
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain, islice
 from os import getpid
 from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import lmdb
+from xxhash import xxh3_64_digest
 
 from statelog.errors import CorruptionError, StorageError
 from statelog.format.keys import after_prefix
-from statelog.format.seal import unseal
-from statelog.kernels import check_leaf_at
+from statelog.format.seal import SEAL_SIZE_BYTES, unseal
+from statelog.kernels import PAGE_FREE, check_leaf_at, find_page, lend_bytes, rows_read
 from statelog.storage.file.freed import find_in_use
 from statelog.storage.file.moved import MOVED
 from statelog.storage.file.opened import NO_HANDLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from statelog.storage.file.opened import Handles, OpenFile
@@ -40,6 +41,10 @@ NO_PAGE = -1
 
 _ENTRIES_MAX = 1 << 48
 """More than any file holds: a count that was damaged may say anything."""
+
+_ROWS_FIRST = 4
+"""Rows that a scan reads at first. Many scans want one row; those that go on read four times as many each time."""
+_ROWS_MAX = 256
 
 
 class _Ended:
@@ -59,14 +64,24 @@ class ReadTransaction:
     Short by contract: while it lives, LMDB reuses no page freed since it began.
     """
 
-    __slots__ = ("_borrowed", "_environment", "_handles", "_index", "_leaf", "_log", "_raw")
+    __slots__ = ("_borrowed", "_environment", "_handles", "_index", "_leaf", "_log", "_raw", "_view_of", "snapshot_id")
 
     _raw: Any  # lmdb.Transaction, None before it began
     _leaf: int  # number of the leaf page of the index that was looked at last
+    snapshot_id: int
+    """The commit whose pages are read; 0 if none of its pages may be called free."""
     _may_own_pages = False
 
-    def __init__(self, environment: OpenFile) -> None:
+    def __init__(self, environment: OpenFile, view_of: Callable[[ReadTransaction], Any] | None = None) -> None:
+        """Read a file.
+
+        Args:
+            environment: the file.
+            view_of: makes what `with` gives, from this transaction, which it gives if this is left out.
+
+        """
         self._environment = environment
+        self._view_of = view_of
         self._raw = None
         self._leaf = NO_PAGE
         self._borrowed: list[memoryview] = []
@@ -102,10 +117,10 @@ class ReadTransaction:
             handles = environment.handles
             if handles.reader_lock[0]:
                 handles.await_reader_lock()
-            self._raw = handles.begin(None, None, False, True)
+            self._raw = raw = handles.begin(None, None, False, True)
         except lmdb.Error as error:
             active.discard(self)
-            self._raw = environment.begin_again(self, error)
+            self._raw = raw = environment.begin_again(self, error)
             handles = environment.handles
         except BaseException:
             active.discard(self)
@@ -113,7 +128,9 @@ class ReadTransaction:
         self._handles = handles
         self._log = handles.log
         self._index = handles.index
-        return self
+        self.snapshot_id = raw.id()
+        view_of = self._view_of
+        return self if view_of is None else view_of(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
@@ -179,8 +196,27 @@ class ReadTransaction:
             if self._seek(cursor, key):
                 self._check_neighbour(cursor, key + b"\0", is_below=False)
             return None
-        find_in_use(self._handles, value, key, self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages)
-        return unseal(key, value)
+        handles, snapshot_id, may_be_own = self._handles, self.snapshot_id, self._may_own_pages
+        address, size = handles.map_address, handles.page_size_bytes
+        if (
+            not address
+            or find_page(lend_bytes(value), size, address, snapshot_id, may_be_own, handles.seen) == PAGE_FREE
+        ):
+            find_in_use(handles, value, key, snapshot_id, may_be_own=may_be_own)
+        sealed = bytes(value)
+        payload = sealed[:-SEAL_SIZE_BYTES]
+        if sealed[-SEAL_SIZE_BYTES:] != xxh3_64_digest(key + payload):
+            unseal(key, value)
+        return payload
+
+    def join_logs(self, keys: Sequence[bytes]) -> tuple[bytes, tuple[int, ...]] | None:
+        """Return copies of some records by their keys, one after another, and their sizes; None if one is missing."""
+        get, log = self._raw.get, self._log
+        if len(keys) == 1:
+            record = get(keys[0], None, log)
+            return None if record is None else (bytes(record), (len(record),))
+        records = [get(key, None, log) for key in keys]
+        return None if None in records else (b"".join(records), tuple(map(len, records)))
 
     def last_lsn(self) -> int:
         """Return the LSN of the last record, 0 in an empty log.
@@ -243,6 +279,12 @@ class ReadTransaction:
         Raises:
             CorruptionError: a seal does not hold, or damage may hide some (E6). Facts: key.
         """
+        return chain.from_iterable(self.scan_batches(prefix, start=start, reverse=reverse))
+
+    def scan_batches(
+        self, prefix: bytes, *, start: bytes = b"", reverse: bool = False, count: int = _ROWS_FIRST
+    ) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Yield what `scan_index` does in lists: at most `count` pairs in the first one, more in the later ones."""
         cursor = self._raw.cursor(self._index)
         if reverse:
             bound = start + b"\0" if start else after_prefix(prefix)
@@ -251,23 +293,52 @@ class ReadTransaction:
                 found = cursor.prev()
             else:
                 found = cursor.last()
-            step = cursor.prev
         else:
             bound = max(prefix, start)
             found = self._seek(cursor, bound) if bound else cursor.first()
-            step = cursor.next
         while found:
             lent = cursor.key()
             key = bytes(lent)
-            self._check_leaf(lent)
             if bound and (key < bound) != reverse:
+                self._check_leaf(lent)
                 raise _out_of_order(key)
-            payload = unseal(key, cursor.value())
-            if not key.startswith(prefix):
+            rows = None if self._may_own_pages else self._read_rows(lent, prefix, count, reverse=reverse)
+            if rows is None:  # a writer may change what is ahead, and damage is named row by row
+                self._check_leaf(lent)
+                payload = unseal(key, cursor.value())
+                rows = ([(key, payload)], False) if key.startswith(prefix) else ([], True)
+            pairs, is_end = rows
+            if pairs:
+                yield pairs
+            if is_end:
                 return
-            yield key, payload
-            bound = key if reverse else key + b"\0"
-            found = step()
+            last = pairs[-1][0]
+            if last != key and not (cursor.set_range(last) and cursor.key() == last):
+                raise _out_of_order(last)  # a page above leads elsewhere
+            bound = last if reverse else last + b"\0"
+            found = cursor.prev() if reverse else cursor.next()
+            count = min(4 * count, _ROWS_MAX)
+
+    def _read_rows(
+        self, lent: Any, prefix: bytes, count_max: int, *, reverse: bool
+    ) -> tuple[list[tuple[bytes, bytes]], bool] | None:
+        """Return rows of the page that a key lies in, and whether the prefix ends there.
+
+        None if something is wrong with them, or cannot be told: then the rows are to be read one by one.
+        """
+        handles = self._handles
+        if not handles.map_address:
+            self._check_leaf(lent)  # looks where the map is
+        return rows_read(
+            lent,
+            handles.page_size_bytes,
+            handles.map_address,
+            self.snapshot_id,
+            handles.seen,
+            prefix,
+            count_max,
+            downwards=reverse,
+        )
 
     def _seek(self, cursor: lmdb.Cursor, bound: bytes) -> bool:
         """Move to the least key that is `bound` or above it, and tell if there is one.
@@ -292,8 +363,9 @@ class ReadTransaction:
         key = bytes(lent)
         if (key < bound) != is_below:
             raise _out_of_order(key)
-        self._check_leaf(lent)
-        unseal(key, cursor.value())
+        if self._may_own_pages or self._read_rows(lent, b"", 1, reverse=False) is None:
+            self._check_leaf(lent)
+            unseal(key, cursor.value())
 
     def _check_leaf(self, lent: Any) -> None:
         """Look at the whole page that a key of the index lies in.
@@ -302,19 +374,13 @@ class ReadTransaction:
         look-up that misses them, no scan that ends there, meets anything damaged. But a page whose nodes do not
         fill it, that bears another's number, or whose keys do not ascend, was damaged (E2).
         """
-        number = find_in_use(
-            self._handles, lent, bytes(lent), self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages
-        )
+        number = find_in_use(self._handles, lent, bytes(lent), self.snapshot_id, may_be_own=self._may_own_pages)
         if number >= 0 and number != self._leaf:
             fault = check_leaf_at(lent, self._handles.page_size_bytes, number)
             if fault:
                 message = f"a page of the index: {fault}"
                 raise CorruptionError(message, key=bytes(lent))
             self._leaf = number
-
-    def _snapshot_id(self) -> int:
-        """Return the commit whose pages are read."""
-        return self.id
 
     def index_keys(self) -> list[bytes]:
         """Return all keys of the index, whatever their values."""
@@ -329,7 +395,8 @@ class ReadTransaction:
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
         """Return the greatest key that begins with `prefix`, and its payload."""
-        return next(self.scan_index(prefix, reverse=True), None)
+        last = next(self.scan_batches(prefix, reverse=True, count=1), None)
+        return None if last is None else last[0]
 
     def table_stat(self, table: Any) -> dict[str, Any]:
         """Return LMDB's page counts of one table, as of this snapshot."""

@@ -1,0 +1,109 @@
+"""Records of entries as a kernel reads them, against the general path; damage is never plain."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import statelog
+from statelog.board import reading
+from statelog.format import cbor
+from statelog.kernels.board import NO_AGENT, EntryFacts, entries_read
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=200), st.binary()),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=30),
+        st.dictionaries(st.text(max_size=9), inner, max_size=30),
+        st.tuples(inner, inner),
+    ),
+    max_leaves=40,
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with statelog.open(tmp_path_factory.mktemp("board") / "agent.state", durability="interval") as opened:
+        yield opened
+
+
+def record_of(store, entry):
+    with store._engine.read() as view:
+        return bytes(view.transaction.get_log(entry.version)), reading.read_entry(view, entry.version)
+
+
+def read_one(record, lsn, *, with_values=True):
+    facts, data, are_plain = entries_read(record, [len(record)], [lsn.to_bytes(8)], with_values=with_values)
+    assert len(facts) == 1
+    assert are_plain is (facts[0][0] == 1)
+    return EntryFacts(*facts[0]), data
+
+
+@given(
+    value=VALUES, agent=st.none() | st.text(min_size=1, max_size=20), priority=st.integers(-127, 127), data=st.data()
+)
+def test_a_plain_record_says_what_the_general_path_says(store, value, agent, priority, data):
+    delay_s, ttl_s = data.draw(st.sampled_from([None, 5])), data.draw(st.sampled_from([None, 60]))
+    try:
+        board = store.board(agent=agent)
+        entry = board.set("key", value, priority=priority, delay_s=delay_s, ttl_s=ttl_s)
+    except statelog.StatelogError:
+        return  # a name or a value that nobody can store
+    record, found = record_of(store, entry)
+    facts, out = read_one(record, entry.version)
+    event = found.event
+    if facts.is_plain:
+        read_agent = None if facts.agent_at == NO_AGENT else out[facts.agent_at : facts.value_at].decode()
+        assert cbor.decode(out[facts.value_at : facts.value_end]) == value
+        assert cbor.encode(value) == out[facts.value_at : facts.value_end]
+        assert (read_agent, facts.act, facts.time_us) == (event.agent, event.act, found.time_us)
+        assert (facts.created_us, facts.expires_us) == (event.created_us, event.expires_us)
+        assert [facts.rank, facts.ready_us, facts.attempts] == (event.order or [128, 0, 0])
+    assert facts.is_plain or event.root_lsn != entry.version or len(cbor.encode(value)) > 4096
+    without, names = read_one(record, entry.version, with_values=False)
+    assert (without.is_plain, names) == (1, (event.agent or "").encode())
+
+
+@pytest.mark.parametrize("value", [7, "x" * 100, {"a": 1, "b": "y" * 90}], ids=["inline", "leaf", "root"])
+def test_a_flipped_bit_is_never_plain(store, value):
+    entry = store.board(agent="me").set(f"flipped/{type(value).__name__}", value)
+    record, _found = record_of(store, entry)
+    assert read_one(record, entry.version)[0].is_plain
+    for at in range(8 * len(record)):
+        damaged = bytearray(record)
+        damaged[at // 8] ^= 1 << at % 8
+        assert not read_one(bytes(damaged), entry.version)[0].is_plain, at
+    for size in range(len(record)):
+        assert not read_one(record[:size], entry.version)[0].is_plain
+    assert not read_one(record, entry.version + 1)[0].is_plain
+
+
+def test_what_went_or_is_claimed_is_not_plain(store):
+    board = store.board(agent="me")
+    for act in (lambda: board.delete("a"), lambda: board.claim("a"), lambda: board.set("a", 2)):
+        board.set("a", 1)
+        act()
+        [last, *_] = board.history("a")
+        assert not read_one(record_of(store, last)[0], last.version)[0].is_plain
+
+
+def test_entries_that_have_no_room_come_with_the_next_call(store):
+    board = store.board()
+    sizes = [100, 40_000, *[16_000] * 6, 9]
+    entries = [board.set(f"room/{number}", f"{number}" * size) for number, size in enumerate(sizes)]
+    records = [record_of(store, entry)[0] for entry in entries]
+    lsns = [entry.version.to_bytes(8) for entry in entries]
+    read = []
+    while len(read) < len(entries):
+        at = len(read)
+        facts, _data, _plain = entries_read(
+            b"".join(records[at:]), list(map(len, records[at:])), lsns[at:], with_values=True
+        )
+        assert 0 < len(facts) < len(sizes)
+        read += [fact[0] for fact in facts]
+    assert read == [1, 0, *[1] * 7]  # one is a tree of pieces
+    random.Random(1).shuffle(entries)
+    assert {entry.key: entry.value for entry in board.list("room/*")} == {entry.key: entry.value for entry in entries}
