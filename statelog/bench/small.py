@@ -138,7 +138,10 @@ def _pairs(stack: ExitStack, path: Path, durability: Durability) -> dict[str, tu
             lambda: thread.commit({"count": next(numbers)}, fence=lease),
             lambda: peer.write("count", 1),
         ),
-        "board.set": (lambda: board.set(any_key(), value_of(1)), lambda: peer_board.set(any_key(), value_of(1))),
+        "board.set": (
+            lambda: board.set(any_key(), value_of(next(numbers))),
+            lambda: peer_board.set(any_key(), value_of(next(numbers))),
+        ),
         "board.get": (lambda: board.get(any_key()), lambda: peer_board.get(any_key())),
         f"board.list of {_LISTED}": (
             lambda: board.list(f"{folder_of(0)}*", limit=_LISTED),
