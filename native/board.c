@@ -223,13 +223,14 @@ static bool record_is_sound(const uint8_t *bytes, size_t size, uint64_t lsn)
            sl_load_be(bytes, CHECKSUM_SIZE) == sl_checksum(bytes + CHECKSUM_SIZE, size - CHECKSUM_SIZE);
 }
 
-static bool entry_read(const uint8_t *bytes, size_t size, uint64_t lsn, bool with_value, sl_writer *out,
+/* Read an entry into `facts`, and its agent and its value, or the digest of its root, into `out`, which may become full. */
+static bool entry_read(const uint8_t *bytes, size_t size, bool with_value, bool is_first, sl_writer *out,
                        sl_entry_facts *facts)
 {
-    if (!record_is_sound(bytes, size, lsn)) {
+    if (!record_is_sound(bytes, size, facts->lsn)) {
         return false;
     }
-    entry_record record = {bytes, size, lsn, NULL, 0, 0};
+    entry_record record = {bytes, size, facts->lsn, NULL, 0, 0};
     sl_reader body = {bytes, ENVELOPE_SIZE + (size_t)sl_load_be(bytes + BODY_SIZE_AT, 4), ENVELOPE_SIZE};
     const uint8_t *agent;
     size_t agent_size;
@@ -239,8 +240,18 @@ static bool entry_read(const uint8_t *bytes, size_t size, uint64_t lsn, bool wit
     facts->agent_at = agent == NULL ? UINT64_MAX : out->at;
     sl_put(out, agent, agent_size);
     facts->value_at = out->at;
-    if (with_value && !put_value(&record, out)) {
-        return false;
+    if (with_value) {
+        bool is_here = put_value(&record, out);
+        if (out->full && !is_first) {
+            return false;
+        }
+        if (!is_here || out->full) {
+            out->full = false;
+            out->at = (size_t)facts->value_at;
+            sl_put(out, record.root_digest, SL_DIGEST_SIZE);
+            facts->root_lsn = record.root_lsn != 0 ? record.root_lsn : record.lsn;
+            facts->root_node = record.root_node;
+        }
     }
     facts->value_end = out->at;
     facts->time_us = sl_load_be(bytes + TIME_AT, 8);
@@ -258,7 +269,7 @@ int sl_entries_read(const uint8_t *records, const uint8_t *ends, const uint8_t *
         size_t before = writer.at;
         size_t end = (size_t)sl_load_be(ends + 8 * i, 8);
         sl_entry_facts facts = {.lsn = sl_load_be(lsns + 8 * i, 8)};
-        facts.is_plain = entry_read(records + at, end - at, facts.lsn, with_values != 0, &writer, &facts);
+        facts.is_plain = entry_read(records + at, end - at, with_values != 0, i == 0, &writer, &facts);
         if (writer.full && i > 0) { /* the caller calls again for this one */
             break;
         }

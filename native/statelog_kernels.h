@@ -438,10 +438,10 @@ uint64_t sl_checksum(const uint8_t *data, size_t size);
 
 /* board.c: records of entries of the board, one after another. Their LSNs, and where each ends, are numbers of 8 bytes,
  * big-endian, the ends ascending. An entry is plain if its record is sound, of that LSN, and neither redacted nor short, if
- * the entry is there and nobody has claimed it, if no error is told, and if all of its value is in the same record, in one
- * level at most. The caller reads other entries by the general path, which finds the damage, if there is any.
- * out: agent and value item of each plain entry, one after another. Without values the items are left out, nodes are not
- * looked at, and the value may be anywhere. `done`: so many entries had room in `out`, and `plain`: so many of these are plain. The first one is not
+ * the entry is there and nobody has claimed it, and if no error is told. The caller reads other entries by the general
+ * path, which finds the damage, if there is any.
+ * out: agent and value item of each plain entry, one after another. Where the value is not in the same record, in one level
+ * at most, or has no room, the digest of its root stands for the item. Without values nothing does. `done`: so many entries had room in `out`, and `plain`: so many of these are plain. The first one is not
  * plain if `out` has no room for it alone. */
 typedef struct {
     uint64_t is_plain; /* if 0, the other numbers say nothing, except the LSN */
@@ -456,6 +456,8 @@ typedef struct {
     uint64_t ready_us;
     uint64_t attempts;
     uint64_t lsn;
+    uint64_t root_lsn; /* where the root is whose digest stands for the item; 0: the item itself is there */
+    uint64_t root_node;
 } sl_entry_facts;
 int sl_entries_read(const uint8_t *records, const uint8_t *ends, const uint8_t *lsns, size_t count, int with_values,
                     sl_output *out, sl_entry_facts *entries, uint64_t *done, uint64_t *plain);

@@ -58,6 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_REQUIRE(status == SL_OK && done == 1 && plain == facts.is_plain && plain <= 1 && facts.lsn == LSN);
     if (facts.is_plain) {
         FUZZ_REQUIRE(facts.value_at <= facts.value_end && facts.value_end == out.size && out.size <= capacity);
+        FUZZ_REQUIRE(facts.root_lsn == 0 || facts.value_end - facts.value_at == DIGEST_SIZE);
         FUZZ_REQUIRE(facts.agent_at == UINT64_MAX ? facts.value_at == 0 : facts.agent_at == 0);
     }
     free(out.bytes);

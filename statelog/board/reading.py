@@ -272,7 +272,12 @@ def read_value(workspace: Workspace, event: EntryEvent) -> Any:
     """Return the value of an entry, None of one that went."""
     if event.root_digest is None:
         return None
-    root = workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)
+    return read_root(workspace, event.root_digest, event.root_lsn, event.root_node)
+
+
+def read_root(workspace: Workspace, digest: bytes, lsn: int, node: int) -> Any:
+    """Return the value under the root of an entry."""
+    root = workspace.read(ROOT, digest, lsn, node)
     slot = mapping.find_in_root(workspace, root, channel_key(VALUE))
     assert slot is not None
     return cbor.decode(read_item(workspace, slot))

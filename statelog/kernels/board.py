@@ -27,8 +27,8 @@ class EntryFacts(NamedTuple):
     Attributes:
         is_plain: 0 if the record is not plain. Then the other numbers say nothing, except the LSN.
         agent_at: of the agent's name, which ends at `value_at`; `NO_AGENT` if there is none.
-        value_at: of the value's item,
-        value_end: and its end.
+        value_at: of the value's item, or of the digest of its root,
+        value_end: and the end of that.
         act: what was done.
         time_us: of the record.
         created_us: of the entry; 0 if that is the record's time.
@@ -37,6 +37,8 @@ class EntryFacts(NamedTuple):
         ready_us: from when it may be claimed; 0: from the beginning.
         attempts: how often it was claimed.
         lsn: of the record.
+        root_lsn: LSN of the record that has the root of the value; 0 if the value's item is there.
+        root_node: number of the root in that record.
 
     """
 
@@ -52,6 +54,8 @@ class EntryFacts(NamedTuple):
     ready_us: int
     attempts: int
     lsn: int
+    root_lsn: int
+    root_node: int
 
 
 _FIELDS: Final = len(EntryFacts._fields)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 SCRATCH_SIZE_BYTES: Final = 64 * 1024
 """Output room of most calls: a root is below 32 KiB unless its keys are of the largest."""
 
-NUMBERS: Final = 12 * 128 + 1
-"""Numbers of most calls: the facts of 128 entries of the board are the most. An entry table of a chunk takes half."""
+NUMBERS: Final = 14 * 128 + 1
+"""Numbers of most calls: the facts of 128 entries of the board are the most. An entry table of a chunk takes fewer."""
 
 OK: Final = 0
 MALFORMED: Final = 1

@@ -14,7 +14,7 @@ from statelog.log.kinds.entries import RANK, Act
 from statelog.log.times import to_datetime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from datetime import datetime
 
     from statelog.board.reading import Found, Records
@@ -152,12 +152,8 @@ _set_facts, _set_key, _set_value, _set_version, _set_agent = (
 def entries_of(session: Session, records: Records, *, with_values: bool = True) -> list[Entry]:
     """Return the entries of some records, with or without values."""
     rows, facts, data, others = records
-    values: Iterator[Any] = iter(())
-    if with_values:
-        if len(facts) == 1 and not others:
-            values = iter((cbor.decode(data[facts[0][2] : facts[0][3]]),))
-        else:
-            values = iter(cbor.decode_all([data[fact[2] : fact[3]] for fact in facts if fact[0]]))
+    items = [data[fact[2] : fact[3]] for fact in facts if fact[0] and not fact[12]] if with_values else []
+    values = iter((cbor.decode(items[0]),) if len(items) == 1 else cbor.decode_all(items) if items else ())
     entries: list[Entry] = []
     for (key, _place), fact in zip(rows, facts, strict=True):
         if fact[0]:
@@ -167,13 +163,20 @@ def entries_of(session: Session, records: Records, *, with_values: bool = True) 
             _set_version(entry, fact[11])
             _set_agent(entry, None if fact[1] == NO_AGENT else data[fact[1] : fact[2]].decode())
             if with_values:
-                _set_value(entry, next(values))
+                _set_value(entry, _read_root(session, fact, data) if fact[12] else next(values))
         else:
             entry = entry_of(session, others[len(entries)])
             if not with_values:
                 _VALUE.__delete__(entry)
         entries.append(entry)
     return entries
+
+
+def _read_root(session: Session, facts: tuple[int, ...], data: bytes) -> Any:
+    """Return a value that is not in the record of its entry, or is large."""
+    fact = EntryFacts._make(facts)
+    digest = data[fact.value_at : fact.value_end]
+    return reading.read_root(session.workspace(), digest, fact.root_lsn, fact.root_node)
 
 
 def entry_of(session: Session, found: Found) -> Entry:

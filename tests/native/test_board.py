@@ -55,14 +55,17 @@ def test_a_plain_record_says_what_the_general_path_says(store, value, agent, pri
     record, found = record_of(store, entry)
     facts, out = read_one(record, entry.version)
     event = found.event
-    if facts.is_plain:
-        read_agent = None if facts.agent_at == NO_AGENT else out[facts.agent_at : facts.value_at].decode()
-        assert cbor.decode(out[facts.value_at : facts.value_end]) == value
-        assert cbor.encode(value) == out[facts.value_at : facts.value_end]
-        assert (read_agent, facts.act, facts.time_us) == (event.agent, event.act, found.time_us)
-        assert (facts.created_us, facts.expires_us) == (event.created_us, event.expires_us)
-        assert [facts.rank, facts.ready_us, facts.attempts] == (event.order or [128, 0, 0])
-    assert facts.is_plain or event.root_lsn != entry.version or len(cbor.encode(value)) > 4096
+    item = out[facts.value_at : facts.value_end]
+    if facts.root_lsn:
+        assert (item, facts.root_lsn, facts.root_node) == (event.root_digest, event.root_lsn, event.root_node)
+        assert event.root_lsn != entry.version or len(cbor.encode(value)) > 64
+    else:
+        assert item == cbor.encode(value)
+    read_agent = None if facts.agent_at == NO_AGENT else out[facts.agent_at : facts.value_at].decode()
+    assert (facts.is_plain, facts.lsn, read_agent, facts.act) == (1, entry.version, event.agent, event.act)
+    assert (facts.time_us, facts.created_us, facts.expires_us) == (found.time_us, event.created_us, event.expires_us)
+    assert [facts.rank, facts.ready_us, facts.attempts] == (event.order or [128, 0, 0])
+    assert board.get("key").value == value
     without, names = read_one(record, entry.version, with_values=False)
     assert (without.is_plain, names) == (1, (event.agent or "").encode())
 
@@ -103,7 +106,7 @@ def test_entries_that_have_no_room_come_with_the_next_call(store):
             b"".join(records[at:]), list(map(len, records[at:])), lsns[at:], with_values=True
         )
         assert 0 < len(facts) < len(sizes)
-        read += [fact[0] for fact in facts]
-    assert read == [1, 0, *[1] * 7]  # one is a tree of pieces
+        read += [(fact[0], fact[12] > 0) for fact in facts]
+    assert read == [(1, False), (1, True), *[(1, False)] * 7]  # one is a tree of pieces
     random.Random(1).shuffle(entries)
     assert {entry.key: entry.value for entry in board.list("room/*")} == {entry.key: entry.value for entry in entries}
