@@ -14,6 +14,9 @@ from statelog.log.names import check_name
 RESERVED = "durable/"
 """Keys that begin so are the library's own: all may read them, and who may write them is a matter of `Rights`."""
 
+_PLAIN = re.compile(r"(?:(?!\.{1,2}(?:/|\Z))[-+.,:;=@\w]+/)*(?!\.{1,2}\Z)[-+.,:;=@\w]+", re.ASCII)
+"""Matches most keys, and only keys. What it does not match is checked one rule after the other."""
+
 _WILD = re.compile(r"[*?\[\]\\]")
 
 
@@ -44,6 +47,8 @@ def check_key(key: str) -> None:
         LimitError: it is longer than 400 bytes.
 
     """
+    if type(key) is str and len(key) <= ENTRY_KEY_SIZE_BYTES_MAX and _PLAIN.fullmatch(key):
+        return
     check_name("key", key, size_bytes_max=ENTRY_KEY_SIZE_BYTES_MAX)
     wild = _WILD.search(key)
     if wild is not None:

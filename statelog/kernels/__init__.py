@@ -15,6 +15,7 @@ record that holds it: locators with LSN 0 leave these functions with ``home_lsn`
 from statelog.kernels.cbor import cbor_check, cbor_map_get, cbor_split
 from statelog.kernels.chunking import blob_cuts, boundaries, content_hash
 from statelog.kernels.edit import BATCH_DELETE, BATCH_PUT, chunk_replace, tail_append, tail_merge
+from statelog.kernels.entry import EntryMade, entry, pack_entry
 from statelog.kernels.finding import find_key, find_position, fingerprint_find, prints_find
 from statelog.kernels.identity import (
     NO_NUMBER,
@@ -155,6 +156,7 @@ __all__ = [
     "WAKE_LOST",
     "WAKE_SUBJECT_SIZE_BYTES_MAX",
     "WAKE_WOKEN",
+    "EntryMade",
     "ForeignRef",
     "Lent",
     "PageFacts",
@@ -189,6 +191,7 @@ __all__ = [
     "encode_plain",
     "entries_copy",
     "entries_table",
+    "entry",
     "find_key",
     "find_position",
     "fingerprint_find",
@@ -200,6 +203,7 @@ __all__ = [
     "mutex_owner_at",
     "node_digest",
     "pack_change",
+    "pack_entry",
     "pack_fixed",
     "pack_held",
     "pack_known",

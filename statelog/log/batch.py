@@ -70,7 +70,7 @@ If there are more, reading the heads again costs less.
 _TYPES_OF_ROWS = frozenset((TYPE_FORK, TYPE_POLICY))
 """Types of records that change only the row of the thread in their first field, of all that `Memory` has."""
 
-_TYPES_APART = frozenset((TYPE_THREAD, TYPE_TAG, TYPE_LOAN, TYPE_ENTRY))
+_TYPES_APART = frozenset((TYPE_THREAD, TYPE_TAG, TYPE_LOAN))
 """Types of records that do not change anything in `Memory`."""
 
 Jump = tuple[int | None, int | None, int]
@@ -142,7 +142,9 @@ def read_log_end(transaction: Transaction) -> LogEnd:
 class Memory:
     """The state of the store that a process remembers after its last commit. It follows commits of other processes."""
 
-    __slots__ = ("end", "greatest_ids", "heads", "identities", "jumps", "prints", "rows", "times_us")
+    __slots__ = (
+        "end", "expiries_us", "greatest_ids", "heads", "identities", "jumps", "owners", "prints", "rows", "times_us",
+    )  # fmt: skip
 
     def __init__(self, end: LogEnd) -> None:
         self.end = end
@@ -157,6 +159,10 @@ class Memory:
         their depth."""
         self.greatest_ids: dict[int, bytes] = {}
         """The greatest id that callers gave checkpoints of a thread, or a greater one: of threads it was asked of."""
+        self.owners: dict[str, int] = {}
+        """LSNs of the threads that own the records of the board and of leases, by id."""
+        self.expiries_us: dict[int, int] = {}
+        """By board: no entry expires before this time."""
         self.identities: dict[bytes, bytes] = {}
         """As `tree.sequence.Identities` fills it; right for ever, as the next."""
         self.prints = Prints()
@@ -168,6 +174,7 @@ class Memory:
         copied.heads, copied.jumps = self.heads.copy(), self.jumps.copy()
         copied.rows, copied.times_us = self.rows.copy(), self.times_us.copy()
         copied.greatest_ids, copied.identities = self.greatest_ids.copy(), self.identities
+        copied.owners, copied.expiries_us = self.owners.copy(), self.expiries_us.copy()
         return copied
 
     def caught_up(self, transaction: WriteTransaction) -> Memory:
@@ -204,6 +211,8 @@ class Memory:
                     times_us[thread] = max(times_us[thread], time_us)
             elif type_ in _TYPES_OF_ROWS:
                 self.rows.pop(thread, None)
+            elif type_ == TYPE_ENTRY:
+                self.expiries_us.pop(thread, None)
             elif type_ not in _TYPES_APART:
                 return False
         self.end = _new(LogEnd, (end_lsn + count, chain, time_us))
@@ -229,7 +238,7 @@ class Memory:
         """Go on from what a batch has staged."""
         heads, staged = self.heads, batch.staged
         if batch.changes_threads or len(heads) > HEADS_MAX or len(self.jumps) > JUMPS_MAX:
-            for each in (heads, self.jumps, self.rows, self.times_us, self.greatest_ids):
+            for each in (heads, self.jumps, self.rows, self.times_us, self.greatest_ids, self.owners, self.expiries_us):
                 each.clear()
         for key in batch.index:
             if key[:1] == keys.THREAD_PREFIX:
@@ -412,6 +421,15 @@ class Batch:
                 self.memory.rows[thread] = row
         return row
 
+    def find_owner(self, id: str) -> int | None:
+        """Return the LSN of the thread with an id of `OWN_IDS`, or None."""
+        lsn = self.memory.owners.get(id)
+        if lsn is None:
+            lsn = self.view.thread_lsn(id)
+            if lsn is not None and lsn <= self._end.lsn:  # A staged thread may be given up.
+                self.memory.owners[id] = lsn
+        return lsn
+
     def jump(self, thread: int, branch: int, version: int) -> Jump | None:
         """Return where a version jumps to, of recent ones from memory; None if it has expired."""
         known = self.memory.jumps.get((thread, branch, version))
@@ -454,6 +472,10 @@ class Batch:
     def next_lsn(self) -> int:
         """Return the LSN the next record will get."""
         return self._end.lsn + len(self.staged) + 1
+
+    def next_end(self) -> tuple[int, bytes]:
+        """Return the LSN of the next record, and the chain digest of the last record that is not staged."""
+        return self._end.lsn + len(self.staged) + 1, self._end.chain
 
     def next_place(self, thread: int, branch: int) -> tuple[int, int, bytes]:
         """Return LSN and time of the next version of a branch, and the chain digest of the last record not staged."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from statelog.board.claiming import Wanted
     from statelog.board.reading import Found
     from statelog.board.rules import Rights
-    from statelog.board.writing import Writer
+    from statelog.board.staging import Writer
     from statelog.storage.waiter import Waiter
     from statelog.store.session import Session
 

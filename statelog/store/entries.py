@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.board import claiming, reading
 from statelog.display.lines import written
+from statelog.format import cbor
 from statelog.log.kinds.entries import RANK, Act
 from statelog.log.times import to_datetime
 
@@ -60,14 +61,14 @@ class Entry:
         return f"<Entry {self.key!r} {self.version} {shown if len(shown) <= 60 else shown[:57] + '...'}>"
 
 
-def entry_of(session: Session, found: Found) -> Entry:
-    """Return an entry as a record says."""
+def entry_of(session: Session, found: Found, item: bytes | None = None) -> Entry:
+    """Return an entry as a record says. If the encoded value is at hand, `item` is that."""
     event, claim = found.event, found.claim
     rank = event.order[0] if event.order else RANK
     info = None if claim is None else ClaimInfo(claim.token, _claimer(session, found), to_datetime(claim.until_us))
     return Entry(
         event.key,
-        reading.read_value(session.workspace(), event),
+        reading.read_value(session.workspace(), event) if item is None else cbor.decode(item),
         found.lsn,
         to_datetime(event.created_us or found.time_us),
         event.agent,

@@ -125,6 +125,13 @@ def last_row(view: View, board: int, key: str) -> tuple[EntryRow, bool]:
     return (NO_ROW if payload is None else board_keys.decode_row(payload)), False
 
 
+def row_of(event: EntryEvent, lsn: int) -> EntryRow:
+    """Return the row of a key whose last record has this event and LSN."""
+    rank, ready_us, _attempts = event.order or (RANK, 0, 0)
+    tag, deadline_us = (NO_TAG, 0) if event.claim is None else event.claim[1:3]
+    return EntryRow(lsn, event.expires_us, ready_us or event.created_us, rank, tag, deadline_us)
+
+
 def is_lease(key: str) -> bool:
     """Return True if a key is the name of a lease."""
     return key.startswith("/")
@@ -133,12 +140,8 @@ def is_lease(key: str) -> bool:
 def _apply(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
     board, key = event.thread, event.key
     before, is_there = last_row(index.view, board, key)
-    stays = event.is_there
-    rank, ready_us, _attempts = event.order or (RANK, 0, 0)
-    claim = None if event.claim is None else Claimed(*event.claim)
-    tag, deadline_us = (NO_TAG, 0) if claim is None else (claim.tag, claim.deadline_us)
-    row = EntryRow(lsn, event.expires_us, ready_us or event.created_us, rank, tag, deadline_us)
-    is_queued = stays and claim is None
+    stays, row = event.is_there, row_of(event, lsn)
+    is_queued = stays and event.claim is None
     if before.lsn:
         _take_out(index, board, key, before, is_there=is_there, following=row if is_queued else None)
         if is_there is not stays:
@@ -156,11 +159,11 @@ def _apply(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
     index.put_index(keys.encode_thread_event_key(board, lsn), b"")
     if is_queued and not (is_there and before.tag == NO_TAG and before[2:4] == row[2:4]):
         place = board_keys.encode_queue_key(board, key, row.rank, row.order_us)
-        index.put_index(place, b"\1" if ready_us else b"")
+        index.put_index(place, b"\1" if event.order and event.order[1] else b"")
     if event.expires_us:
         index.put_index(board_keys.encode_expiry_key(board, event.expires_us, lsn), key.encode())
-    if claim is not None:
-        index.put_index(board_keys.encode_deadline_key(board, tag, deadline_us, lsn), key.encode())
+    if event.claim is not None:
+        index.put_index(board_keys.encode_deadline_key(board, row.tag, row.deadline_us, lsn), key.encode())
 
 
 def _remove(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
