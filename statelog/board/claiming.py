@@ -15,7 +15,7 @@ from statelog.board import writing
 from statelog.board.calling import call_holder
 from statelog.board.names import RESERVED, compile_pattern
 from statelog.board.reading import Found, read_entry, records_kept
-from statelog.board.staging import NOTHING, Kept, Writer, kept_of, place_of, stage
+from statelog.board.staging import NOTHING, Kept, Value, Writer, kept_of, place_of, stage
 from statelog.errors import ExpiredError, LeaseLostError
 from statelog.format import board_keys, keys
 from statelog.format.board_keys import Queued
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from statelog.board.clocks import Clock
     from statelog.board.names import Pattern
     from statelog.format.board_keys import EntryRow
-    from statelog.log.step import Write
     from statelog.log.view import View
 
 ReadRow: TypeAlias = "Callable[[str], tuple[EntryRow, bool]]"
@@ -236,7 +235,8 @@ def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock) -> Found 
 
 def held(writer: Writer, key: str, token: int) -> Found:
     """Return the entry, or the lease, that a token is of. Raises LeaseLostError: also if the entry has expired."""
-    found = _check_token(writer.view, writer.row(key)[0], key, token)
+    is_claimed = writer.row(key)[0].tag != board_keys.NO_TAG
+    found = _check_token(writer.last_record(key) if is_claimed else None, key, token)
     if 0 < found.event.expires_us <= writer.now_us:
         message = f"the entry {key!r} has expired, and its claim of token {token} with it"
         raise LeaseLostError(message, key=key, token=token)
@@ -251,11 +251,11 @@ def check_held(view: View, key: str, token: int) -> Found:
 
     """
     board = view.thread_lsn(LEASES_ID if is_lease(key) else BOARD_ID)
-    return _check_token(view, NO_ROW if board is None else last_row(view, board, key)[0], key, token)
+    row = NO_ROW if board is None else last_row(view, board, key)[0]
+    return _check_token(read_entry(view, row.lsn) if row.tag != board_keys.NO_TAG else None, key, token)
 
 
-def _check_token(view: View, row: EntryRow, key: str, token: int) -> Found:
-    found = read_entry(view, row.lsn) if row.tag != board_keys.NO_TAG else None
+def _check_token(found: Found | None, key: str, token: int) -> Found:
     if found is None or found.claim is None or found.claim.token != token:
         raise lost(key, token)
     return found
@@ -311,10 +311,10 @@ def end(
     return stage(writer, act, found.event.key, kept, place_of(found), agent=agent, error=error)
 
 
-def complete(writer: Writer, found: Found, write: Write | None, target: str | None) -> Found:
+def complete(writer: Writer, found: Found, value: Value | None, target: str | None) -> Found:
     """Stage that the work is done: the entry goes, and its result is set where it is to be."""
     key = found.event.key
-    made = stage(writer, Act.COMPLETE, key, NOTHING, place_of(found), write)
+    made = stage(writer, Act.COMPLETE, key, NOTHING, place_of(found), value)
     if target is not None:
         stage(writer, Act.SET, target, _moved_in(writer, target, 0), place_of(made))
     return made
@@ -360,8 +360,7 @@ def holder(view: View, name: str) -> Found | None:
 
 def acquire(writer: Writer, name: str, ttl_us: int, clock: Clock) -> Found | None:
     """Stage that a lease is taken; None if somebody has it."""
-    row, _is_there = writer.row(f"/{name}")
-    found = read_entry(writer.view, row.lsn) if row.lsn else None
+    found = writer.last_record(f"/{name}") if writer.row(f"/{name}")[0].lsn else None
     if found is not None and found.claim is not None and clock.left_us(found.claim) > 0:
         return None
     for key, left_us in list(islice(deadlines(writer.view, writer.board, clock), _FORGOTTEN_MAX)):

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
 from statelog.board.calling import call_claimer, wake_bits
-from statelog.board.reading import VALUE, Found
+from statelog.board.reading import VALUE, Found, read_entry
 from statelog.errors import LimitError, ReducerTypeError, StatelogError, ValueTypeError
 from statelog.format import cbor
-from statelog.format.board_keys import NO_TAG
+from statelog.format.board_keys import NO_TAG, EntryRow
 from statelog.format.record import NO_DIGEST, NO_NODES, TYPE_ENTRY, Nodes
 from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, EntryMade, pack_change, pack_entry
 from statelog.limits import LEAF_SIZE_BYTES_MAX
 from statelog.log.batch import NOTHING_HELD, Staged
 from statelog.log.index import release_records
-from statelog.log.kinds.entries import GOES, RANK, Act, Claimed, EntryEvent, last_row, row_of
+from statelog.log.kinds.entries import GOES, NO_ROW, RANK, Act, Claimed, EntryEvent, KnownEntry, last_row
 from statelog.log.kinds.table import stage_event
 from statelog.log.names import channel_key
 from statelog.log.step import hold
@@ -31,10 +31,9 @@ from statelog.tree.value import add_root
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from statelog.format.board_keys import EntryRow
     from statelog.format.record import NodeRow
     from statelog.log.batch import Batch
-    from statelog.log.step import StepChange, Write
+    from statelog.log.step import Write
     from statelog.log.view import View
 
 _TRIES_MAX = 4
@@ -42,6 +41,8 @@ _TRIES_MAX = 4
 
 _VALUE_KEY = channel_key(VALUE)
 
+_NO_ENTRY = KnownEntry(NO_ROW, is_there=False)
+_NO_ORDER = (RANK, 0, 0)
 _NO_CLAIM = Claimed(0, NO_TAG, 0, 0, 0)
 _NO_ERROR = _NO_AGENT = cbor.encode(None)
 
@@ -56,24 +57,35 @@ class Writer(NamedTuple):
     """A writer of entries, in one batch and at one time."""
 
     batch: Batch
-    view: View
-    """What is stored and what the batch has staged."""
     board: int
     agent: str | None
     now_us: int
-    rows: dict[str, tuple[EntryRow, bool]]
-    """The rows that were read or staged, by key, and whether the entry exists: a row is read once per commit."""
+
+    @property
+    def view(self) -> View:
+        """What is stored and what the batch has staged."""
+        return self.batch.view
+
+    def known(self, key: str) -> KnownEntry:
+        """Return what is known of a key. Its row is read once."""
+        entries, place = self.batch.entries, (self.board, key)
+        known = entries.get(place) or self.batch.memory.entries.get(place)
+        if known is None:
+            known = entries[place] = KnownEntry(*last_row(self.batch.view, self.board, key))
+        return known
 
     def row(self, key: str) -> tuple[EntryRow, bool]:
         """Return the row of a key, and whether the entry exists."""
-        known = self.rows.get(key)
-        if known is None:
-            known = self.rows[key] = last_row(self.view, self.board, key)
-        return known
+        return self.known(key)[:2]
 
-    def is_sweep_due(self) -> bool:
-        """Return False if no entry of the board has expired."""
-        return self.batch.memory.expiries_us.get(self.board, 0) <= self.now_us
+    def last_record(self, key: str) -> Found:
+        """Return the last record of a key that has a row."""
+        row, is_there, event, time_us = self.known(key)
+        if event is not None:
+            return _new(Found, (event, row.lsn, time_us))
+        found = read_entry(self.batch.view, row.lsn)
+        self.batch.entries[self.board, key] = KnownEntry(row, is_there, found.event, found.time_us)
+        return found
 
 
 class Kept(NamedTuple):
@@ -105,13 +117,42 @@ def place_of(found: Found) -> Place:
     return found.event.root_digest, found.event.root_lsn, found.event.root_node
 
 
+class Value(NamedTuple):
+    """A write to the value of an entry, prepared before the commit."""
+
+    write: Write
+    change: bytes | None
+    """The write as the kernel takes it; None if the general path must be taken."""
+    item: bytes | None
+    """The new value, encoded, if the write does not depend on the value."""
+
+
+def prepare(write: Write) -> Value:
+    """Prepare a write to the value of an entry."""
+    step = write.step
+    if step is None:
+        return Value(write, None, None)
+    operation, payload, _key = step
+    count, item = 0, None
+    if type(payload) is list and payload and operation in (STEP_ADD, STEP_APPEND):
+        operation, count, payload = STEP_APPEND, len(payload), b"".join(payload)
+    elif type(payload) is not bytes:
+        return Value(write, None, None)
+    elif operation == STEP_PUT:
+        item = payload
+    change = None
+    if item is None or len(item) <= LEAF_SIZE_BYTES_MAX:
+        change = pack_change(operation, count, len(_VALUE_KEY), 0, len(payload)) + _VALUE_KEY + payload
+    return _new(Value, (write, change, item))
+
+
 def stage(
     writer: Writer,
     act: Act,
     key: str,
     kept: Kept = NOTHING,
     place: Place = NO_PLACE,
-    write: Write | None = None,
+    value: Value | None = None,
     *,
     agent: str | None = "",
     error: str | None = None,
@@ -124,36 +165,40 @@ def stage(
         key: the key, or a slash and the name of the lease.
         kept: what the entry has besides its value.
         place: where its value is.
-        write: merges with the value at `place`.
+        value: merges with the value at `place`.
         agent: who does it; empty for the writer's agent.
         error: the reason of the act, if it has one.
 
     """
-    batch, board = writer.batch, writer.board
-    before, was_there = writer.row(key)
-    stays = act not in GOES and (place[0] is not None or write is not None or key[0] == "/")
-    created_us = (kept.created_us or writer.now_us) if stays else 0
-    kept = kept._replace(created_us=created_us)
-    agent = writer.agent if agent == "" else agent
-    change = b"" if write is None else _plain_change(write.step)
-    made = None
-    if change is not None:
-        made = _stage_plain(writer, act, key, kept, place, change, agent, error)
-    if made is None:
-        made = _stage_in_general(writer, act, key, kept, place, write, agent, error)
-    event = made.event
-    row = row_of(event, made.lsn)
-    is_there = event.is_there
-    writer.rows[key] = (row, is_there)
+    batch, board, _agent, now_us = writer
+    before = writer.known(key)
+    stays = act not in GOES and (place[0] is not None or value is not None or key[0] == "/")
+    created_us, expires_us, rank, ready_us, attempts, claim = kept
+    created_us = (created_us or now_us) if stays else 0
+    head = (board, int(act), key, writer.agent if agent == "" else agent, before.row.lsn, created_us, expires_us)
+    order = None if rank == RANK and not ready_us and not attempts else [rank, ready_us, attempts]
+    event = _new(EntryEvent, (*head, *place, order, None if claim is None else list(claim), error, []))
+    change = b"" if value is None else value.change
+    staged = None if change is None else _stage_plain(writer, event, before, change)
+    if staged is None:
+        staged = _stage_in_general(writer, event, value)
+    event, lsn, _time_us = staged
+    is_there = stays and event.root_digest is not None
+    tag, deadline_us = (NO_TAG, 0) if claim is None else (claim.tag, claim.deadline_us)
+    row = _new(EntryRow, (lsn, expires_us, ready_us or created_us, rank, tag, deadline_us))
+    is_forgotten = act == Act.RELEASE and key[0] == "/"  # A released lease has no row.
+    known = _NO_ENTRY if is_forgotten else _new(KnownEntry, (row, is_there, event, now_us))
+    batch.entries[board, key] = known
     batch.wakes |= wake_bits(key)
-    if kept.expires_us and (next_us := batch.memory.expiries_us.get(board)) is not None:
-        batch.memory.expiries_us[board] = min(next_us, kept.expires_us)
-    if is_there and row.tag == NO_TAG and not (was_there and before[2:5] == row[2:5]):  # It joins the queue.
+    if expires_us and (next_us := batch.memory.expiries_us.get(board)) is not None:
+        batch.memory.expiries_us[board] = min(next_us, expires_us)
+    joins = is_there and claim is None and not (before.is_there and before.row[2:5] == row[2:5])
+    if joins or (is_there and before.event is not None and attempts < _attempts(before.event)):
         batch.calls += (partial(call_claimer, key),)
-    return made
+    return staged
 
 
-def merge(writer: Writer, key: str, write: Write, place: Place) -> tuple[Place, Sequence[bytes], Sequence[NodeRow]]:
+def _merge(writer: Writer, key: str, write: Write, place: Place) -> tuple[Place, Sequence[bytes], Sequence[NodeRow]]:
     """Merge a write into the value at a place. Return the new root, the nodes it borrows, and its new nodes."""
     batch, (digest, lsn, number) = writer.batch, place
     borrowed: list[bytes] = []
@@ -186,41 +231,19 @@ def _agent_item(agent: str) -> bytes:
     return cbor.encode(agent)
 
 
-def _plain_change(step: StepChange | None) -> bytes | None:
-    """Return a change of a value as the kernel takes it; None if the general path must be taken."""
-    if step is None:
-        return None
-    operation, payload, _key = step
-    count = 0
-    if type(payload) is list and payload and operation in (STEP_ADD, STEP_APPEND):
-        operation, count, payload = STEP_APPEND, len(payload), b"".join(payload)
-    elif type(payload) is not bytes or len(payload) > LEAF_SIZE_BYTES_MAX:
-        return None
-    return pack_change(operation, count, len(_VALUE_KEY), 0, len(payload)) + _VALUE_KEY + payload
-
-
-def _stage_plain(
-    writer: Writer,
-    act: Act,
-    key: str,
-    kept: Kept,
-    place: Place,
-    change: bytes,
-    agent: str | None,
-    error: str | None,
-) -> Found | None:
+def _stage_plain(writer: Writer, event: EntryEvent, before: KnownEntry, change: bytes) -> Found | None:
     """Stage a record by one call of the kernel. Return None if the general path must be taken.
 
     Invariant T6: the record and the index changes are, byte for byte, those of the general path.
     """
-    batch, board, now_us = writer.batch, writer.board, writer.now_us
-    before, was_there = writer.rows[key]
+    batch, _board, _agent, now_us = writer
+    board, act, key, agent, _before, created_us, expires_us, digest, root_lsn, root_number, order, claim, error, _ = (
+        event
+    )
     lsn, chain = batch.next_end()
-    created_us, expires_us, rank, ready_us, attempts, claim = kept
-    digest, root_lsn, root_number = place
     fixed = pack_entry(
-        *(board, act, lsn, now_us, created_us, expires_us, rank, ready_us, attempts, root_lsn, root_number),
-        *(was_there, *before, *(claim or _NO_CLAIM), digest or NO_DIGEST, chain),
+        *(board, act, lsn, now_us, created_us, expires_us, *(order or _NO_ORDER), root_lsn, root_number),
+        *(before.is_there, *before.row, *(claim or _NO_CLAIM), digest or NO_DIGEST, chain),
     )
     held = NOTHING_HELD
     if digest is not None and change and change[0] != STEP_PUT:
@@ -239,41 +262,23 @@ def _stage_plain(
     if made.node_count:
         record, rows_at, nodes_at = made.record, made.rows_at, made.nodes_at
         nodes = _new(Nodes, (made.node_count, record[rows_at:nodes_at], record[nodes_at:]))
-        digest, root_lsn, root_number = made.root_digest, lsn, made.root_number
+        event = _new(EntryEvent, (*event[:7], made.root_digest, lsn, made.root_number, *event[10:]))
     batch.staged.append(_new(Staged, (TYPE_ENTRY, now_us, b"", nodes, (made.record, made.chain, made.rows_at))))
     batch.index.update(made.index_changes)
     if key[0] == "/":  # The last record of a lease counts. A released lease has no record that counts.
-        release_records(batch, board, [each for each in (before.lsn, lsn if act == Act.RELEASE else 0) if each])
-    order = None if kept[2:5] == NOTHING[2:5] else [rank, ready_us, attempts]
-    event = _new(
-        EntryEvent,
-        (
-            *(board, int(act), key, agent, before.lsn, created_us, expires_us, digest, root_lsn, root_number),
-            *(order, None if claim is None else list(claim), error, []),
-        ),
-    )
+        ends = (before.row.lsn, lsn if act == Act.RELEASE else 0)
+        release_records(batch, board, [each for each in ends if each])
     return _new(Found, (event, lsn, now_us))
 
 
-def _stage_in_general(
-    writer: Writer,
-    act: Act,
-    key: str,
-    kept: Kept,
-    place: Place,
-    write: Write | None,
-    agent: str | None,
-    error: str | None,
-) -> Found:
+def _stage_in_general(writer: Writer, event: EntryEvent, value: Value | None) -> Found:
     """Stage a record by the table of kinds."""
-    before = writer.rows[key][0].lsn
-    borrowed: Sequence[bytes] = ()
     rows: Sequence[NodeRow] = ()
-    if write is not None:
-        place, borrowed, rows = merge(writer, key, write, place)
-    order = None if kept[2:5] == NOTHING[2:5] else list(kept[2:5])
-    claim = None if kept.claim is None else list(kept.claim)
-    head = (writer.board, int(act), key, agent, before, kept.created_us, kept.expires_us)
-    event = EntryEvent(*head, *place, order, claim, error, list(borrowed))
-    lsn = stage_event(writer.batch, event, rows, writer.now_us)
-    return Found(event, lsn, writer.now_us)
+    if value is not None:
+        place, borrowed, rows = _merge(writer, event.key, value.write, event[7:10])
+        event = EntryEvent(*event[:7], *place, *event[10:13], list(borrowed))
+    return Found(event, stage_event(writer.batch, event, rows, writer.now_us), writer.now_us)
+
+
+def _attempts(event: EntryEvent) -> int:
+    return event.order[2] if event.order else 0

@@ -5,13 +5,11 @@ Which entries have expired is decided here, by the clock, and recorded: who read
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from statelog.board.calling import call_claimer
 from statelog.board.names import RESERVED
-from statelog.board.reading import Found, changed_since, find_at, read_entry
-from statelog.board.staging import NO_PLACE, Kept, Writer, kept_of, place_of, stage
+from statelog.board.reading import Found, changed_since, find_at
+from statelog.board.staging import NO_PLACE, Kept, Value, Writer, kept_of, place_of, stage
 from statelog.errors import AlreadyExistsError, ConflictError, UsageError
 from statelog.format import board_keys, keys
 from statelog.log import operations
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.log.batch import Batch
-    from statelog.log.step import Write
 
 EXPIRED_MAX = 8
 """So many entries that have expired are recorded with a write of another one."""
@@ -39,21 +36,21 @@ _new = tuple.__new__
 
 def begin(batch: Batch, agent: str | None, owner: str = BOARD_ID) -> Writer:
     """Return a writer of entries or of leases. The first write of all creates the board."""
-    board = batch.find_owner(owner)
+    board = batch.memory.owners.get(owner) or batch.find_owner(owner)
     if board is None:
         board = operations.create_thread(batch, owner, {}, anew=True)
-    return _new(Writer, (batch, batch.view, board, agent, now_us(), {}))
+    return _new(Writer, (batch, board, agent, now_us()))
 
 
 def find(writer: Writer, key: str) -> Found | None:
     """Return the entry of a key, or None. If the entry has expired, stage that and return None."""
-    row, is_there = writer.row(key)
+    row, is_there, event, time_us = writer.known(key)
     if not is_there:
         return None
     if 0 < row.expires_us <= writer.now_us:
         stage(writer, Act.EXPIRE, key, agent=None)
         return None
-    return read_entry(writer.view, row.lsn)
+    return writer.last_record(key) if event is None else _new(Found, (event, row.lsn, time_us))
 
 
 def check_version(key: str, expected: int | None, found: Found | None) -> None:
@@ -78,14 +75,9 @@ def check_absent(key: str, found: Found | None, *, is_version_told: bool) -> Non
         raise AlreadyExistsError(message, key=key, **version)
 
 
-def put(writer: Writer, key: str, write: Write, found: Found | None, kept: Kept) -> Found:
+def put(writer: Writer, key: str, value: Value, found: Found | None, kept: Kept) -> Found:
     """Stage the entry that results if a write merges with the entry of a key. None is merged with as an empty one."""
-    place = NO_PLACE
-    if found is not None:
-        place = place_of(found)
-        if found.attempts != kept.attempts:  # An entry that was claimed too often may be claimed again.
-            writer.batch.calls += (partial(call_claimer, key),)
-    return stage(writer, Act.SET, key, kept, place, write)
+    return stage(writer, Act.SET, key, kept, NO_PLACE if found is None else found.event[7:10], value)
 
 
 def take(writer: Writer, found: Found) -> Found:
@@ -131,19 +123,18 @@ def sweep(writer: Writer, count: int) -> int:
     return len(expired)
 
 
-def set_anew(kept: Kept, how: tuple[int, Kept], now_us: int) -> Kept:
-    """Return the fields of an entry that is set again. Its claim and its number of claims stay.
+def set_anew(found: Found | None, how: tuple[int, Kept], now_us: int) -> Kept:
+    """Return the fields of an entry that is set, or set again. Its claim and its number of claims stay.
 
     `how` has the delay until the entry may be claimed, in microseconds, and the other new fields.
     """
-    delay_us, new = how
-    return new._replace(
-        created_us=kept.created_us,
-        expires_us=now_us + new.expires_us if new.expires_us else 0,
-        ready_us=now_us + delay_us if delay_us else 0,
-        attempts=kept.attempts if kept.claim is not None else 0,
-        claim=kept.claim,
-    )
+    delay_us, (_created_us, ttl_us, rank, _ready_us, _attempts, _claim) = how
+    expires_us = now_us + ttl_us if ttl_us else 0
+    ready_us = now_us + delay_us if delay_us else 0
+    if found is None or found.event.claim is None:
+        created_us = 0 if found is None else found.event.created_us
+        return _new(Kept, (created_us, expires_us, rank, ready_us, 0, None))
+    return Kept(found.event.created_us, expires_us, rank, ready_us, found.attempts, found.claim)
 
 
 def _content(found: Found) -> tuple[object, ...]:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from statelog.log.events import CheckpointEvent
+    from statelog.log.kinds.entries import KnownEntry
     from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
     from statelog.storage.wake import Wake
@@ -56,6 +57,9 @@ _new = tuple.__new__
 
 HEADS_MAX = 1024
 """Heads in memory, some of them with the nodes that the next step begins with."""
+
+ENTRIES_MAX = 1024
+"""Entries in memory: a counter, or a claim and its end, goes on from the last record."""
 
 JUMPS_MAX = 4096
 """Jump pointers of checkpoints in memory: one mostly leads to a recent one."""
@@ -143,7 +147,8 @@ class Memory:
     """The state of the store that a process remembers after its last commit. It follows commits of other processes."""
 
     __slots__ = (
-        "end", "expiries_us", "greatest_ids", "heads", "identities", "jumps", "owners", "prints", "rows", "times_us",
+        "end", "entries", "expiries_us", "greatest_ids", "heads", "identities", "jumps", "owners", "prints", "rows",
+        "times_us",
     )  # fmt: skip
 
     def __init__(self, end: LogEnd) -> None:
@@ -161,6 +166,8 @@ class Memory:
         """The greatest id that callers gave checkpoints of a thread, or a greater one: of threads it was asked of."""
         self.owners: dict[str, int] = {}
         """LSNs of the threads that own the records of the board and of leases, by id."""
+        self.entries: dict[tuple[int, str], KnownEntry] = {}
+        """Of recent entries and leases, by board and key."""
         self.expiries_us: dict[int, int] = {}
         """By board: no entry expires before this time."""
         self.identities: dict[bytes, bytes] = {}
@@ -175,6 +182,7 @@ class Memory:
         copied.rows, copied.times_us = self.rows.copy(), self.times_us.copy()
         copied.greatest_ids, copied.identities = self.greatest_ids.copy(), self.identities
         copied.owners, copied.expiries_us = self.owners.copy(), self.expiries_us.copy()
+        copied.entries = self.entries.copy()
         return copied
 
     def caught_up(self, transaction: WriteTransaction) -> Memory:
@@ -212,7 +220,8 @@ class Memory:
             elif type_ in _TYPES_OF_ROWS:
                 self.rows.pop(thread, None)
             elif type_ == TYPE_ENTRY:
-                self.expiries_us.pop(thread, None)
+                self.entries.clear()
+                self.expiries_us.clear()
             elif type_ not in _TYPES_APART:
                 return False
         self.end = _new(LogEnd, (end_lsn + count, chain, time_us))
@@ -238,8 +247,11 @@ class Memory:
         """Go on from what a batch has staged."""
         heads, staged = self.heads, batch.staged
         if batch.changes_threads or len(heads) > HEADS_MAX or len(self.jumps) > JUMPS_MAX:
-            for each in (heads, self.jumps, self.rows, self.times_us, self.greatest_ids, self.owners, self.expiries_us):
+            for each in (heads, self.jumps, self.rows, self.times_us, self.greatest_ids):
                 each.clear()
+            self.owners.clear()
+            self.expiries_us.clear()
+            self.entries.clear()
         for key in batch.index:
             if key[:1] == keys.THREAD_PREFIX:
                 self.rows.pop(keys.decode_lsn(key[1:]), None)
@@ -248,6 +260,10 @@ class Memory:
         self.times_us.update(batch.times_us)
         for place, head in batch.new_heads.items():
             self._set_head(place, head)
+        if batch.entries:
+            if len(self.entries) > ENTRIES_MAX:
+                self.entries.clear()
+            self.entries.update(batch.entries)
 
     def _set_head(self, place: tuple[int, int], head: Head) -> None:
         self.heads[place] = head
@@ -301,6 +317,8 @@ class Batch:
         self.new_heads: dict[tuple[int, int], Head] = {}
         self.times_us: dict[int, int] = {}
         """Of the last version of threads, staged."""
+        self.entries: dict[tuple[int, str], KnownEntry] = {}
+        """Entries that were read or staged, by board and key: none is read twice."""
 
     @property
     def view(self) -> View:

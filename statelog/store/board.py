@@ -15,7 +15,6 @@ from statelog.board.names import check_directory, check_key, check_prefix, compi
 from statelog.board.retention import Rule
 from statelog.board.rules import ALL, OWN
 from statelog.errors import StatelogError, UsageError
-from statelog.kernels import STEP_PUT
 from statelog.log.kinds.entries import RANK
 from statelog.store import claims
 from statelog.store.arguments import check_flag, check_priority, check_seconds
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from statelog.board.staging import Kept, Writer
     from statelog.log.batch import Batch
     from statelog.log.care.vacuum import RetentionReport
-    from statelog.log.step import Write
     from statelog.reducers import Reducer
     from statelog.store.claims import Claim, Lease, LeaseInfo
     from statelog.store.entries import Entry
@@ -242,20 +240,20 @@ class Board(ReadBoard):
         rights = self._rights
         for verb in verbs:
             rights.check(verb, key)
-        write: Write = reducer.prepare(reading.VALUE, value, path=key)
+        value = staging.prepare(reducer.prepare(reading.VALUE, value, path=key))
 
         def work(writer: Writer) -> Found:
             found = writing.find(writer, key)
             if check is not None:
                 check(found)
-            kept = staging.NOTHING if found is None else staging.kept_of(found)
             if how is not None:
-                kept = writing.set_anew(kept, how, writer.now_us)
-            return writing.put(writer, key, write, found, kept)
+                kept = writing.set_anew(found, how, writer.now_us)
+            else:
+                kept = staging.NOTHING if found is None else staging.kept_of(found)
+            return writing.put(writer, key, value, found, kept)
 
         made: Found = self._act(work, fence=fence)
-        step = write.step
-        entry = entry_of(self._session, made, step[1] if step is not None and step[0] == STEP_PUT else None)
+        entry = entry_of(self._session, made, value.item)
         if not rights.is_bound or rights.may("read", key):
             return entry
         return replace(entry, created=entry.time, claim=None, attempts=0)  # only fields that this handle wrote
@@ -270,7 +268,8 @@ class Board(ReadBoard):
                 check(batch.view)
             writer = writing.begin(batch, self._agent)
             result = work(writer)
-            if sweeps and at_once is not None and writer.is_sweep_due():  # A transaction would scan all that is staged.
+            # A transaction would scan all that is staged.
+            if sweeps and at_once is not None and batch.memory.expiries_us.get(writer.board, 0) <= writer.now_us:
                 writing.sweep(writer, writing.EXPIRED_MAX)
             return result
 

@@ -50,7 +50,7 @@ def _store(session: StoreSession, rule: Rule) -> None:
     """Make a rule a policy; one without numbers ends it."""
     key = _POLICIES + hashlib.blake2b(rule.pattern.text.encode(), digest_size=8).hexdigest()
     fields = rule_fields(rule)
-    write: Any = reducers.replace.prepare(reading.VALUE, fields, path=key)
+    value = staging.prepare(reducers.replace.prepare(reading.VALUE, fields, path=key))
     is_none = rule.keep_last is None and rule.max_age_s is None
     with session.read() as view:
         board = reading.board_of(view)
@@ -67,7 +67,7 @@ def _store(session: StoreSession, rule: Rule) -> None:
     def work(writer: Writer) -> None:
         there = writing.find(writer, key)
         if not is_none:
-            writing.put(writer, key, write, there, staging.NOTHING)
+            writing.put(writer, key, value, there, staging.NOTHING)
         elif there is not None:
             writing.take(writer, there)
 

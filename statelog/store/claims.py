@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statelog import reducers
-from statelog.board import claiming, reading, writing
+from statelog.board import claiming, reading, staging, writing
 from statelog.board.calling import claimer_subject, holder_subject
 from statelog.board.clocks import CLOCK
 from statelog.board.names import check_directory, check_key
@@ -120,8 +120,10 @@ class Claim(Fence):
             target = claiming.moved_to(self.key, to)
             check_key(target)
             self._rights.check("write", target)
-        write = None if result is _UNSET else reducers.replace.prepare(reading.VALUE, result, path=self.key)
-        self._act(lambda writer, found: claiming.complete(writer, found, write, target), ends="completed")
+        value = None
+        if result is not _UNSET:
+            value = staging.prepare(reducers.replace.prepare(reading.VALUE, result, path=self.key))
+        self._act(lambda writer, found: claiming.complete(writer, found, value, target), ends="completed")
 
     def fail(self, error: BaseException | str, *, retry_in_s: float = 0.0) -> None:
         """Give the entry back, with the error that history keeps. After `max_attempts` it moves to `dead`.

@@ -116,6 +116,18 @@ class EntryEvent(NamedTuple):
 NO_ROW = EntryRow(0)
 
 
+class KnownEntry(NamedTuple):
+    """What a commit has read or staged of a key."""
+
+    row: EntryRow
+    is_there: bool
+    """The entry exists."""
+    event: EntryEvent | None = None
+    """The event of the last record, if that was read or staged."""
+    time_us: int = 0
+    """The time of the last record."""
+
+
 def last_row(view: View, board: int, key: str) -> tuple[EntryRow, bool]:
     """Return the row of a key, and whether the entry exists. The row is all zeros if nothing is known of the key."""
     payload = view.transaction.get_index(board_keys.encode_entry_key(board, key))
