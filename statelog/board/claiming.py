@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from statelog.board.clocks import Clock
     from statelog.board.names import Pattern
     from statelog.format.board_keys import EntryRow
+    from statelog.log.batch import Batch
     from statelog.log.view import View
 
 ReadRow: TypeAlias = "Callable[[str], tuple[EntryRow, bool]]"
@@ -84,6 +85,8 @@ class Choice(NamedTuple):
     """Claims whose time is up, of entries that are wanted."""
     wait_us: int | None
     """After how long there may be more, without anybody's doing."""
+    snapshot_id: int | None = None
+    """The commit that was read."""
 
 
 # --- whose turn is next ------------------------------------------------------------------
@@ -115,7 +118,7 @@ def choose(view: View, board: int, wanted: Wanted, clock: Clock, row: ReadRow | 
     firsts += [_first_in(view, board, row, at, wanted, now_us, waits) for at in wild if not wanted.shuns(f"{at}/")]
     best = min(((each.rank, each.order_us, each.key) for each in firsts if each is not None), default=None)
     entry = None if best is None else read_entry(view, row(best[2])[0].lsn)
-    return Choice(entry, lapsed, min(waits, default=None))
+    return Choice(entry, lapsed, min(waits, default=None), view.snapshot_id())
 
 
 def deadlines(view: View, board: int, clock: Clock) -> Iterator[tuple[str, int]]:
@@ -211,13 +214,17 @@ def _may_claim(view: View, row: EntryRow, key: str, wanted: Wanted, now_us: int)
 # --- claims --------------------------------------------------------------------------------
 
 
-def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock) -> Found | None:
+def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock, seen: Choice | None = None) -> Found | None:
     """Stage the claim of the entry whose turn it is; None if there is none.
 
-    Claims whose time is up are recorded to have ended. What was claimed too often is moved away.
+    Claims whose time is up are recorded to have ended. What was claimed too often is moved away. If nobody has
+    committed since a choice was `seen`, it is not made again.
     """
     view, board = writer.view, writer.board
-    choice = choose(view, board, wanted, clock, writer.row)
+    if seen is not None and seen.found is not None and not seen.lapsed and writer.batch.follows(seen.snapshot_id):
+        choice = seen if seen.found.is_there(writer.now_us) else choose(view, board, wanted, clock, writer.row)
+    else:
+        choice = choose(view, board, wanted, clock, writer.row)
     for each in choice.lapsed:
         end(writer, each, Act.RELEASE, agent=None)
     for number in range(_DEAD_MAX):
@@ -235,8 +242,7 @@ def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock) -> Found 
 
 def held(writer: Writer, key: str, token: int) -> Found:
     """Return the entry, or the lease, that a token is of. Raises LeaseLostError: also if the entry has expired."""
-    is_claimed = writer.row(key)[0].tag != board_keys.NO_TAG
-    found = _check_token(writer.last_record(key) if is_claimed else None, key, token)
+    found = _check_holder(writer, key, token)
     if 0 < found.event.expires_us <= writer.now_us:
         message = f"the entry {key!r} has expired, and its claim of token {token} with it"
         raise LeaseLostError(message, key=key, token=token)
@@ -253,6 +259,19 @@ def check_held(view: View, key: str, token: int) -> Found:
     board = view.thread_lsn(LEASES_ID if is_lease(key) else BOARD_ID)
     row = NO_ROW if board is None else last_row(view, board, key)[0]
     return _check_token(read_entry(view, row.lsn) if row.tag != board_keys.NO_TAG else None, key, token)
+
+
+def check_held_in(batch: Batch, key: str, token: int) -> None:
+    """Raise LeaseLostError in a commit as `check_held` does."""
+    board = batch.find_owner(LEASES_ID if is_lease(key) else BOARD_ID)
+    if board is None:
+        raise lost(key, token)
+    _check_holder(Writer(batch, board, None, 0), key, token)
+
+
+def _check_holder(writer: Writer, key: str, token: int) -> Found:
+    is_claimed = writer.row(key)[0].tag != board_keys.NO_TAG
+    return _check_token(writer.last_record(key) if is_claimed else None, key, token)
 
 
 def _check_token(found: Found | None, key: str, token: int) -> Found:

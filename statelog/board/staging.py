@@ -7,7 +7,7 @@ in Python, values that store parts again.
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
 from statelog.board.calling import call_claimer, wake_bits
@@ -44,7 +44,7 @@ _VALUE_KEY = channel_key(VALUE)
 _NO_ENTRY = KnownEntry(NO_ROW, is_there=False)
 _NO_ORDER = (RANK, 0, 0)
 _NO_CLAIM = Claimed(0, NO_TAG, 0, 0, 0)
-_NO_ERROR = _NO_AGENT = cbor.encode(None)
+_NULL = cbor.encode(None)
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
@@ -177,12 +177,14 @@ def stage(
     created_us = (created_us or now_us) if stays else 0
     head = (board, int(act), key, writer.agent if agent == "" else agent, before.row.lsn, created_us, expires_us)
     order = None if rank == RANK and not ready_us and not attempts else [rank, ready_us, attempts]
-    event = _new(EntryEvent, (*head, *place, order, None if claim is None else list(claim), error, []))
+    rest = (order, None if claim is None else list(claim), error)
+    lsn, chain = batch.next_end()
     change = b"" if value is None else value.change
-    staged = None if change is None else _stage_plain(writer, event, before, change)
-    if staged is None:
-        staged = _stage_in_general(writer, event, value)
-    event, lsn, _time_us = staged
+    made = None if change is None else _stage_plain(writer, head, place, rest, before, change, (lsn, chain))
+    if made is not None:
+        event = _new(EntryEvent, (*head, *made, *rest, []))
+    else:
+        event = _stage_in_general(writer, EntryEvent(*head, *place, *rest, []), value)
     is_there = stays and event.root_digest is not None
     tag, deadline_us = (NO_TAG, 0) if claim is None else (claim.tag, claim.deadline_us)
     row = _new(EntryRow, (lsn, expires_us, ready_us or created_us, rank, tag, deadline_us))
@@ -190,12 +192,18 @@ def stage(
     known = _NO_ENTRY if is_forgotten else _new(KnownEntry, (row, is_there, event, now_us))
     batch.entries[board, key] = known
     batch.wakes |= wake_bits(key)
-    if expires_us and (next_us := batch.memory.expiries_us.get(board)) is not None:
-        batch.memory.expiries_us[board] = min(next_us, expires_us)
-    joins = is_there and claim is None and not (before.is_there and before.row[2:5] == row[2:5])
-    if joins or (is_there and before.event is not None and attempts < _attempts(before.event)):
+    if expires_us:
+        batch.note_expiry(board, expires_us)
+    if is_there and claim is None and _joins_queue(before, row, attempts):
         batch.calls += (partial(call_claimer, key),)
-    return staged
+    return _new(Found, (event, lsn, now_us))
+
+
+def _joins_queue(before: KnownEntry, row: EntryRow, attempts: int) -> bool:
+    """Return True if an entry that nobody has claimed may be claimed from now on, or from another time on."""
+    former = before.event
+    was_queued = before.is_there and before.row[2:5] == row[2:5]
+    return not was_queued or (former is not None and former.order is not None and former.order[2] > attempts)
 
 
 def _merge(writer: Writer, key: str, write: Write, place: Place) -> tuple[Place, Sequence[bytes], Sequence[NodeRow]]:
@@ -231,16 +239,33 @@ def _agent_item(agent: str) -> bytes:
     return cbor.encode(agent)
 
 
-def _stage_plain(writer: Writer, event: EntryEvent, before: KnownEntry, change: bytes) -> Found | None:
-    """Stage a record by one call of the kernel. Return None if the general path must be taken.
+def _stage_plain(
+    writer: Writer,
+    head: tuple[Any, ...],
+    place: Place,
+    rest: tuple[Any, ...],
+    before: KnownEntry,
+    change: bytes,
+    end: tuple[int, bytes],
+) -> Place | None:
+    """Stage a record by one call of the kernel, and return where its value is. None: take the general path.
+
+    Args:
+        writer: the writer.
+        head: the fields of the event before its root.
+        place: where the value is so far.
+        rest: the fields behind the root, except the last one.
+        before: what is known of the key.
+        change: see `Value.change`; empty if the value stays.
+        end: the LSN of the record, and the chain digest before it.
 
     Invariant T6: the record and the index changes are, byte for byte, those of the general path.
     """
-    batch, _board, _agent, now_us = writer
-    board, act, key, agent, _before, created_us, expires_us, digest, root_lsn, root_number, order, claim, error, _ = (
-        event
-    )
-    lsn, chain = batch.next_end()
+    batch, board, _agent, now_us = writer
+    _board, act, key, agent, _before, created_us, expires_us = head
+    digest, root_lsn, root_number = place
+    order, claim, error = rest
+    lsn, chain = end
     fixed = pack_entry(
         *(board, act, lsn, now_us, created_us, expires_us, *(order or _NO_ORDER), root_lsn, root_number),
         *(before.is_there, *before.row, *(claim or _NO_CLAIM), digest or NO_DIGEST, chain),
@@ -248,8 +273,8 @@ def _stage_plain(writer: Writer, event: EntryEvent, before: KnownEntry, change: 
     held = NOTHING_HELD
     if digest is not None and change and change[0] != STEP_PUT:
         held = hold(batch, held, (ROOT, digest, root_lsn, root_number))
-    agent_item = _NO_AGENT if agent is None else _agent_item(agent)
-    error_item = _NO_ERROR if error is None else cbor.encode(error)
+    agent_item = _NULL if agent is None else _agent_item(agent)
+    error_item = _NULL if error is None else cbor.encode(error)
     made = kernels.entry(fixed, held, change, key.encode(), agent_item, error_item)
     for _ in range(_TRIES_MAX):
         if made is None or type(made) is EntryMade:
@@ -258,27 +283,24 @@ def _stage_plain(writer: Writer, event: EntryEvent, before: KnownEntry, change: 
         made = kernels.entry(fixed, held, change, key.encode(), agent_item, error_item)
     if type(made) is not EntryMade:
         return None
+    chain, digest, root_number, record, node_count, rows_at, nodes_at, index_changes = made
     nodes = NO_NODES
-    if made.node_count:
-        record, rows_at, nodes_at = made.record, made.rows_at, made.nodes_at
-        nodes = _new(Nodes, (made.node_count, record[rows_at:nodes_at], record[nodes_at:]))
-        event = _new(EntryEvent, (*event[:7], made.root_digest, lsn, made.root_number, *event[10:]))
-    batch.staged.append(_new(Staged, (TYPE_ENTRY, now_us, b"", nodes, (made.record, made.chain, made.rows_at))))
-    batch.index.update(made.index_changes)
+    if node_count:
+        nodes = _new(Nodes, (node_count, record[rows_at:nodes_at], record[nodes_at:]))
+        place = (digest, lsn, root_number)
+    batch.staged.append(_new(Staged, (TYPE_ENTRY, now_us, b"", nodes, (record, chain, rows_at))))
+    batch.index.update(index_changes)
     if key[0] == "/":  # The last record of a lease counts. A released lease has no record that counts.
         ends = (before.row.lsn, lsn if act == Act.RELEASE else 0)
         release_records(batch, board, [each for each in ends if each])
-    return _new(Found, (event, lsn, now_us))
+    return place
 
 
-def _stage_in_general(writer: Writer, event: EntryEvent, value: Value | None) -> Found:
-    """Stage a record by the table of kinds."""
+def _stage_in_general(writer: Writer, event: EntryEvent, value: Value | None) -> EntryEvent:
+    """Stage a record by the table of kinds, and return its event."""
     rows: Sequence[NodeRow] = ()
     if value is not None:
         place, borrowed, rows = _merge(writer, event.key, value.write, event[7:10])
         event = EntryEvent(*event[:7], *place, *event[10:13], list(borrowed))
-    return Found(event, stage_event(writer.batch, event, rows, writer.now_us), writer.now_us)
-
-
-def _attempts(event: EntryEvent) -> int:
-    return event.order[2] if event.order else 0
+    stage_event(writer.batch, event, rows, writer.now_us)
+    return event

@@ -119,7 +119,7 @@ def sweep(writer: Writer, count: int) -> int:
         expired.append(payload.decode())
     for key in expired:
         find(writer, key)
-    writer.batch.memory.expiries_us[writer.board] = next_us
+    writer.batch.expiries_us[writer.board] = next_us
     return len(expired)
 
 

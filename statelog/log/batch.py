@@ -10,7 +10,7 @@ nothing is written. Over a read transaction it serves as a rehearsal.
 from __future__ import annotations
 
 from operator import gt, lt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xxhash import xxh3_64_digest
 
@@ -264,6 +264,7 @@ class Memory:
             if len(self.entries) > ENTRIES_MAX:
                 self.entries.clear()
             self.entries.update(batch.entries)
+            self.expiries_us.update(batch.expiries_us)
 
     def _set_head(self, place: tuple[int, int], head: Head) -> None:
         self.heads[place] = head
@@ -319,6 +320,8 @@ class Batch:
         """Of the last version of threads, staged."""
         self.entries: dict[tuple[int, str], KnownEntry] = {}
         """Entries that were read or staged, by board and key: none is read twice."""
+        self.expiries_us: dict[int, int] = {}
+        """As `Memory.expiries_us`, where the batch changes it."""
 
     @property
     def view(self) -> View:
@@ -491,6 +494,11 @@ class Batch:
         """Return the LSN the next record will get."""
         return self._end.lsn + len(self.staged) + 1
 
+    def follows(self, snapshot_id: int | None) -> bool:
+        """Return True if the batch of a commit reads just what a transaction with this snapshot has read."""
+        transaction: Any = self._transaction
+        return not transaction.changes and transaction.number - 1 == snapshot_id
+
     def next_end(self) -> tuple[int, bytes]:
         """Return the LSN of the next record, and the chain digest of the last record that is not staged."""
         return self._end.lsn + len(self.staged) + 1, self._end.chain
@@ -528,6 +536,12 @@ class Batch:
         """Remember the head of a branch as staged."""
         self.new_heads[thread, branch] = head
         self.times_us[thread] = max(head.event.time_us, self.times_us.get(thread, 0))
+
+    def note_expiry(self, board: int, expires_us: int) -> None:
+        """Note that an entry expires."""
+        next_us = self.expiries_us.get(board, self.memory.expiries_us.get(board))
+        if next_us is not None:
+            self.expiries_us[board] = min(next_us, expires_us)
 
     def forget_threads(self) -> None:
         """Let nothing be remembered of threads."""

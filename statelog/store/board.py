@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from statelog.store.session import Holder, Session
 
 
+_HAS_BOARD = "has board"
+"""In what a session keeps: True if the board was found. It stays for as long as the store is there."""
+
 _WRITE, _WRITE_AND_READ = ("write",), ("write", "read")
 
 
@@ -218,11 +221,17 @@ class Board(ReadBoard):
         return swept
 
     def _is_there(self) -> bool:
-        """Whether there is a board: only what sets an entry makes it. Raises ReadOnlyError."""
-        if isinstance(self._session, StoreSession):
-            self._session.engine.environment.check_writable()
-        with self._session.read() as view:
-            return reading.board_of(view) is not None
+        """Return True if there is a board: only a write that sets an entry creates it. Raises ReadOnlyError."""
+        session = self._session
+        if isinstance(session, StoreSession):
+            if session.kept.get(_HAS_BOARD):
+                return True
+            session.engine.environment.check_writable()
+        with session.read() as view:
+            is_there = reading.board_of(view) is not None
+        if isinstance(session, StoreSession):
+            session.kept[_HAS_BOARD] = is_there
+        return is_there
 
     def _put(
         self,
@@ -265,7 +274,7 @@ class Board(ReadBoard):
 
         def commit(batch: Batch) -> Any:
             if check is not None:
-                check(batch.view)
+                check(batch)
             writer = writing.begin(batch, self._agent)
             result = work(writer)
             # A transaction would scan all that is staged.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from statelog.board.claiming import Wanted
+    from statelog.board.claiming import Choice, Wanted
     from statelog.board.reading import Found
     from statelog.board.rules import Rights
     from statelog.board.staging import Writer
@@ -248,6 +248,8 @@ class ClaimAttempt:
         self.session = of_store(session, "claim")
         self.session.engine.environment.check_writable()
         self._agent, self._rights, self._wanted, self._lease_s = agent, rights, wanted, lease_s
+        self._seen: Choice | None = None
+        """What the last look has found."""
 
     @property
     def condition(self) -> Condition:
@@ -263,13 +265,14 @@ class ClaimAttempt:
             board = reading.board_of(view)
             if board is None:
                 return False, None
-            choice = claiming.choose(view, board, self._wanted, CLOCK)
+            choice = self._seen = claiming.choose(view, board, self._wanted, CLOCK)
         is_there = choice.found is not None or bool(choice.lapsed)
         return is_there, None if choice.wait_us is None else choice.wait_us / 1e6
 
     def take(self) -> Claim | None:
         """Claim the next entry after the condition held. Return None if there is none. Do not wait."""
-        work = partial(claiming.claim, wanted=self._wanted, lease_us=to_us(self._lease_s), clock=CLOCK)
+        wanted, lease_us = self._wanted, to_us(self._lease_s)
+        work = partial(claiming.claim, wanted=wanted, lease_us=lease_us, clock=CLOCK, seen=self._seen)
         found = _commit(self.session, self._agent, work)
         if found is None:
             return None
