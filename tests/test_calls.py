@@ -20,7 +20,7 @@ PINNED = {
     "commit": (128, 44),
     "commit after another process's, to another thread": (135, 47),
     "commit after another process's, to the same thread": (148, 50),
-    "board.set": (116, 40),
+    "board.set": (115, 39),
     "board.get": (68, 29),
     "board.list, an entry": (42.4, 28),
     "state[...]": (43, 19),

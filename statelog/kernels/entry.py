@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog._kernels import lib
 from statelog.kernels.calling import OK, WANTED, unpack_bytes, unpack_numbers
-from statelog.kernels.step import RECORD_ROW_SIZE_BYTES, Wanted, idle_rooms, take_room
+from statelog.kernels.step import _ROW_SIZE_BYTES, Wanted, _idle, _Room  # a step's room is an entry's, too
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,10 @@ def entry(
         or does not fit the change. `Wanted` if a node is not held.
 
     """
-    room = take_room()
+    try:
+        room = _idle.pop()
+    except IndexError:
+        room = _Room()
     status = _make(
         room.step, fixed, held, len(held), changes, len(changes), key, len(key), agent_item, len(agent_item),
         error_item, len(error_item), room.output,
@@ -92,10 +95,10 @@ def entry(
                 changes_made.append((place, whole[at : at + payload_size]))
                 at += payload_size
         nodes_at -= _RECORD_AT
-        rows_at = nodes_at - RECORD_ROW_SIZE_BYTES * count
+        rows_at = nodes_at - _ROW_SIZE_BYTES * count
         fields = (whole[:20], whole[20:40], number, whole[40:end], count, rows_at, nodes_at, changes_made)
         made = _new(EntryMade, fields)
     elif status == WANTED:
         made = room.read_wanted()
-    idle_rooms.append(room)
+    _idle.append(room)
     return made

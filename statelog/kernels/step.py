@@ -34,7 +34,7 @@ _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
 _ROW = Struct(">B20sII")
-RECORD_ROW_SIZE_BYTES: Final = _ROW.size
+_ROW_SIZE_BYTES: Final = _ROW.size
 _LEAF: Final = 1
 _LARGE_SIZE_BYTES_MIN: Final = 4096
 _RECORD_AT: Final = 60
@@ -107,14 +107,13 @@ class _Room:
         return wanted.type, unpack_bytes(self.digest, 20), wanted.lsn, wanted.node
 
 
-idle_rooms: list[_Room] = []
+_idle: list[_Room] = []
 """As the pool of scratches in `calling`."""
 
 
-def take_room() -> _Room:
-    """Take a room. Give it back by `idle_rooms.append`."""
+def _take() -> _Room:
     try:
-        return idle_rooms.pop()
+        return _idle.pop()
     except IndexError:
         return _Room()
 
@@ -148,7 +147,7 @@ def step(
         value is a set, or becomes a tree of several nodes, types do not go together, there is too much of it, bytes are
         damaged. `Wanted` where a node is not held.
     """
-    room = take_room()
+    room = _take()
     status = _make(
         room.step, fixed, held, len(held), changes, len(changes), known, len(known), id_item, len(id_item),
         metadata, len(metadata), written, len(written), borrowed, len(borrowed), page, len(page), room.output,
@@ -158,7 +157,7 @@ def step(
         number, count, nodes_at, end, page_end, is_large = unpack_numbers(room.made, 6)
         whole = unpack_bytes(room.characters, room.output.size)
         nodes_at -= _RECORD_AT
-        rows_at = nodes_at - RECORD_ROW_SIZE_BYTES * count
+        rows_at = nodes_at - _ROW_SIZE_BYTES * count
         record = whole[60:end]
         fields = (
             whole[:20], whole[20:40], whole[40:60], number, record, whole[end:page_end], whole[page_end:], count,
@@ -167,7 +166,7 @@ def step(
         made = _new(Stepped, fields)
     elif status == WANTED:
         made = room.read_wanted()
-    idle_rooms.append(room)
+    _idle.append(room)
     return made
 
 
@@ -179,10 +178,10 @@ def step_list(state_digest: bytes, held: bytes, key_item: bytes) -> Wanted | Non
         held: as for `step`.
         key_item: the channel's.
     """
-    room = take_room()
+    room = _take()
     status = _list(room.step, state_digest, held, len(held), key_item, len(key_item))
     found = room.read_wanted() if status == OK else None
-    idle_rooms.append(room)
+    _idle.append(room)
     return found
 
 
