@@ -8,7 +8,6 @@
 
 enum {
     DIGESTS_SIZE = 3 * SL_DIGEST_SIZE,
-    ENVELOPE_SIZE = 48,
     NO_FLAGS = 0,
     FORMAT_VERSION = 1,
     LSN_AT = 8 * SL_CHECKPOINT_NUMBERS, /* in what is fixed */
@@ -25,7 +24,7 @@ static void set_number(uint8_t *numbers, unsigned index, uint64_t number)
     sl_put_be(&writer, number, 8);
 }
 
-static void begin(sl_step *step, const uint8_t *held, size_t held_size, const uint8_t *known, size_t known_size)
+void sl_step_begin(sl_step *step, const uint8_t *held, size_t held_size, const uint8_t *known, size_t known_size)
 {
     step->made = (sl_step_made){0};
     step->held = held;
@@ -55,6 +54,21 @@ static int change_state(sl_step *step, uint8_t *numbers, const uint8_t *state_di
         status = SL_OK;
     }
     return status;
+}
+
+void sl_put_envelope(uint8_t *to, int type, size_t body_size, uint64_t lsn, uint64_t time_us, const uint8_t *previous_chain,
+                     uint64_t row_count)
+{
+    sl_writer envelope = {to, SL_ENVELOPE_REST_SIZE, 0, false};
+    sl_put_byte(&envelope, FORMAT_VERSION);
+    sl_put_byte(&envelope, (unsigned)type);
+    sl_put_be(&envelope, NO_FLAGS, 2);
+    sl_put_be(&envelope, body_size, 4);
+    sl_put_be(&envelope, lsn, 8);
+    sl_put_be(&envelope, time_us, 8);
+    sl_put(&envelope, previous_chain, SL_DIGEST_SIZE);
+    sl_put_be(&envelope, row_count, 4);
+    assert(envelope.at == SL_ENVELOPE_REST_SIZE && !envelope.full);
 }
 
 static void put_held(sl_writer *out, unsigned type, const uint8_t *digest, const sl_node_view *node)
@@ -108,7 +122,7 @@ int sl_step_list(sl_step *step, const uint8_t *state_digest, const uint8_t *held
 {
     sl_node_view state;
     sl_key_hit hit;
-    begin(step, held, held_size, NULL, 0);
+    sl_step_begin(step, held, held_size, NULL, 0);
     int status = sl_step_node(step, SL_NODE_ROOT, state_digest, 0, 0, &state);
     if (status == SL_OK) {
         status = sl_step_find_list(&state, key, key_size, &hit);
@@ -129,18 +143,18 @@ int sl_step_make(sl_step *step, const uint8_t *fixed, const uint8_t *held, size_
     uint64_t lsn = sl_load_be(fixed + LSN_AT, 8);
     const uint8_t *root_digest = fixed + STATE_AT;
     memcpy(numbers, fixed, sizeof numbers);
-    begin(step, held, held_size, known, known_size);
+    sl_step_begin(step, held, held_size, known, known_size);
     bool is_rollback = number_of(numbers, SL_NUMBER_TARGET) != 0;
     int type = is_rollback ? SL_TYPE_ROLLBACK : SL_TYPE_CHECKPOINT;
     int status = is_rollback ? SL_OK : change_state(step, numbers, fixed + STATE_AT, changes, changes_size);
-    if (status != SL_OK || out->capacity < DIGESTS_SIZE + ENVELOPE_SIZE) {
+    if (status != SL_OK || out->capacity < DIGESTS_SIZE + SL_ENVELOPE_REST_SIZE) {
         return status != SL_OK ? status : SL_FALLBACK;
     }
     if (step->made.row_count > 0) {
         root_digest = sl_step_row_digest(step, step->made.root_row);
     }
 
-    sl_output body = {out->bytes + DIGESTS_SIZE + ENVELOPE_SIZE, out->capacity - DIGESTS_SIZE - ENVELOPE_SIZE, 0, 0};
+    sl_output body = {out->bytes + DIGESTS_SIZE + SL_ENVELOPE_REST_SIZE, out->capacity - DIGESTS_SIZE - SL_ENVELOPE_REST_SIZE, 0, 0};
     status = sl_checkpoint_encode(numbers, fixed + PARENT_AT, root_digest, id, id_size, metadata, metadata_size, written,
                                   written_size, borrowed, borrowed_size, &body);
     if (status != SL_OK) {
@@ -156,18 +170,10 @@ int sl_step_make(sl_step *step, const uint8_t *fixed, const uint8_t *held, size_
     }
     memcpy(out->bytes + 2 * SL_DIGEST_SIZE, root_digest, SL_DIGEST_SIZE);
 
-    sl_writer envelope = {out->bytes + DIGESTS_SIZE, ENVELOPE_SIZE, 0, false};
-    sl_put_byte(&envelope, FORMAT_VERSION);
-    sl_put_byte(&envelope, (unsigned)type);
-    sl_put_be(&envelope, NO_FLAGS, 2);
-    sl_put_be(&envelope, body.content_size, 4);
-    sl_put_be(&envelope, lsn, 8);
-    sl_put_be(&envelope, time_us, 8);
-    sl_put(&envelope, fixed + CHAIN_AT, SL_DIGEST_SIZE);
-    sl_put_be(&envelope, step->made.row_count, 4);
-    assert(envelope.at == ENVELOPE_SIZE && !envelope.full);
+    sl_put_envelope(out->bytes + DIGESTS_SIZE, type, body.content_size, lsn, time_us, fixed + CHAIN_AT,
+                    step->made.row_count);
 
-    sl_writer writer = {out->bytes, out->capacity, DIGESTS_SIZE + ENVELOPE_SIZE + body.content_size, false};
+    sl_writer writer = {out->bytes, out->capacity, DIGESTS_SIZE + SL_ENVELOPE_REST_SIZE + body.content_size, false};
     sl_put(&writer, step->rows, rows_size);
     step->made.nodes_at = writer.at;
     sl_put(&writer, step->nodes, (size_t)step->nodes_size);

@@ -294,12 +294,13 @@ enum {
     SL_NUMBER_TIME
 };
 
-/* --- steps (commit.c, step.c, step_close.c, step_slot.c) -------------------------------------------- */
+/* --- steps (commit.c, entry.c, step.c, step_close.c, step_slot.c) -------------------------------------------- */
 
 enum {
     SL_STEP_ENTRY_SIZE_MAX = 2 + SL_INLINE_SIZE_MAX, /* with the fingerprint of a keyed list */
     SL_STEP_LOCATOR_SIZE_MAX = SL_VARINT_SIZE_MAX + 5,
-    SL_STEP_HELD_HEAD_SIZE = 1 + SL_DIGEST_SIZE + 8 + 4 + 4
+    SL_STEP_HELD_HEAD_SIZE = 1 + SL_DIGEST_SIZE + 8 + 4 + 4,
+    SL_ENVELOPE_REST_SIZE = 48
 };
 
 /* A node that was read. */
@@ -317,6 +318,11 @@ typedef struct {
     uint64_t count;
 } sl_entry_row;
 
+void sl_step_begin(sl_step *step, const uint8_t *held, size_t held_size, const uint8_t *known, size_t known_size);
+/* Write the envelope of a record without its checksum, SL_ENVELOPE_REST_SIZE bytes. The record is the last one of its
+ * transaction. */
+void sl_put_envelope(uint8_t *to, int type, size_t body_size, uint64_t lsn, uint64_t time_us, const uint8_t *previous_chain,
+                     uint64_t row_count);
 const uint8_t *sl_step_row_digest(const sl_step *step, uint64_t row);
 /* Look at a node that is held; SL_WANTED, if it is not. */
 int sl_step_node(sl_step *step, uint8_t type, const uint8_t *digest, uint64_t lsn, uint64_t node, sl_node_view *view);

@@ -344,6 +344,22 @@ int sl_step_list(sl_step *step, const uint8_t *state_digest, const uint8_t *held
 int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, size_t key_size,
                    const uint8_t *prints, size_t prints_size, sl_output *out);
 
+/* entry.c: the record of an event of an entry or a lease, and its index changes. SL_FALLBACK: take the general path.
+ *
+ * fixed: numbers of 8 bytes, big-endian: thread, act, LSN of the record, time, creation, expiry, rank, time from which the
+ * entry may be claimed, number of claims, LSN (0: no value) and number of the root so far, 1 if the entry exists so far;
+ * the row of the key so far (LSN, expiry, order, rank, tag of 8 bytes, deadline; zeros if there is none); the claim (token,
+ * tag, deadline, deadline by the wall clock, length; zeros if there is none); digest of the root so far; chain digest.
+ * held: empty, and the changes are made to an empty value; or as for sl_step_make, with the root so far.
+ * changes: as for sl_step_make. Empty: the root stays.
+ * agent, error: items.
+ * out: chain digest of the record; digest of the root; the record but for its checksum; up to `page_end` index changes:
+ * sizes of key and payload (2 each; SL_ENTRY_DELETED: the key is deleted), key, payload. */
+enum { SL_ENTRY_KEY_SIZE_MAX = 401, SL_ENTRY_DELETED = 0xFFFF };
+int sl_entry_make(sl_step *step, const uint8_t *fixed, const uint8_t *held, size_t held_size, const uint8_t *changes,
+                  size_t changes_size, const uint8_t *key, size_t key_size, const uint8_t *agent, size_t agent_size,
+                  const uint8_t *error, size_t error_size, sl_output *out);
+
 /* verify.c: all nodes of a record. `places`: room for as many nodes as it has. SL_MALFORMED: something does not hold. */
 int sl_record_verify(const uint8_t *record, size_t size, uint64_t lsn, sl_seen_nodes *seen, sl_node_place *places,
                      size_t places_capacity, sl_node_ref *refs, size_t refs_capacity, sl_record_facts *facts);

@@ -20,7 +20,7 @@ PINNED = {
     "commit": (66, 33),
     "commit after another process's, to another thread": (76, 36),
     "commit after another process's, to the same thread": (89, 39),
-    "board.set": (212, 58),
+    "board.set": (71, 32),
     "board.get": (14, 10),
     "board.list, an entry": (0.63, 16),
     "state[...]": (13, 8),

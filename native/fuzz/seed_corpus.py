@@ -217,6 +217,47 @@ def step_input(
     return head + b"".join(state) + content + locators + items + b"".join(map(b"".join, opens)) + page
 
 
+def entry_input(
+    operation: int,
+    *,
+    key: bytes = b"tasks/1",
+    act: int = 0,
+    root: bytes = b"",
+    item: bytes = b"\x07",
+    count: int = 0,
+    row: tuple[int, int, int, int, bytes, int] = (0, 0, 0, 0, bytes(8), 0),
+    claim: tuple[int, bytes, int, int, int] = (0, bytes(8), 0, 0, 0),
+    rest: bytes = b"",
+) -> bytes:
+    """Bytes as fuzz_entry.c reads them: an act of the entry with that key."""
+    numbers = (1, act, 99, 98, 97, 300, 128, 0, 1, 9 if root or not item else 0, 0, row[0] > 0)
+    fixed = struct.pack(">12Q4Q8sQQ8s3Q20s20s", *numbers, *row, *claim, DIGEST, DIGEST)
+    sizes = u16(len(key)) + u16(len(root)) + u16(len(root)) + u16(len(item))
+    return sizes + bytes([operation, count]) + fixed + key + root + item + rest
+
+
+_COUNTER = b"\x02\x01\x00\x01\x65value\x05"
+_OF_LIST = b"\x02\x01\x00\x01\x65value\xfd" + DIGEST + b"\x00\x00"
+_FREE_ROW = (5, 200, 97, 128, bytes(8), 0)
+_CLAIMED_ROW = (5, 0, 97, 128, b"\x01" * 8, 77)
+_CLAIM = (0, b"\x02" * 8, 88, 89, 30)
+
+ENTRIES = {
+    "create": entry_input(1),
+    "set": entry_input(1, row=_FREE_ROW),
+    "add": entry_input(6, root=_COUNTER, row=_FREE_ROW),
+    "leaf": entry_input(1, item=b"\x78\x64" + b"t" * 100),
+    "tree": entry_input(1, item=b"\xa1\x61k\x78\x64" + b"t" * 100),
+    "large": entry_input(1, item=b"\x79\x13\x88" + b"l" * 5000),
+    "append": entry_input(7, root=_OF_LIST, count=1, rest=b"\x00\x01\x00\x01\x05"),
+    "claim": entry_input(0, act=4, item=b"", row=_FREE_ROW, claim=_CLAIM),
+    "complete": entry_input(0, act=7, item=b"", row=_CLAIMED_ROW),
+    "delete": entry_input(0, act=1, item=b"", row=_FREE_ROW),
+    "lease": entry_input(0, key=b"/name", act=4, item=b"", row=_CLAIMED_ROW, claim=_CLAIM),
+    "end_of_lease": entry_input(0, key=b"/name", act=6, item=b"", row=_CLAIMED_ROW),
+    "little_room": entry_input(9, key=b"k" * 400),
+}
+
 FULL_STATE = (
     b"\x02\x7f\x00\x7f"
     + b"".join(b"\x62!" + bytes([33 + each]) + b"\x05" for each in range(90))
@@ -300,6 +341,7 @@ def corpus() -> dict[str, bytes]:
     seeds |= {f"map/{name}": change_input(*change) for name, change in CHANGES.items()}
     seeds |= {f"reduce/{name}": u16(len(a) // 2) + bytes.fromhex(a + b) for name, (a, b) in PAIRS.items()}
     seeds |= {f"step/{name}": step_input(*step) for name, step in STEPS.items()}
+    seeds |= {f"entry/{name}": data for name, data in ENTRIES.items()}
     seeds |= {f"checkpoint/{name}": bytes([name == "rollback"]) + body for name, body in CHECKPOINTS.items()}
     envelope = b"\x01\x02\x00\x00" + len(CHECKPOINTS["later"]).to_bytes(4, "big") + (99).to_bytes(8, "big")
     seeds["checkpoint/record"] = b"\x00" + bytes(8) + envelope + bytes(32) + CHECKPOINTS["later"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,12 @@ HOLDER = b"l"
 """Subject of who waits for a lease: this, and its name."""
 
 
+_segment_bit = lru_cache(maxsize=256)(segment_bit)
+
+
 def wake_bits(key: str) -> int:
     """Return the words that watchers of a key sleep on."""
-    return EVERY_SEGMENT | segment_bit(key.partition("/")[0])
+    return EVERY_SEGMENT | _segment_bit(key.partition("/")[0])
 
 
 def watch_bits(pattern: str) -> int:

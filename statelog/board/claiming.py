@@ -7,14 +7,15 @@ from the record on that says that it has ended, and by nothing else: no clock ta
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from statelog.board import writing
 from statelog.board.calling import call_holder
 from statelog.board.names import RESERVED, compile_pattern
 from statelog.board.reading import Found, read_entry, records_kept
-from statelog.board.writing import Kept, Writer, kept_of, place_of, stage
+from statelog.board.staging import NOTHING, Kept, Value, Writer, kept_of, place_of, stage
 from statelog.errors import ExpiredError, LeaseLostError
 from statelog.format import board_keys, keys
 from statelog.format.board_keys import Queued
@@ -22,14 +23,16 @@ from statelog.limits import ENTRY_KEY_SIZE_BYTES_MAX
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, NO_ROW, Act, Claimed, is_lease, last_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from statelog.board.clocks import Clock
     from statelog.board.names import Pattern
     from statelog.format.board_keys import EntryRow
-    from statelog.format.record import NodeRow
-    from statelog.log.step import Write
+    from statelog.log.batch import Batch
     from statelog.log.view import View
+
+ReadRow: TypeAlias = "Callable[[str], tuple[EntryRow, bool]]"
+"""Returns the row of a key, and whether the entry exists."""
 
 _FORGOTTEN_US = 86_400_000_000
 """A lease that nobody has taken for so long after its time was up is recorded to have ended, as another is taken."""
@@ -82,13 +85,25 @@ class Choice(NamedTuple):
     """Claims whose time is up, of entries that are wanted."""
     wait_us: int | None
     """After how long there may be more, without anybody's doing."""
+    snapshot_id: int | None = None
+    """The commit that was read."""
 
 
 # --- whose turn is next ------------------------------------------------------------------
 
 
-def choose(view: View, board: int, wanted: Wanted, clock: Clock) -> Choice:
-    """Look what there is to claim: of the highest priority, then the oldest."""
+def choose(view: View, board: int, wanted: Wanted, clock: Clock, row: ReadRow | None = None) -> Choice:
+    """Return what there is to claim: of the highest priority, then the oldest.
+
+    Args:
+        view: the store.
+        board: the thread of the board.
+        wanted: which entries are wanted.
+        clock: the clock.
+        row: reads rows of the view; `Writer.row` in a commit.
+
+    """
+    row = row or partial(last_row, view, board)
     now_us = clock.wall_us()
     waits: list[int] = []
     lapsed: list[Found] = []
@@ -96,14 +111,14 @@ def choose(view: View, board: int, wanted: Wanted, clock: Clock) -> Choice:
         if left_us > 0:
             waits.append(left_us)
         elif wanted.includes(key):
-            lapsed.append(read_entry(view, last_row(view, board, key)[0].lsn))
+            lapsed.append(read_entry(view, row(key)[0].lsn))
     literal = (each.text for each in wanted.patterns if each.is_key)
     wild = {at for each in wanted.patterns if not each.is_key for at in _directories(view, board, each)}
-    firsts = [_first_of(view, board, key, wanted, now_us, waits) for key in literal]
-    firsts += [_first_in(view, board, at, wanted, now_us, waits) for at in wild if not wanted.shuns(f"{at}/")]
+    firsts = [_first_of(view, row, key, wanted, now_us, waits) for key in literal]
+    firsts += [_first_in(view, board, row, at, wanted, now_us, waits) for at in wild if not wanted.shuns(f"{at}/")]
     best = min(((each.rank, each.order_us, each.key) for each in firsts if each is not None), default=None)
-    entry = None if best is None else read_entry(view, last_row(view, board, best[2])[0].lsn)
-    return Choice(entry, lapsed, min(waits, default=None))
+    entry = None if best is None else read_entry(view, row(best[2])[0].lsn)
+    return Choice(entry, lapsed, min(waits, default=None), view.snapshot_id())
 
 
 def deadlines(view: View, board: int, clock: Clock) -> Iterator[tuple[str, int]]:
@@ -152,7 +167,9 @@ def _directories(view: View, board: int, pattern: Pattern) -> Iterator[str]:
         start = board_keys.encode_directory(board, directory)[:-1] + b"\1"
 
 
-def _first_in(view: View, board: int, directory: str, wanted: Wanted, now_us: int, waits: list[int]) -> Queued | None:
+def _first_in(
+    view: View, board: int, row: ReadRow, directory: str, wanted: Wanted, now_us: int, waits: list[int]
+) -> Queued | None:
     """Return the entry of a directory whose turn it is; note after how long others may be claimed."""
     prefix, start = board_keys.encode_directory(board, directory), b""
     while True:
@@ -166,15 +183,15 @@ def _first_in(view: View, board: int, directory: str, wanted: Wanted, now_us: in
                     return None
                 start = board_keys.encode_rank(board, directory, queued.rank + 1)
                 break
-            if _may_claim(view, last_row(view, board, queued.key)[0], queued.key, wanted, now_us):
+            if _may_claim(view, row(queued.key)[0], queued.key, wanted, now_us):
                 return queued
         else:
             return None
 
 
-def _first_of(view: View, board: int, key: str, wanted: Wanted, now_us: int, waits: list[int]) -> Queued | None:
+def _first_of(view: View, read_row: ReadRow, key: str, wanted: Wanted, now_us: int, waits: list[int]) -> Queued | None:
     """Return the entry of one key if it may be claimed. Otherwise add to `waits` the time until it may be claimed."""
-    row, is_there = last_row(view, board, key)
+    row, is_there = read_row(key)
     if not is_there or row.tag != board_keys.NO_TAG or not wanted.includes(key):
         return None
     ready_us = read_entry(view, row.lsn).ready_us
@@ -197,18 +214,22 @@ def _may_claim(view: View, row: EntryRow, key: str, wanted: Wanted, now_us: int)
 # --- claims --------------------------------------------------------------------------------
 
 
-def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock) -> Found | None:
+def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock, seen: Choice | None = None) -> Found | None:
     """Stage the claim of the entry whose turn it is; None if there is none.
 
-    Claims whose time is up are recorded to have ended. What was claimed too often is moved away.
+    Claims whose time is up are recorded to have ended. What was claimed too often is moved away. If nobody has
+    committed since a choice was `seen`, it is not made again.
     """
-    view, board = writer.batch.view, writer.board
-    choice = choose(view, board, wanted, clock)
+    view, board = writer.view, writer.board
+    if seen is not None and seen.found is not None and not seen.lapsed and writer.batch.follows(seen.snapshot_id):
+        choice = seen if seen.found.is_there(writer.now_us) else choose(view, board, wanted, clock, writer.row)
+    else:
+        choice = choose(view, board, wanted, clock, writer.row)
     for each in choice.lapsed:
         end(writer, each, Act.RELEASE, agent=None)
     for number in range(_DEAD_MAX):
         if number or choice.lapsed:
-            choice = choose(view, board, wanted, clock)
+            choice = choose(view, board, wanted, clock, writer.row)
         found = choice.found
         if found is None:
             return None
@@ -221,7 +242,7 @@ def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock) -> Found 
 
 def held(writer: Writer, key: str, token: int) -> Found:
     """Return the entry, or the lease, that a token is of. Raises LeaseLostError: also if the entry has expired."""
-    found = check_held(writer.batch.view, key, token)
+    found = _check_holder(writer, key, token)
     if 0 < found.event.expires_us <= writer.now_us:
         message = f"the entry {key!r} has expired, and its claim of token {token} with it"
         raise LeaseLostError(message, key=key, token=token)
@@ -237,7 +258,23 @@ def check_held(view: View, key: str, token: int) -> Found:
     """
     board = view.thread_lsn(LEASES_ID if is_lease(key) else BOARD_ID)
     row = NO_ROW if board is None else last_row(view, board, key)[0]
-    found = read_entry(view, row.lsn) if row.tag != board_keys.NO_TAG else None
+    return _check_token(read_entry(view, row.lsn) if row.tag != board_keys.NO_TAG else None, key, token)
+
+
+def check_held_in(batch: Batch, key: str, token: int) -> None:
+    """Raise LeaseLostError in a commit as `check_held` does."""
+    board = batch.find_owner(LEASES_ID if is_lease(key) else BOARD_ID)
+    if board is None:
+        raise lost(key, token)
+    _check_holder(Writer(batch, board, None, 0), key, token)
+
+
+def _check_holder(writer: Writer, key: str, token: int) -> Found:
+    is_claimed = writer.row(key)[0].tag != board_keys.NO_TAG
+    return _check_token(writer.last_record(key) if is_claimed else None, key, token)
+
+
+def _check_token(found: Found | None, key: str, token: int) -> Found:
     if found is None or found.claim is None or found.claim.token != token:
         raise lost(key, token)
     return found
@@ -293,17 +330,12 @@ def end(
     return stage(writer, act, found.event.key, kept, place_of(found), agent=agent, error=error)
 
 
-def complete(writer: Writer, found: Found, write: Write | None, target: str | None) -> Found:
+def complete(writer: Writer, found: Found, value: Value | None, target: str | None) -> Found:
     """Stage that the work is done: the entry goes, and its result is set where it is to be."""
     key = found.event.key
-    place = place_of(found)
-    borrowed: Sequence[bytes] = ()
-    rows: Sequence[NodeRow] = ()
-    if write is not None:
-        place, borrowed, rows = writing.merge(writer, key, write, found)
-    made = stage(writer, Act.COMPLETE, key, writing.NOTHING, place, borrowed, rows)
+    made = stage(writer, Act.COMPLETE, key, NOTHING, place_of(found), value)
     if target is not None:
-        stage(writer, Act.SET, target, _moved_in(writer, target, 0), place)
+        stage(writer, Act.SET, target, _moved_in(writer, target, 0), place_of(made))
     return made
 
 
@@ -347,10 +379,10 @@ def holder(view: View, name: str) -> Found | None:
 
 def acquire(writer: Writer, name: str, ttl_us: int, clock: Clock) -> Found | None:
     """Stage that a lease is taken; None if somebody has it."""
-    found = holder(writer.batch.view, name)
+    found = writer.last_record(f"/{name}") if writer.row(f"/{name}")[0].lsn else None
     if found is not None and found.claim is not None and clock.left_us(found.claim) > 0:
         return None
-    for key, left_us in list(islice(deadlines(writer.batch.view, writer.board, clock), _FORGOTTEN_MAX)):
+    for key, left_us in list(islice(deadlines(writer.view, writer.board, clock), _FORGOTTEN_MAX)):
         if left_us < -_FORGOTTEN_US and key != f"/{name}":
             stage(writer, Act.RELEASE, key, agent=None)
     return stage(writer, Act.CLAIM, f"/{name}", Kept(claim=_begin(ttl_us, clock)))

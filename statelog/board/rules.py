@@ -99,6 +99,11 @@ class AllRights(Rights):
         """As declared."""
         return True
 
+    def check(self, verb: str, key: str, *, shown: str | None = None) -> None:  # noqa: ARG002 - of bound rights
+        """As declared."""
+        if verb not in _READING and key.startswith(RESERVED):
+            self.check_reserved("key", key)
+
     def check_any(self, verb: str, pattern: str) -> None:
         """As declared."""
 

@@ -34,7 +34,7 @@ _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
 _ROW = Struct(">B20sII")
-_ROW_SIZE_BYTES: Final = _ROW.size
+ROW_SIZE_BYTES: Final = _ROW.size
 _LEAF: Final = 1
 _LARGE_SIZE_BYTES_MIN: Final = 4096
 _RECORD_AT: Final = 60
@@ -87,7 +87,7 @@ class Stepped(NamedTuple):
     """Number and digest of each leaf of 4,096 bytes and up that was made: the store is to have none of them."""
 
 
-class _Room:
+class Room:
     """What one step at a time is gathered in, and put out to."""
 
     __slots__ = ("characters", "digest", "made", "output", "step", "wanted")
@@ -103,11 +103,12 @@ class _Room:
         self.output.capacity = _OUTPUT_SIZE_BYTES
 
     def read_wanted(self) -> Wanted:
+        """Return the node that the kernel lacks."""
         wanted = self.wanted
         return wanted.type, unpack_bytes(self.digest, 20), wanted.lsn, wanted.node
 
 
-_idle: list[_Room] = []
+idle_rooms: list[Room] = []
 """As the pool of scratches in `calling`."""
 
 
@@ -141,9 +142,9 @@ def step(
         damaged. `Wanted` where a node is not held.
     """
     try:
-        room = _idle.pop()
+        room = idle_rooms.pop()
     except IndexError:
-        room = _Room()
+        room = Room()
     status = _make(
         room.step, fixed, held, len(held), changes, len(changes), known, len(known), id_item, len(id_item),
         metadata, len(metadata), written, len(written), borrowed, len(borrowed), page, len(page), room.output,
@@ -153,7 +154,7 @@ def step(
         number, count, nodes_at, end, page_end, is_large = unpack_numbers(room.made, 6)
         whole = unpack_bytes(room.characters, room.output.size)
         nodes_at -= _RECORD_AT
-        rows_at = nodes_at - _ROW_SIZE_BYTES * count
+        rows_at = nodes_at - ROW_SIZE_BYTES * count
         record = whole[60:end]
         fields = (
             whole[:20], whole[20:40], whole[40:60], number, record, whole[end:page_end], whole[page_end:], count,
@@ -162,7 +163,7 @@ def step(
         made = _new(Stepped, fields)
     elif status == WANTED:
         made = room.read_wanted()
-    _idle.append(room)
+    idle_rooms.append(room)
     return made
 
 
@@ -175,12 +176,12 @@ def step_list(state_digest: bytes, held: bytes, key_item: bytes) -> Wanted | Non
         key_item: the channel's.
     """
     try:
-        room = _idle.pop()
+        room = idle_rooms.pop()
     except IndexError:
-        room = _Room()
+        room = Room()
     status = _list(room.step, state_digest, held, len(held), key_item, len(key_item))
     found = room.read_wanted() if status == OK else None
-    _idle.append(room)
+    idle_rooms.append(room)
     return found
 
 

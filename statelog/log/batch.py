@@ -10,7 +10,7 @@ nothing is written. Over a read transaction it serves as a rehearsal.
 from __future__ import annotations
 
 from operator import gt, lt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xxhash import xxh3_64_digest
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from statelog.log.events import CheckpointEvent
+    from statelog.log.kinds.entries import KnownEntry
     from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
     from statelog.storage.wake import Wake
@@ -56,6 +57,9 @@ _new = tuple.__new__
 
 HEADS_MAX = 1024
 """Heads in memory, some of them with the nodes that the next step begins with."""
+
+ENTRIES_MAX = 1024
+"""Entries in memory: a counter, or a claim and its end, goes on from the last record."""
 
 JUMPS_MAX = 4096
 """Jump pointers of checkpoints in memory: one mostly leads to a recent one."""
@@ -70,7 +74,7 @@ If there are more, reading the heads again costs less.
 _TYPES_OF_ROWS = frozenset((TYPE_FORK, TYPE_POLICY))
 """Types of records that change only the row of the thread in their first field, of all that `Memory` has."""
 
-_TYPES_APART = frozenset((TYPE_THREAD, TYPE_TAG, TYPE_LOAN, TYPE_ENTRY))
+_TYPES_APART = frozenset((TYPE_THREAD, TYPE_TAG, TYPE_LOAN))
 """Types of records that do not change anything in `Memory`."""
 
 Jump = tuple[int | None, int | None, int]
@@ -142,7 +146,10 @@ def read_log_end(transaction: Transaction) -> LogEnd:
 class Memory:
     """The state of the store that a process remembers after its last commit. It follows commits of other processes."""
 
-    __slots__ = ("end", "greatest_ids", "heads", "identities", "jumps", "prints", "rows", "times_us")
+    __slots__ = (
+        "end", "entries", "expiries_us", "greatest_ids", "heads", "identities", "jumps", "owners", "prints", "rows",
+        "times_us",
+    )  # fmt: skip
 
     def __init__(self, end: LogEnd) -> None:
         self.end = end
@@ -157,6 +164,12 @@ class Memory:
         their depth."""
         self.greatest_ids: dict[int, bytes] = {}
         """The greatest id that callers gave checkpoints of a thread, or a greater one: of threads it was asked of."""
+        self.owners: dict[str, int] = {}
+        """LSNs of the threads that own the records of the board and of leases, by id."""
+        self.entries: dict[tuple[int, str], KnownEntry] = {}
+        """Of recent entries and leases, by board and key."""
+        self.expiries_us: dict[int, int] = {}
+        """By board: no entry expires before this time."""
         self.identities: dict[bytes, bytes] = {}
         """As `tree.sequence.Identities` fills it; right for ever, as the next."""
         self.prints = Prints()
@@ -168,6 +181,8 @@ class Memory:
         copied.heads, copied.jumps = self.heads.copy(), self.jumps.copy()
         copied.rows, copied.times_us = self.rows.copy(), self.times_us.copy()
         copied.greatest_ids, copied.identities = self.greatest_ids.copy(), self.identities
+        copied.owners, copied.expiries_us = self.owners.copy(), self.expiries_us.copy()
+        copied.entries = self.entries.copy()
         return copied
 
     def caught_up(self, transaction: WriteTransaction) -> Memory:
@@ -204,6 +219,9 @@ class Memory:
                     times_us[thread] = max(times_us[thread], time_us)
             elif type_ in _TYPES_OF_ROWS:
                 self.rows.pop(thread, None)
+            elif type_ == TYPE_ENTRY:
+                self.entries.clear()
+                self.expiries_us.clear()
             elif type_ not in _TYPES_APART:
                 return False
         self.end = _new(LogEnd, (end_lsn + count, chain, time_us))
@@ -231,6 +249,9 @@ class Memory:
         if batch.changes_threads or len(heads) > HEADS_MAX or len(self.jumps) > JUMPS_MAX:
             for each in (heads, self.jumps, self.rows, self.times_us, self.greatest_ids):
                 each.clear()
+            self.owners.clear()
+            self.expiries_us.clear()
+            self.entries.clear()
         for key in batch.index:
             if key[:1] == keys.THREAD_PREFIX:
                 self.rows.pop(keys.decode_lsn(key[1:]), None)
@@ -239,6 +260,11 @@ class Memory:
         self.times_us.update(batch.times_us)
         for place, head in batch.new_heads.items():
             self._set_head(place, head)
+        if batch.entries:
+            if len(self.entries) > ENTRIES_MAX:
+                self.entries.clear()
+            self.entries.update(batch.entries)
+            self.expiries_us.update(batch.expiries_us)
 
     def _set_head(self, place: tuple[int, int], head: Head) -> None:
         self.heads[place] = head
@@ -292,6 +318,10 @@ class Batch:
         self.new_heads: dict[tuple[int, int], Head] = {}
         self.times_us: dict[int, int] = {}
         """Of the last version of threads, staged."""
+        self.entries: dict[tuple[int, str], KnownEntry] = {}
+        """Entries that were read or staged, by board and key: none is read twice."""
+        self.expiries_us: dict[int, int] = {}
+        """As `Memory.expiries_us`, where the batch changes it."""
 
     @property
     def view(self) -> View:
@@ -412,6 +442,15 @@ class Batch:
                 self.memory.rows[thread] = row
         return row
 
+    def find_owner(self, id: str) -> int | None:
+        """Return the LSN of the thread with an id of `OWN_IDS`, or None."""
+        lsn = self.memory.owners.get(id)
+        if lsn is None:
+            lsn = self.view.thread_lsn(id)
+            if lsn is not None and lsn <= self._end.lsn:  # A staged thread may be given up.
+                self.memory.owners[id] = lsn
+        return lsn
+
     def jump(self, thread: int, branch: int, version: int) -> Jump | None:
         """Return where a version jumps to, of recent ones from memory; None if it has expired."""
         known = self.memory.jumps.get((thread, branch, version))
@@ -457,6 +496,15 @@ class Batch:
         """Return the LSN the next record will get."""
         return self._end.lsn + len(self.staged) + 1
 
+    def follows(self, snapshot_id: int | None) -> bool:
+        """Return True if the batch of a commit reads just what a transaction with this snapshot has read."""
+        transaction: Any = self._transaction
+        return not transaction.changes and transaction.number - 1 == snapshot_id
+
+    def next_end(self) -> tuple[int, bytes]:
+        """Return the LSN of the next record, and the chain digest of the last record that is not staged."""
+        return self._end.lsn + len(self.staged) + 1, self._end.chain
+
     def next_place(self, thread: int, branch: int) -> tuple[int, int, bytes]:
         """Return LSN and time of the next version of a branch, and the chain digest of the last record not staged."""
         end_lsn, chain, _time_us = self._end
@@ -493,6 +541,12 @@ class Batch:
         """Remember the head of a branch as staged."""
         self.new_heads[thread, branch] = head
         self.times_us[thread] = max(head.event.time_us, self.times_us.get(thread, 0))
+
+    def note_expiry(self, board: int, expires_us: int) -> None:
+        """Note that an entry expires."""
+        next_us = self.expiries_us.get(board, self.memory.expiries_us.get(board))
+        if next_us is not None:
+            self.expiries_us[board] = min(next_us, expires_us)
 
     def forget_threads(self) -> None:
         """Let nothing be remembered of threads."""

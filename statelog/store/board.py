@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
-from statelog.board import claiming, reading, writing
+from statelog.board import claiming, reading, staging, writing
 from statelog.board.claiming import Wanted
 from statelog.board.names import check_directory, check_key, check_prefix, compile_pattern
 from statelog.board.retention import Rule
@@ -18,9 +18,10 @@ from statelog.errors import StatelogError, UsageError
 from statelog.log.kinds.entries import RANK
 from statelog.store import claims
 from statelog.store.arguments import check_flag, check_priority, check_seconds
-from statelog.store.board_policies import retain_board, take_turn
+from statelog.store.board_policies import is_turn, retain_board, take_turn
 from statelog.store.board_reads import ReadBoard, check_moment
 from statelog.store.claims import ClaimAttempt, LeaseAttempt, to_us
+from statelog.store.entries import entry_of
 from statelog.store.fences import fence_check
 from statelog.store.retain import make_policy
 from statelog.store.session import StoreSession, session_of
@@ -33,15 +34,20 @@ if TYPE_CHECKING:
 
     from statelog.board.reading import Found
     from statelog.board.rules import Rights
-    from statelog.board.writing import Kept, Writer
+    from statelog.board.staging import Kept, Writer
     from statelog.log.batch import Batch
     from statelog.log.care.vacuum import RetentionReport
-    from statelog.log.step import Write
     from statelog.reducers import Reducer
     from statelog.store.claims import Claim, Lease, LeaseInfo
     from statelog.store.entries import Entry
     from statelog.store.fences import Fence
     from statelog.store.session import Holder, Session
+
+
+_HAS_BOARD = "has board"
+"""In what a session keeps: True if the board was found. It stays for as long as the store is there."""
+
+_WRITE, _WRITE_AND_READ = ("write",), ("write", "read")
 
 
 class Board(ReadBoard):
@@ -87,7 +93,7 @@ class Board(ReadBoard):
 
         """
         how = _check_how(ttl_s, priority, delay_s)
-        return self._put(key, reducers.replace, value, how, lambda _found: None, fence)
+        return self._put(key, reducers.replace, value, how, None, fence)
 
     def create(
         self,
@@ -127,7 +133,7 @@ class Board(ReadBoard):
             raise UsageError("cas needs expected_version=, 0 for no entry", argument="expected_version", value=None)
         check = partial(writing.check_version, key, expected_version)
         how = _check_how(ttl_s, priority, delay_s)
-        return self._put(key, reducers.replace, value, how, check, fence, verbs=("write", "read"))
+        return self._put(key, reducers.replace, value, how, check, fence, verbs=_WRITE_AND_READ)
 
     def update(
         self, key: str, reducer: Reducer | Callable[[Any, Any], Any], value: Any, *, fence: Fence | None = None
@@ -145,7 +151,7 @@ class Board(ReadBoard):
         known = reducers.from_annotation(reducer)
         if known is None:
             raise UsageError(f"{reducer!r} is no reducer", argument="reducer", value=reducer)
-        return self._put(key, known, value, None, lambda _found: None, fence, verbs=("write", "read"))
+        return self._put(key, known, value, None, None, fence, verbs=_WRITE_AND_READ)
 
     def delete(self, key: str, *, expected_version: int | None = None, fence: Fence | None = None) -> bool:
         """Take an entry away; tell whether it was there.
@@ -215,11 +221,17 @@ class Board(ReadBoard):
         return swept
 
     def _is_there(self) -> bool:
-        """Whether there is a board: only what sets an entry makes it. Raises ReadOnlyError."""
-        if isinstance(self._session, StoreSession):
-            self._session.engine.environment.check_writable()
-        with self._session.read() as view:
-            return reading.board_of(view) is not None
+        """Return True if there is a board: only a write that sets an entry creates it. Raises ReadOnlyError."""
+        session = self._session
+        if isinstance(session, StoreSession):
+            if session.kept.get(_HAS_BOARD):
+                return True
+            session.engine.environment.check_writable()
+        with session.read() as view:
+            is_there = reading.board_of(view) is not None
+        if isinstance(session, StoreSession):
+            session.kept[_HAS_BOARD] = is_there
+        return is_there
 
     def _put(
         self,
@@ -227,46 +239,51 @@ class Board(ReadBoard):
         reducer: Reducer,
         value: Any,
         how: tuple[int, Kept] | None,
-        check: Callable[[Found | None], None],
+        check: Callable[[Found | None], None] | None,
         fence: Fence | None,
         *,
-        verbs: Sequence[str] = ("write",),
+        verbs: Sequence[str] = _WRITE,
     ) -> Entry:
         """Merge a value with an entry; `how` is None where all else stays as it is."""
         check_key(key)
+        rights = self._rights
         for verb in verbs:
-            self._rights.check(verb, key)
-        write: Write = reducer.prepare(reading.VALUE, value, path=key)
+            rights.check(verb, key)
+        value = staging.prepare(reducer.prepare(reading.VALUE, value, path=key))
 
         def work(writer: Writer) -> Found:
             found = writing.find(writer, key)
-            check(found)
-            kept = writing.NOTHING if found is None else writing.kept_of(found)
+            if check is not None:
+                check(found)
             if how is not None:
-                kept = writing.set_anew(kept, how, writer.now_us)
-            return writing.put(writer, key, write, found, kept)
+                kept = writing.set_anew(found, how, writer.now_us)
+            else:
+                kept = staging.NOTHING if found is None else staging.kept_of(found)
+            return writing.put(writer, key, value, found, kept)
 
         made: Found = self._act(work, fence=fence)
-        entry = self._entry(made)
-        if self._rights.may("read", key):
+        entry = entry_of(self._session, made, value.item)
+        if not rights.is_bound or rights.may("read", key):
             return entry
         return replace(entry, created=entry.time, claim=None, attempts=0)  # only fields that this handle wrote
 
     def _act(self, work: Callable[[Writer], Any], *, sweeps: bool = True, fence: Fence | None = None) -> Any:
-        check = fence_check(self._session, fence)
-        at_once = self._session if isinstance(self._session, StoreSession) else None
+        session = self._session
+        check = None if fence is None else fence_check(session, fence)
+        at_once = session if type(session) is StoreSession else None
 
         def commit(batch: Batch) -> Any:
             if check is not None:
-                check(batch.view)
+                check(batch)
             writer = writing.begin(batch, self._agent)
             result = work(writer)
-            if sweeps and at_once is not None:  # in a transaction each would go over all that is staged
+            # A transaction would scan all that is staged.
+            if sweeps and at_once is not None and batch.memory.expiries_us.get(writer.board, 0) <= writer.now_us:
                 writing.sweep(writer, writing.EXPIRED_MAX)
             return result
 
-        result = self._session.act(commit)
-        if at_once is not None:
+        result = session.act(commit)
+        if at_once is not None and is_turn():
             with suppress(StatelogError):  # it is done, whatever becomes of this
                 take_turn(at_once)
         return result
@@ -515,11 +532,17 @@ def _check_attempts(max_attempts: int | None, dead: str | None, rights: Rights) 
             raise UsageError("dead= needs max_attempts=: after how many claims", argument="dead", value=dead)
 
 
+_PLAIN = (0, staging.Kept())
+"""How an entry is set without options."""
+
+
 def _check_how(ttl_s: float | None, priority: int, delay_s: float | None) -> tuple[int, Kept]:
     """Return the delay in microseconds, and what else an entry is set with: how long it lasts, and its rank."""
+    if ttl_s is None and delay_s is None and priority == 0 and type(priority) is int:
+        return _PLAIN
     if ttl_s is not None:
         check_seconds("ttl_s", ttl_s)
     if delay_s is not None:
         check_seconds("delay_s", delay_s, is_zero_allowed=True)
     check_priority(priority)
-    return to_us(delay_s or 0), writing.Kept(expires_us=to_us(ttl_s or 0), rank=RANK - priority)
+    return to_us(delay_s or 0), staging.Kept(expires_us=to_us(ttl_s or 0), rank=RANK - priority)

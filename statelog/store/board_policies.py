@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
-from statelog.board import reading, writing
+from statelog.board import reading, staging, writing
 from statelog.board.names import RESERVED, compile_pattern
 from statelog.board.retention import Rule, Turns, retain, rule_fields
 from statelog.errors import LimitError
@@ -16,7 +16,7 @@ from statelog.log.care.vacuum import RetentionReport
 from statelog.log.times import now_us
 
 if TYPE_CHECKING:
-    from statelog.board.writing import Writer
+    from statelog.board.staging import Writer
     from statelog.log.engine import Engine
     from statelog.log.view import View
     from statelog.store.session import StoreSession
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _POLICIES = f"{RESERVED}board/retain/"
 """Policies are entries of the board below this, by digest of their patterns."""
 
-_TURN_WRITES = 64
-"""Policies are applied at about every so manieth write."""
+_TURN_BITS = 6
+"""Policies are applied at about one write in `2 ** _TURN_BITS`."""
 
 _WATCHED_S = 60.0
 """What a watcher has yet to see stays so long after it was last there: a process that was killed may come back."""
@@ -50,7 +50,7 @@ def _store(session: StoreSession, rule: Rule) -> None:
     """Make a rule a policy; one without numbers ends it."""
     key = _POLICIES + blake2b(rule.pattern.text.encode(), digest_size=8).hexdigest()
     fields = rule_fields(rule)
-    write: Any = reducers.replace.prepare(reading.VALUE, fields, path=key)
+    value = staging.prepare(reducers.replace.prepare(reading.VALUE, fields, path=key))
     is_none = rule.keep_last is None and rule.max_age_s is None
     with session.read() as view:
         board = reading.board_of(view)
@@ -67,17 +67,20 @@ def _store(session: StoreSession, rule: Rule) -> None:
     def work(writer: Writer) -> None:
         there = writing.find(writer, key)
         if not is_none:
-            writing.put(writer, key, write, there, writing.NOTHING)
+            writing.put(writer, key, value, there, staging.NOTHING)
         elif there is not None:
             writing.take(writer, there)
 
     session.act(lambda batch: work(writing.begin(batch, None)))
 
 
+def is_turn() -> bool:
+    """Return True after some writes: whichever process makes them, it applies the policies now and then."""
+    return not random.getrandbits(_TURN_BITS)
+
+
 def take_turn(session: StoreSession) -> None:
-    """Apply the policies now and then: after some writes, whichever process makes them."""
-    if random.randrange(_TURN_WRITES):  # noqa: S311 - no secret
-        return
+    """Apply the policies."""
     with session.read() as view:
         board = reading.board_of(view)
         rules = [] if board is None else _rules(session, view, board)

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statelog import reducers
-from statelog.board import claiming, reading, writing
+from statelog.board import claiming, reading, staging, writing
 from statelog.board.calling import claimer_subject, holder_subject
 from statelog.board.clocks import CLOCK
 from statelog.board.names import check_directory, check_key
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from statelog.board.claiming import Wanted
+    from statelog.board.claiming import Choice, Wanted
     from statelog.board.reading import Found
     from statelog.board.rules import Rights
-    from statelog.board.writing import Writer
+    from statelog.board.staging import Writer
     from statelog.storage.waiter import Waiter
     from statelog.store.session import Session
 
@@ -120,8 +120,10 @@ class Claim(Fence):
             target = claiming.moved_to(self.key, to)
             check_key(target)
             self._rights.check("write", target)
-        write = None if result is _UNSET else reducers.replace.prepare(reading.VALUE, result, path=self.key)
-        self._act(lambda writer, found: claiming.complete(writer, found, write, target), ends="completed")
+        value = None
+        if result is not _UNSET:
+            value = staging.prepare(reducers.replace.prepare(reading.VALUE, result, path=self.key))
+        self._act(lambda writer, found: claiming.complete(writer, found, value, target), ends="completed")
 
     def fail(self, error: BaseException | str, *, retry_in_s: float = 0.0) -> None:
         """Give the entry back, with the error that history keeps. After `max_attempts` it moves to `dead`.
@@ -246,6 +248,8 @@ class ClaimAttempt:
         self.session = of_store(session, "claim")
         self.session.engine.environment.check_writable()
         self._agent, self._rights, self._wanted, self._lease_s = agent, rights, wanted, lease_s
+        self._seen: Choice | None = None
+        """What the last look has found."""
 
     @property
     def condition(self) -> Condition:
@@ -261,13 +265,14 @@ class ClaimAttempt:
             board = reading.board_of(view)
             if board is None:
                 return False, None
-            choice = claiming.choose(view, board, self._wanted, CLOCK)
+            choice = self._seen = claiming.choose(view, board, self._wanted, CLOCK)
         is_there = choice.found is not None or bool(choice.lapsed)
         return is_there, None if choice.wait_us is None else choice.wait_us / 1e6
 
     def take(self) -> Claim | None:
         """Claim the next entry after the condition held. Return None if there is none. Do not wait."""
-        work = partial(claiming.claim, wanted=self._wanted, lease_us=to_us(self._lease_s), clock=CLOCK)
+        wanted, lease_us = self._wanted, to_us(self._lease_s)
+        work = partial(claiming.claim, wanted=wanted, lease_us=lease_us, clock=CLOCK, seen=self._seen)
         found = _commit(self.session, self._agent, work)
         if found is None:
             return None

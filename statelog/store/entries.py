@@ -179,14 +179,14 @@ def _read_root(session: Session, facts: tuple[int, ...], data: bytes) -> Any:
     return reading.read_root(session.workspace(), digest, fact.root_lsn, fact.root_node)
 
 
-def entry_of(session: Session, found: Found) -> Entry:
-    """Return an entry as a record says."""
+def entry_of(session: Session, found: Found, item: bytes | None = None) -> Entry:
+    """Return an entry as a record says. If the encoded value is at hand, `item` is that."""
     event, claim = found.event, found.claim
     rank = event.order[0] if event.order else RANK
     info = None if claim is None else ClaimInfo(claim.token, _claimer(session, found), to_datetime(claim.until_us))
     return Entry(
         event.key,
-        reading.read_value(session.workspace(), event),
+        reading.read_value(session.workspace(), event) if item is None else cbor.decode(item),
         found.lsn,
         to_datetime(event.created_us or found.time_us),
         event.agent,

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.log.batch import Batch
-    from statelog.log.view import View
     from statelog.store.session import Session, StoreSession
 
 T = TypeVar("T")
@@ -32,7 +31,7 @@ class Fence:
         self.token = token
 
 
-def fence_check(session: Session, fence: Fence | None) -> Callable[[View], None] | None:
+def fence_check(session: Session, fence: Fence | None) -> Callable[[Batch], None] | None:
     """Return what refuses, in the commit, what is fenced by what has ended.
 
     Raises:
@@ -51,10 +50,10 @@ def fence_check(session: Session, fence: Fence | None) -> Callable[[View], None]
     return partial(_check, fence._place, fence.token)  # noqa: SLF001
 
 
-def _check(place: str, token: int, view: View) -> None:
-    from statelog.board.claiming import check_held
+def _check(place: str, token: int, batch: Batch) -> None:
+    from statelog.board.claiming import check_held_in
 
-    check_held(view, place, token)
+    check_held_in(batch, place, token)
 
 
 def fenced(session: Session, work: Callable[[Batch], T], fence: Fence | None) -> Callable[[Batch], T]:
@@ -64,7 +63,7 @@ def fenced(session: Session, work: Callable[[Batch], T], fence: Fence | None) ->
         return work
 
     def checked(batch: Batch) -> T:
-        check(batch.view)
+        check(batch)
         return work(batch)
 
     return checked

@@ -116,6 +116,18 @@ class EntryEvent(NamedTuple):
 NO_ROW = EntryRow(0)
 
 
+class KnownEntry(NamedTuple):
+    """What a commit has read or staged of a key."""
+
+    row: EntryRow
+    is_there: bool
+    """The entry exists."""
+    event: EntryEvent | None = None
+    """The event of the last record, if that was read or staged."""
+    time_us: int = 0
+    """The time of the last record."""
+
+
 def last_row(view: View, board: int, key: str) -> tuple[EntryRow, bool]:
     """Return the row of a key, and whether the entry exists. The row is all zeros if nothing is known of the key."""
     payload = view.transaction.get_index(board_keys.encode_entry_key(board, key))
@@ -123,6 +135,13 @@ def last_row(view: View, board: int, key: str) -> tuple[EntryRow, bool]:
         return board_keys.decode_row(payload), True
     payload = view.transaction.get_index(board_keys.encode_gone_key(board, key))
     return (NO_ROW if payload is None else board_keys.decode_row(payload)), False
+
+
+def row_of(event: EntryEvent, lsn: int) -> EntryRow:
+    """Return the row of a key whose last record has this event and LSN."""
+    rank, ready_us, _attempts = event.order or (RANK, 0, 0)
+    tag, deadline_us = (NO_TAG, 0) if event.claim is None else event.claim[1:3]
+    return EntryRow(lsn, event.expires_us, ready_us or event.created_us, rank, tag, deadline_us)
 
 
 def is_lease(key: str) -> bool:
@@ -133,12 +152,8 @@ def is_lease(key: str) -> bool:
 def _apply(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
     board, key = event.thread, event.key
     before, is_there = last_row(index.view, board, key)
-    stays = event.is_there
-    rank, ready_us, _attempts = event.order or (RANK, 0, 0)
-    claim = None if event.claim is None else Claimed(*event.claim)
-    tag, deadline_us = (NO_TAG, 0) if claim is None else (claim.tag, claim.deadline_us)
-    row = EntryRow(lsn, event.expires_us, ready_us or event.created_us, rank, tag, deadline_us)
-    is_queued = stays and claim is None
+    stays, row = event.is_there, row_of(event, lsn)
+    is_queued = stays and event.claim is None
     if before.lsn:
         _take_out(index, board, key, before, is_there=is_there, following=row if is_queued else None)
         if is_there is not stays:
@@ -156,11 +171,11 @@ def _apply(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
     index.put_index(keys.encode_thread_event_key(board, lsn), b"")
     if is_queued and not (is_there and before.tag == NO_TAG and before[2:4] == row[2:4]):
         place = board_keys.encode_queue_key(board, key, row.rank, row.order_us)
-        index.put_index(place, b"\1" if ready_us else b"")
+        index.put_index(place, b"\1" if event.order and event.order[1] else b"")
     if event.expires_us:
         index.put_index(board_keys.encode_expiry_key(board, event.expires_us, lsn), key.encode())
-    if claim is not None:
-        index.put_index(board_keys.encode_deadline_key(board, tag, deadline_us, lsn), key.encode())
+    if event.claim is not None:
+        index.put_index(board_keys.encode_deadline_key(board, row.tag, row.deadline_us, lsn), key.encode())
 
 
 def _remove(index: IndexWriter, event: EntryEvent, lsn: int) -> None:

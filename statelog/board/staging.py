@@ -1,0 +1,307 @@
+"""Staging of entries: the record of an event and the index changes that follow from it.
+
+A plain event is staged by one call of a kernel. The general path stages what the kernel refuses: large values, reducers
+in Python, values that store parts again.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog import kernels
+from statelog.board.calling import call_claimer, wake_bits
+from statelog.board.reading import VALUE, Found, read_entry
+from statelog.errors import LimitError, ReducerTypeError, StatelogError, ValueTypeError
+from statelog.format import cbor
+from statelog.format.board_keys import NO_TAG, EntryRow
+from statelog.format.record import NO_DIGEST, NO_NODES, TYPE_ENTRY, Nodes
+from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, pack_change
+from statelog.kernels.entry import EntryMade, make_entry, pack_entry
+from statelog.limits import LEAF_SIZE_BYTES_MAX
+from statelog.log.batch import NOTHING_HELD, Staged
+from statelog.log.index import release_records
+from statelog.log.kinds.entries import GOES, NO_ROW, RANK, Act, Claimed, EntryEvent, KnownEntry, last_row
+from statelog.log.kinds.table import stage_event
+from statelog.log.names import channel_key
+from statelog.log.step import hold
+from statelog.tree import mapping
+from statelog.tree.node import ROOT
+from statelog.tree.value import add_root
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statelog.format.record import NodeRow
+    from statelog.log.batch import Batch
+    from statelog.log.step import Write
+    from statelog.log.view import View
+
+_TRIES_MAX = 4
+"""The maximum number of nodes that are read for one plain change: the roots of the entry and of its value."""
+
+_VALUE_KEY = channel_key(VALUE)
+
+_NO_ENTRY = KnownEntry(NO_ROW, is_there=False)
+_NO_ORDER = (RANK, 0, 0)
+_NO_CLAIM = Claimed(0, NO_TAG, 0, 0, 0)
+_NULL = cbor.encode(None)
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
+Place = tuple[bytes | None, int, int]
+"""Where a value is: digest, LSN and number of its root."""
+
+
+class Writer(NamedTuple):
+    """A writer of entries, in one batch and at one time."""
+
+    batch: Batch
+    board: int
+    agent: str | None
+    now_us: int
+
+    @property
+    def view(self) -> View:
+        """What is stored and what the batch has staged."""
+        return self.batch.view
+
+    def known(self, key: str) -> KnownEntry:
+        """Return what is known of a key. Its row is read once."""
+        entries, place = self.batch.entries, (self.board, key)
+        known = entries.get(place) or self.batch.memory.entries.get(place)
+        if known is None:
+            known = entries[place] = KnownEntry(*last_row(self.batch.view, self.board, key))
+        return known
+
+    def row(self, key: str) -> tuple[EntryRow, bool]:
+        """Return the row of a key, and whether the entry exists."""
+        return self.known(key)[:2]
+
+    def last_record(self, key: str) -> Found:
+        """Return the last record of a key that has a row."""
+        row, is_there, event, time_us = self.known(key)
+        if event is not None:
+            return _new(Found, (event, row.lsn, time_us))
+        found = read_entry(self.batch.view, row.lsn)
+        self.batch.entries[self.board, key] = KnownEntry(row, is_there, found.event, found.time_us)
+        return found
+
+
+class Kept(NamedTuple):
+    """What an entry has besides its value."""
+
+    created_us: int = 0
+    """0: it begins with the record."""
+    expires_us: int = 0
+    rank: int = RANK
+    ready_us: int = 0
+    attempts: int = 0
+    claim: Claimed | None = None
+
+
+NOTHING = Kept()
+NO_PLACE: Place = (None, 0, 0)
+
+
+def kept_of(found: Found) -> Kept:
+    """Return what an entry has."""
+    event = found.event
+    rank, ready_us, attempts = event.order or (RANK, 0, 0)
+    claim = None if event.claim is None else found.claim
+    return _new(Kept, (event.created_us, event.expires_us, rank, ready_us, attempts, claim))
+
+
+def place_of(found: Found) -> Place:
+    """Return where the value of an entry is."""
+    return found.event.root_digest, found.event.root_lsn, found.event.root_node
+
+
+class Value(NamedTuple):
+    """A write to the value of an entry, prepared before the commit."""
+
+    write: Write
+    change: bytes | None
+    """The write as the kernel takes it; None if the general path must be taken."""
+    item: bytes | None
+    """The new value, encoded, if the write does not depend on the value."""
+
+
+def prepare(write: Write) -> Value:
+    """Prepare a write to the value of an entry."""
+    step = write.step
+    if step is None:
+        return Value(write, None, None)
+    operation, payload, _key = step
+    count, item = 0, None
+    if type(payload) is list and payload and operation in (STEP_ADD, STEP_APPEND):
+        operation, count, payload = STEP_APPEND, len(payload), b"".join(payload)
+    elif type(payload) is not bytes:
+        return Value(write, None, None)
+    elif operation == STEP_PUT:
+        item = payload
+    change = None
+    if item is None or len(item) <= LEAF_SIZE_BYTES_MAX:
+        change = pack_change(operation, count, len(_VALUE_KEY), 0, len(payload)) + _VALUE_KEY + payload
+    return _new(Value, (write, change, item))
+
+
+def stage(
+    writer: Writer,
+    act: Act,
+    key: str,
+    kept: Kept = NOTHING,
+    place: Place = NO_PLACE,
+    value: Value | None = None,
+    *,
+    agent: str | None = "",
+    error: str | None = None,
+) -> Found:
+    """Stage a record of an entry, or of a lease.
+
+    Args:
+        writer: the writer.
+        act: what happens to the entry.
+        key: the key, or a slash and the name of the lease.
+        kept: what the entry has besides its value.
+        place: where its value is.
+        value: merges with the value at `place`.
+        agent: who does it; empty for the writer's agent.
+        error: the reason of the act, if it has one.
+
+    """
+    batch, board, _agent, now_us = writer
+    before = writer.known(key)
+    stays = act not in GOES and (place[0] is not None or value is not None or key[0] == "/")
+    created_us, expires_us, rank, ready_us, attempts, claim = kept
+    created_us = (created_us or now_us) if stays else 0
+    head = (board, int(act), key, writer.agent if agent == "" else agent, before.row.lsn, created_us, expires_us)
+    order = None if rank == RANK and not ready_us and not attempts else [rank, ready_us, attempts]
+    rest = (order, None if claim is None else list(claim), error)
+    lsn, chain = batch.next_end()
+    change = b"" if value is None else value.change
+    made = None if change is None else _stage_plain(writer, head, place, rest, before, change, (lsn, chain))
+    if made is not None:
+        event = _new(EntryEvent, (*head, *made, *rest, []))
+    else:
+        event = _stage_in_general(writer, EntryEvent(*head, *place, *rest, []), value)
+    is_there = stays and event.root_digest is not None
+    tag, deadline_us = (NO_TAG, 0) if claim is None else (claim.tag, claim.deadline_us)
+    row = _new(EntryRow, (lsn, expires_us, ready_us or created_us, rank, tag, deadline_us))
+    is_forgotten = act == Act.RELEASE and key[0] == "/"  # A released lease has no row.
+    known = _NO_ENTRY if is_forgotten else _new(KnownEntry, (row, is_there, event, now_us))
+    batch.entries[board, key] = known
+    batch.wakes |= wake_bits(key)
+    if expires_us:
+        batch.note_expiry(board, expires_us)
+    if is_there and claim is None and _joins_queue(before, row, attempts):
+        batch.calls += (partial(call_claimer, key),)
+    return _new(Found, (event, lsn, now_us))
+
+
+def _joins_queue(before: KnownEntry, row: EntryRow, attempts: int) -> bool:
+    """Return True if an entry that nobody has claimed may be claimed from now on, or from another time on."""
+    former = before.event
+    was_queued = before.is_there and before.row[2:5] == row[2:5]
+    return not was_queued or (former is not None and former.order is not None and former.order[2] > attempts)
+
+
+def _merge(writer: Writer, key: str, write: Write, place: Place) -> tuple[Place, Sequence[bytes], Sequence[NodeRow]]:
+    """Merge a write into the value at a place. Return the new root, the nodes it borrows, and its new nodes."""
+    batch, (digest, lsn, number) = writer.batch, place
+    borrowed: list[bytes] = []
+    workspace = batch.workspace(writer.board, borrowed)
+    if digest is None:
+        root = mapping.empty_root(kernels.KIND_DICT)
+    else:
+        workspace.know(digest, lsn, number)
+        root = workspace.read(ROOT, digest, lsn, number)
+    current = mapping.find_in_root(workspace, root, _VALUE_KEY)
+    try:
+        merged = write.merge(workspace, current, batch.memory.identities)
+    except (ReducerTypeError, ValueTypeError, LimitError) as error:
+        message = f"entry {key!r} ({write.spec}): {error.message}"
+        raise type(error)(message, **{**error.facts, "path": key, "key": key}) from error
+    except StatelogError:
+        raise
+    except Exception as error:  # a user's reducer's
+        error.add_note(f"statelog: raised by {write.spec} of entry {key!r}")
+        raise
+    slot = add_root(workspace, mapping.merge_batch(workspace, root, [(_VALUE_KEY, merged)], kind=kernels.KIND_DICT))
+    if workspace.has_garbage:
+        slot = workspace.collect(slot)
+    place = (slot.data[1:], slot.lsn or batch.next_lsn(), slot.number)
+    return place, sorted(set(borrowed)), workspace.rows
+
+
+@lru_cache(maxsize=256)
+def _agent_item(agent: str) -> bytes:
+    return cbor.encode(agent)
+
+
+def _stage_plain(
+    writer: Writer,
+    head: tuple[Any, ...],
+    place: Place,
+    rest: tuple[Any, ...],
+    before: KnownEntry,
+    change: bytes,
+    end: tuple[int, bytes],
+) -> Place | None:
+    """Stage a record by one call of the kernel, and return where its value is. None: take the general path.
+
+    Args:
+        writer: the writer.
+        head: the fields of the event before its root.
+        place: where the value is so far.
+        rest: the fields behind the root, except the last one.
+        before: what is known of the key.
+        change: see `Value.change`; empty if the value stays.
+        end: the LSN of the record, and the chain digest before it.
+
+    Invariant T6: the record and the index changes are, byte for byte, those of the general path.
+    """
+    batch, board, _agent, now_us = writer
+    _board, act, key, agent, _before, created_us, expires_us = head
+    digest, root_lsn, root_number = place
+    order, claim, error = rest
+    lsn, chain = end
+    fixed = pack_entry(
+        *(board, act, lsn, now_us, created_us, expires_us, *(order or _NO_ORDER), root_lsn, root_number),
+        *(before.is_there, *before.row, *(claim or _NO_CLAIM), digest or NO_DIGEST, chain),
+    )
+    held = NOTHING_HELD
+    if digest is not None and change and change[0] != STEP_PUT:
+        held = hold(batch, held, (ROOT, digest, root_lsn, root_number))
+    agent_item = _NULL if agent is None else _agent_item(agent)
+    error_item = _NULL if error is None else cbor.encode(error)
+    made = make_entry(fixed, held, change, key.encode(), agent_item, error_item)
+    for _ in range(_TRIES_MAX):
+        if made is None or type(made) is EntryMade:
+            break
+        held = hold(batch, held, made)  # type: ignore[arg-type]
+        made = make_entry(fixed, held, change, key.encode(), agent_item, error_item)
+    if type(made) is not EntryMade:
+        return None
+    chain, digest, root_number, record, node_count, rows_at, nodes_at, index_changes = made
+    nodes = NO_NODES
+    if node_count:
+        nodes = _new(Nodes, (node_count, record[rows_at:nodes_at], record[nodes_at:]))
+        place = (digest, lsn, root_number)
+    batch.staged.append(_new(Staged, (TYPE_ENTRY, now_us, b"", nodes, (record, chain, rows_at))))
+    batch.index.update(index_changes)
+    if key[0] == "/":  # The last record of a lease counts. A released lease has no record that counts.
+        ends = (before.row.lsn, lsn if act == Act.RELEASE else 0)
+        release_records(batch, board, [each for each in ends if each])
+    return place
+
+
+def _stage_in_general(writer: Writer, event: EntryEvent, value: Value | None) -> EntryEvent:
+    """Stage a record by the table of kinds, and return its event."""
+    rows: Sequence[NodeRow] = ()
+    if value is not None:
+        place, borrowed, rows = _merge(writer, event.key, value.write, event[7:10])
+        event = EntryEvent(*event[:7], *place, *event[10:13], list(borrowed))
+    stage_event(writer.batch, event, rows, writer.now_us)
+    return event
