@@ -201,7 +201,7 @@ def stores(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _same_ids(monkeypatch):
     """Items without identity are given the same one on both sides."""
-    monkeypatch.setattr(reducers, "uuid4", lambda: "an-identity")
+    monkeypatch.setattr("uuid.uuid4", lambda: "an-identity")
 
 
 thread_numbers = iter(range(10**9))
