@@ -101,7 +101,7 @@ REWRITTEN_SIZE_BYTES_MAX = 4 * 1024 * 1024
 """Records that one transaction of retention rewrites: large ones a few, or one, at a time."""
 
 HELD_PAGES_BOUND = 4096
-"""So many pages taken since the steady snapshot (16 MB), and a commit waits until the next one is steady."""
+"""So many pages taken since the durable snapshot (16 MB), and a commit waits until the next one is steady."""
 
 READERS_MAX = 1022
 """Maximum number of snapshots that are open at one time. Each needs a slot of 64 bytes in LMDB's lock file."""

@@ -57,7 +57,7 @@ def test_a_failing_call_ends_in_one_of_three_ways(show):
     assert report.faults > 3
 
 
-# The opening writes the control page and its two locks. The first commit of a session: zeros of a new journal, of its
+# The opening writes the shared state and its two locks. The first commit of a session: zeros of a new journal, of its
 # half, its slot, the mark, headroom, the group, the pages. It flushes the directory (at opening), the data file, the
 # slot, the directory, the mark, the group.
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_retention_that_a_power_cut_finds_half_done_after_a_failure_counts_as_be
 
 
 @pytest.mark.parametrize("nth", [2, 3], ids=["data", "slot"])
-def test_after_a_failed_flush_of_a_steady_snapshot_all_is_refused_until_the_store_is_opened_again(run_case, nth):
+def test_after_a_failed_flush_of_a_durable_snapshot_all_is_refused_until_the_store_is_opened_again(run_case, nth):
     """What the page cache holds is not to be believed then; the workload opens the store again before its last step."""
     result = run_case(WORKLOADS["commits"], Fault(Call.FLUSH, error=errno.EIO, nth=nth))
     assert result.problem == ""

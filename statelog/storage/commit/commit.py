@@ -28,7 +28,7 @@ import lmdb
 from statelog.errors import CommitOutcomeUnknownError, StatelogError, StoreReplacedError, UsageError
 from statelog.limits import GROUP_COMMITS_MAX
 from statelog.storage.commit.requests import NONE, Request, wake_all
-from statelog.storage.commit.transaction import Stage, WriteTransaction, alone, make_steady
+from statelog.storage.commit.transaction import Stage, WriteTransaction, alone, checkpoint
 from statelog.storage.faults import armed, point
 from statelog.storage.file.failures import error_code, full_error, is_full, is_of_system
 from statelog.storage.file.headroom import NoHeadroomError
@@ -91,7 +91,7 @@ class Committer:
             work: may be run by another thread, beside the works of others, and again if the
                 transaction fails for someone else's reason. It must raise before it writes;
                 what it raises reaches its own caller alone.
-            is_flushed: False leaves the flush to the next commit, or to the keeper, whatever `durability` says.
+            is_flushed: False leaves the flush to the next commit or the background flusher, whatever `durability` is.
 
         Raises:
             UsageError: called from within a work, or by what has interrupted the store where it holds a lock.
@@ -107,7 +107,7 @@ class Committer:
         if environment.writer_thread == thread or (thread in self.inside and self._is_within()):
             message = "a commit cannot be made from within another commit"
             raise UsageError(message, path=str(environment.path))
-        if is_owned(environment.write_lock, environment.gate, environment.steady.flushing):
+        if is_owned(environment.write_lock, environment.gate, environment.wal.flushing):
             environment.refuse_interrupter("a commit cannot be made")
         request = Request(work, is_flushed=is_flushed)
         try:
@@ -187,9 +187,9 @@ class Committer:
         is_flushed = environment.is_flushed_at_commit and any(each.is_flushed and each.error is None for each in group)
         try:
             if is_flushed:
-                environment.steady.flush()
+                environment.wal.flush()
             elif not environment.locks.file.is_kept():
-                environment.steady.check_file()
+                environment.wal.check_file()
         except BaseException as error:
             with environment.write_lock:
                 self._settle_by_looking(transaction, group, error)
@@ -200,7 +200,7 @@ class Committer:
             with contextlib.suppress(Exception):
                 call(wake)
         lsn = transaction.first_lsn + records - 1
-        if is_flushed or environment.is_shared or environment.steady.flushed_to() >= lsn:
+        if is_flushed or environment.is_shared or environment.wal.flushed_to() >= lsn:
             wake.notify(transaction.wakes, lsn)
         else:
             wake.defer(transaction.wakes, lsn)
@@ -365,12 +365,12 @@ class Committer:
         return any(way(error) for way in (*ways[first:], *ways[:first]))
 
     def _let_go_of_pages(self, error: BaseException) -> bool:
-        """After a transaction found no page, tell whether there are some now that were held for the steady snapshot."""
+        """After a transaction found no free page, return True if a checkpoint has released pages."""
         environment = self._environment
-        if not (isinstance(error, lmdb.MapFullError | NoHeadroomError) and environment.steady.is_unsteady):
+        if not (isinstance(error, lmdb.MapFullError | NoHeadroomError) and environment.checkpointer.needs_checkpoint):
             return False
         with contextlib.suppress(StatelogError):
-            make_steady(environment)
+            checkpoint(environment)
             return True
         return False
 
@@ -429,7 +429,7 @@ class Committer:
         try:
             if reopen:
                 environment.reopen()
-            make_steady(environment)
+            checkpoint(environment)
             return self._is_in_store(transaction)
         except (StatelogError, lmdb.Error):
             return None

@@ -112,7 +112,7 @@ def _open_locked(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles 
             readonly=file.read_only,
             create=False,
             mode=os.fstat(locks.descriptor).st_mode & SHARED_MODE,  # of a lock file that was just removed
-            sync=sync,  # by itself it flushes nothing: see `steady`
+            sync=sync,  # LMDB flushes nothing by itself: see `wal/checkpointer.py`.
             max_readers=READER_SLOTS,
             max_dbs=TABLES_MAX,
             max_spare_txns=_SPARE_READS,

@@ -124,7 +124,7 @@ def test_a_file_at_its_quota_needs_no_headroom(open_environment, path):
 
 
 def test_an_error_of_the_disk_refuses_the_commit_and_no_more(environment, disk, check_whole, append):
-    environment.make_steady()  # takes part
+    environment.checkpoint()  # takes part
     disk["errno"] = errno.EIO
     with pytest.raises(StorageError, match="Input/output error"):
         environment.committer.submit(append)

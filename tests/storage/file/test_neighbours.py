@@ -13,10 +13,10 @@ import statelog
 from statelog.errors import AccessError, CommitOutcomeUnknownError, FormatError, JournalMissingError
 from statelog.storage import Environment
 from statelog.storage.file.neighbours import journal_path, lock_path, set_aside
-from statelog.storage.journal import checkpointing
-from statelog.storage.journal.control import control_path
-from statelog.storage.journal.journal import Slot, encode_slot, is_journal_of
 from statelog.storage.wake_file import wake_path
+from statelog.storage.wal import checkpointer
+from statelog.storage.wal.shared_state import shared_state_path
+from statelog.storage.wal.wal_format import Slot, encode_slot, is_journal_of
 
 TEXT = b"my own notes, which nobody else has\n" * 300
 KILLED = """
@@ -211,7 +211,7 @@ def test_a_lock_file_may_hold_whatever_a_loss_of_power_left(open_environment, ap
 # --- symbolic links ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [lock_path, journal_path, control_path, wake_path])
+@pytest.mark.parametrize("name", [lock_path, journal_path, shared_state_path, wake_path])
 @pytest.mark.parametrize("is_there", [True, False], ids=["file", "dangling"])
 def test_a_symbolic_link_of_a_side_files_name_is_refused(open_environment, path, tmp_path, name, is_there):
     open_environment().close()
@@ -241,8 +241,8 @@ def test_who_only_reads_refuses_the_links_that_it_would_write_to(open_environmen
 
 @pytest.mark.usefixtures("environment")
 def test_who_only_reads_does_not_believe_a_linked_control_page(run_child, path, tmp_path):
-    control_path(path).rename(tmp_path / "page")
-    control_path(path).symlink_to(tmp_path / "page")
+    shared_state_path(path).rename(tmp_path / "page")
+    shared_state_path(path).symlink_to(tmp_path / "page")
     script = """
     environment = Environment.open(sys.argv[1], max_size_bytes=2**26, read_only=True)
     try:
@@ -250,7 +250,7 @@ def test_who_only_reads_does_not_believe_a_linked_control_page(run_child, path, 
     except FormatError as error:
         say(error.journal)
     """
-    assert run_child(script) == (0, [str(control_path(path))])
+    assert run_child(script) == (0, [str(shared_state_path(path))])
 
 
 # --- a journal that somebody removes ----------------------------------------------------
@@ -307,9 +307,9 @@ def commit_for(thread, beats):
 
 
 def test_who_commits_without_a_pause_learns_of_it_soon(path, monkeypatch):
-    """The keeper needs no lock for it; and no epoch ends meanwhile."""
-    monkeypatch.setattr(checkpointing, "HELD_PAGES_MAX", 1 << 20)
-    monkeypatch.setattr(checkpointing, "HELD_PAGES_BOUND", 1 << 21)
+    """The background flusher needs no lock for it; and no epoch ends meanwhile."""
+    monkeypatch.setattr(checkpointer, "HELD_PAGES_MAX", 1 << 20)
+    monkeypatch.setattr(checkpointer, "HELD_PAGES_BOUND", 1 << 21)
     with statelog.open(path) as store:
         thread = store.thread("t")
         thread.commit({"n": 0})
@@ -320,10 +320,10 @@ def test_who_commits_without_a_pause_learns_of_it_soon(path, monkeypatch):
 
 @pytest.mark.parametrize("rests", [False, True])
 def test_closing_leaves_what_took_the_journals_place(open_environment, append, check_whole, path, rests, monkeypatch):
-    monkeypatch.setattr("statelog.storage.commit.keeper.IDLE_S", 0.01 if rests else 3600)
+    monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 0.01 if rests else 3600)
     environment = open_environment()
     environment.committer.submit(append)
-    while environment.steady.is_unsteady and rests:
+    while environment.checkpointer.needs_checkpoint and rests:
         time.sleep(0.005)
     journal_path(path).unlink()
     journal_path(path).write_bytes(TEXT)

@@ -1,4 +1,4 @@
-"""The journal's bytes, by themselves: what is read back is what was written, or nothing."""
+"""The bytes of the WAL, by themselves: what is read back is what was written, or nothing."""
 
 import os
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statelog.storage.file import disk
-from statelog.storage.journal import journal
-from statelog.storage.journal.journal import (
+from statelog.storage.wal import wal_format
+from statelog.storage.wal.wal_format import (
     HALVES_AT,
     RECORDS_AT,
     Groups,
@@ -60,7 +60,7 @@ def test_a_slot_with_any_byte_changed_is_none():
 
 def test_the_newest_whole_slot_is_first(descriptor):
     for epoch in (1, 2, 3):
-        journal.write_slot(descriptor, SLOT._replace(epoch=epoch, lsn=epoch))
+        wal_format.write_slot(descriptor, SLOT._replace(epoch=epoch, lsn=epoch))
     assert [slot.epoch for slot in read_slots(descriptor)] == [3, 2]
     os.pwrite(descriptor, b"torn", 4096 + 100)
     assert [slot.epoch for slot in read_slots(descriptor)] == [2]

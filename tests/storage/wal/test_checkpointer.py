@@ -1,4 +1,4 @@
-"""Steady snapshots, the pin, the mark, recovery: what a session of commits leaves, and what the next opening does."""
+"""Durable snapshots, pins, the dirty flag, recovery: what a session leaves, and what the next opening does."""
 
 import errno
 import operator
@@ -16,12 +16,10 @@ from waiting import beating, until
 import statelog
 from statelog.errors import AccessError, CorruptionError, JournalMissingError, StorageError, StoreLockedError
 from statelog.limits import HELD_PAGES_BOUND
-from statelog.storage import faults
-from statelog.storage.commit import recovery
+from statelog.storage import faults, recovery
 from statelog.storage.file.neighbours import journal_path
-from statelog.storage.journal import checkpointing as steady
-from statelog.storage.journal import flushing
-from statelog.storage.journal.marker import read_marker, set_marker
+from statelog.storage.wal import checkpointer, wal
+from statelog.storage.wal.dirty_flag import read_dirty_flag, set_dirty_flag
 
 COMMIT_AND_DIE = """
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
@@ -31,10 +29,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def marker_of(path):
+def dirty_flag_of(path):
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return read_marker(descriptor)
+        return read_dirty_flag(descriptor)
     finally:
         os.close(descriptor)
 
@@ -43,8 +41,8 @@ def marker_of(path):
 def flushes(monkeypatch):
     """Return a function that tells how often a journal was flushed."""
     calls = []
-    flush_file = steady.flush_file
-    for module in (steady, flushing):
+    flush_file = checkpointer.flush_file
+    for module in (checkpointer, wal):
         monkeypatch.setattr(module, "flush_file", lambda descriptor: (calls.append(descriptor), flush_file(descriptor)))
     return lambda: len(calls)
 
@@ -57,10 +55,10 @@ def test_one_file_is_left_by_a_clean_close(open_environment, append, path):
     environment = open_environment()
     environment.committer.submit(append)
     assert files(path) == ["agent.state", "agent.state-control", "agent.state-journal", "agent.state-lock"]
-    assert marker_of(path)
+    assert dirty_flag_of(path)
     environment.close()
     assert files(path) == ["agent.state", "agent.state-lock"]
-    assert marker_of(path) is None
+    assert dirty_flag_of(path) is None
 
 
 def test_who_only_reads_makes_no_journal(open_environment, path):
@@ -103,7 +101,7 @@ def test_a_killed_process_leaves_a_journal_and_the_next_opening_reads_it(
     assert environment.replayed > 0
     assert check_whole(environment) == count
     assert not journal_path(path).exists()
-    assert marker_of(path) is None
+    assert dirty_flag_of(path) is None
 
 
 def test_a_reader_has_the_store_recovered_first(run_child, open_environment, check_whole, path):
@@ -160,7 +158,7 @@ def test_one_can_go_on_without_it(run_child, open_environment, check_whole, path
     journal_path(path).unlink()
     assert recovery.abandon_journal(path) == (None,)
     assert check_whole(open_environment()) == 5  # only the process was killed
-    assert marker_of(path) is None
+    assert dirty_flag_of(path) is None
 
 
 def test_a_closed_store_is_not_abandoned(open_environment, append, path):
@@ -209,7 +207,7 @@ def test_a_damaged_mark_counts_as_one(open_environment, append, path):
     environment.committer.submit(append)
     environment.close()
     descriptor = os.open(path, os.O_RDWR)
-    set_marker(descriptor, bytes(16))
+    set_dirty_flag(descriptor, bytes(16))
     os.pwrite(descriptor, b"?", 4096 - 64 + 9)
     os.close(descriptor)
     with pytest.raises(JournalMissingError):
@@ -220,13 +218,13 @@ def test_a_damaged_mark_counts_as_one(open_environment, append, path):
 
 
 def test_an_idle_store_is_steady_and_holds_no_page(environment, append, monkeypatch):
-    monkeypatch.setattr("statelog.storage.commit.keeper.IDLE_S", 0.05)
+    monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 0.05)
     environment.committer.submit(append)
-    assert environment.steady.pins
-    until(lambda: not environment.steady.pins)
-    assert not environment.steady.is_unsteady
+    assert environment.checkpointer.pins
+    until(lambda: not environment.checkpointer.pins)
+    assert not environment.checkpointer.needs_checkpoint
     assert environment.committer.submit(append) == 2
-    assert environment.steady.pins
+    assert environment.checkpointer.pins
 
 
 def test_after_a_failed_flush_nothing_is_written_until_it_is_opened_anew(open_environment, append, check_whole):
@@ -236,9 +234,9 @@ def test_after_a_failed_flush_nothing_is_written_until_it_is_opened_anew(open_en
     def fail():
         raise OSError(errno.EIO, "input/output error")
 
-    faults.arm("steady.after_sync", action=fail)
+    faults.arm("checkpoint.after_sync", action=fail)
     with pytest.raises(StorageError, match="a flush failed"):
-        environment.make_steady()
+        environment.checkpoint()
     for _ in range(2):
         with pytest.raises(StorageError, match="a flush failed"):
             environment.committer.submit(append)
@@ -252,7 +250,7 @@ def test_after_a_failed_flush_nothing_is_written_until_it_is_opened_anew(open_en
 def test_a_large_commit_is_not_written_twice(environment, path):
     environment.committer.submit(lambda transaction: transaction.put_log(1, bytes(3_000_000)))
     assert 512 * journal_path(path).stat().st_blocks < 1_000_000
-    assert not environment.steady.is_unsteady
+    assert not environment.checkpointer.needs_checkpoint
 
 
 def test_many_pages_held_end_an_epoch(environment, append):
@@ -260,21 +258,21 @@ def test_many_pages_held_end_an_epoch(environment, append):
         environment.committer.submit(append)
     statistics = environment.statistics()
     assert statistics.pages_free <= HELD_PAGES_BOUND
-    assert environment.steady.control.done > 1
+    assert environment.wal.shared_state.done > 1
 
 
 def test_an_interval_store_is_flushed_by_and_by(open_environment, append):
     environment = open_environment(durability="interval", interval_ms=10)
     environment.committer.submit(append)
-    assert environment.steady.is_dirty
-    until(lambda: not environment.steady.is_dirty)
+    assert environment.wal.is_dirty
+    until(lambda: not environment.wal.is_dirty)
 
 
 @pytest.mark.parametrize("interval_ms", [3, 30, 50])
 def test_no_commit_waits_longer_than_the_interval(open_environment, append, monkeypatch, interval_ms):
     environment = open_environment(durability="interval", interval_ms=interval_ms)
-    began_s, flush = [], environment.steady.flush
-    monkeypatch.setattr(environment.steady, "flush", lambda: (began_s.append(time.monotonic()), flush()))
+    began_s, flush = [], environment.wal.flush
+    monkeypatch.setattr(environment.wal, "flush", lambda: (began_s.append(time.monotonic()), flush()))
     with beating(interval_ms / 1000) as beats_s:
         while len(beats_s) <= 30:
             environment.committer.submit(append)
@@ -284,28 +282,28 @@ def test_no_commit_waits_longer_than_the_interval(open_environment, append, monk
 
 
 def test_a_commit_may_leave_its_flush_to_the_next_one(open_environment, append, flushes, monkeypatch):
-    monkeypatch.setattr("statelog.storage.commit.keeper.IDLE_S", 3600)
+    monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 3600)
     environment = open_environment(interval_ms=60_000)
     environment.committer.submit(append)
     before = flushes()
     environment.committer.submit(append, is_flushed=False)
-    assert environment.steady.is_dirty
+    assert environment.wal.is_dirty
     assert flushes() == before
     environment.committer.submit(append)
-    assert not environment.steady.is_dirty
+    assert not environment.wal.is_dirty
     assert flushes() == before + 1
 
 
 def test_what_no_commit_flushes_is_flushed_by_and_by(open_environment, append, monkeypatch):
-    monkeypatch.setattr("statelog.storage.commit.keeper.IDLE_S", 3600)
+    monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 3600)
     environment = open_environment(interval_ms=10)
-    environment.committer.submit(append)  # the keeper has begun, and looks once an hour
+    environment.committer.submit(append)  # the background flusher has begun, and looks once an hour
     environment.committer.submit(append, is_flushed=False)
-    until(lambda: not environment.steady.is_dirty)
+    until(lambda: not environment.wal.is_dirty)
 
 
 def test_a_group_is_flushed_if_one_of_it_is_to_be(open_environment, append, monkeypatch):
-    monkeypatch.setattr("statelog.storage.commit.keeper.IDLE_S", 3600)
+    monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 3600)
     environment = open_environment(interval_ms=60_000)
     gate, begun = threading.Event(), threading.Event()
 
@@ -327,21 +325,21 @@ def test_a_group_is_flushed_if_one_of_it_is_to_be(open_environment, append, monk
     for thread in threads:
         thread.join(10)
     assert environment.committer.groups == 2
-    assert not environment.steady.is_dirty
+    assert not environment.wal.is_dirty
 
 
 def test_a_barrier_flushes(open_environment, append):
     environment = open_environment(durability="interval", interval_ms=60_000)
     environment.committer.submit(append)
-    assert environment.steady.is_dirty
+    assert environment.wal.is_dirty
     environment.flush_journal()
-    assert not environment.steady.is_dirty
+    assert not environment.wal.is_dirty
 
 
 IDLE = """
 import statelog, sys
-from statelog.storage.commit import keeper
-keeper.IDLE_S = 3600  # nothing but the other process's commits makes it give the pin back
+from statelog.storage.wal import background_flusher
+background_flusher.IDLE_S = 3600  # nothing but the other process's commits makes it give the pin back
 with statelog.open(sys.argv[1], durability=sys.argv[2]) as store:
     thread = store.thread("idle")
     thread.commit({"x": 0})

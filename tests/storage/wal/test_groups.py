@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_digest
 
-from statelog.storage.journal.journal import encode_group
+from statelog.storage.wal.wal_format import encode_group
 
 
 @given(st.binary(min_size=16, max_size=16), *[st.integers(0, 2**64 - 1)] * 3, st.binary(max_size=3000))

@@ -12,8 +12,8 @@ from waiting import until
 
 import statelog
 from statelog.errors import JournalMissingError
-from statelog.storage.commit import keeper
 from statelog.storage.file.neighbours import journal_path
+from statelog.storage.wal import background_flusher
 
 COMMIT = """
 import statelog, sys
@@ -22,13 +22,13 @@ with statelog.open(sys.argv[1]) as store:
 """
 KILLED = """
 import os, signal, statelog, sys, time
-from statelog.storage.commit import keeper
-keeper.IDLE_S = 0.02
+from statelog.storage.wal import background_flusher
+background_flusher.IDLE_S = 0.02
 store = statelog.open(sys.argv[1])
 thread = store.thread("t")
 for number in range(10):
     thread.commit({"x": number})
-    while store._engine.environment.steady.pins:
+    while store._engine.environment.checkpointer.pins:
         time.sleep(0.001)
 thread.commit({"x": "after a rest"})
 os.kill(os.getpid(), signal.SIGKILL)
@@ -49,7 +49,7 @@ for number in range(4000):
 
 @pytest.fixture(autouse=True)
 def _rests_when_asked(monkeypatch):
-    monkeypatch.setattr(keeper, "IDLE_S", 60)
+    monkeypatch.setattr(background_flusher, "IDLE_S", 60)
 
 
 def commit_some(thread):
@@ -79,11 +79,11 @@ def thread(store):
 
 
 def rest(environment):
-    keeper.IDLE_S = 0.05
-    until(lambda: not (environment.steady.pins or environment.keeper.is_at_work))
-    keeper.IDLE_S = 60
-    assert not environment.steady.pins
-    assert not environment.steady.is_unsteady
+    background_flusher.IDLE_S = 0.05
+    until(lambda: not (environment.checkpointer.pins or environment.background_flusher.is_at_work))
+    background_flusher.IDLE_S = 60
+    assert not environment.checkpointer.pins
+    assert not environment.checkpointer.needs_checkpoint
 
 
 def keepers():
@@ -94,53 +94,53 @@ def keepers():
 def test_the_first_commit_after_a_rest_is_a_flush_of_the_journal_like_any_other(store, environment, thread, is_flushed):
     for number in range(3):
         rest(environment)
-        epoch = environment.steady.control.epoch
+        epoch = environment.wal.shared_state.epoch
         thread.commit({"x": number}, durable=None if is_flushed else False)
-        assert environment.steady.pins
-        assert environment.steady.is_unsteady
-        assert len(environment.steady.pins) == 1
-        assert environment.steady.control.epoch == epoch, "an advance, which flushes three times"
-        assert environment.keeper.flushes is not is_flushed
-        assert not (is_flushed and environment.steady.is_dirty)
+        assert environment.checkpointer.pins
+        assert environment.checkpointer.needs_checkpoint
+        assert len(environment.checkpointer.pins) == 1
+        assert environment.wal.shared_state.epoch == epoch, "a checkpoint, which flushes three times"
+        assert environment.background_flusher.flushes is not is_flushed
+        assert not (is_flushed and environment.wal.is_dirty)
     assert store.thread("t").state["x"] == number
 
 
 def test_a_commit_of_many_threads_after_a_rest_needs_no_advance_either(store, environment, thread):
     rest(environment)
-    epoch = environment.steady.control.epoch
+    epoch = environment.wal.shared_state.epoch
     with store.transaction() as together:
         together.thread("t").commit({"x": "t"})
         together.thread("new").commit({"x": "new"})
-    assert environment.steady.control.epoch == epoch
+    assert environment.wal.shared_state.epoch == epoch
     assert thread.state["x"] == "t"
 
 
-def test_what_another_process_has_written_meanwhile_is_in_a_steady_snapshot_first(store, environment, thread, path):
+def test_what_another_process_has_written_meanwhile_is_in_a_durable_snapshot_first(store, environment, thread, path):
     rest(environment)
-    epoch = environment.steady.control.epoch
+    epoch = environment.wal.shared_state.epoch
     forks.run([sys.executable, "-c", COMMIT, path], check=True)
     thread.commit({"x": "after another"})
-    assert environment.steady.control.epoch > epoch
-    assert len(environment.steady.pins) == 1
+    assert environment.wal.shared_state.epoch > epoch
+    assert len(environment.checkpointer.pins) == 1
     assert (thread.state["x"], store.thread("other").state["y"]) == ("after another", 1)
 
 
 def test_a_transaction_of_lmdb_s_meanwhile_is_seen_whoever_made_it(environment, thread):
     rest(environment)
-    epoch = environment.steady.control.epoch
-    environment.steady.control.steady_number -= 1
+    epoch = environment.wal.shared_state.epoch
+    environment.wal.shared_state.durable_number -= 1
     thread.commit({"x": "after another"})
-    assert environment.steady.control.epoch == epoch + 1
-    assert len(environment.steady.pins) == 1
+    assert environment.wal.shared_state.epoch == epoch + 1
+    assert len(environment.checkpointer.pins) == 1
 
 
 def test_who_rests_twice_may_still_take_the_pin_again(environment, thread):
     rest(environment)
     with environment.write_lock, environment.locks.writing(0.0):
-        environment.steady.rest()
-    epoch = environment.steady.control.epoch
+        environment.checkpointer.checkpoint_when_idle()
+    epoch = environment.wal.shared_state.epoch
     thread.commit({"x": 1})
-    assert environment.steady.control.epoch == epoch
+    assert environment.wal.shared_state.epoch == epoch
 
 
 def test_a_journal_that_was_removed_at_rest_is_missed_at_once(path):
@@ -158,9 +158,10 @@ def test_a_journal_that_was_removed_at_rest_is_missed_at_once(path):
 
 def test_who_commits_again_and_again_does_not_rest(environment, thread, monkeypatch):
     """A machine that is busy may keep this thread from its next commit for so long that the store is idle."""
-    monkeypatch.setattr(keeper, "IDLE_S", 0.2)
+    monkeypatch.setattr(background_flusher, "IDLE_S", 0.2)
     rests, idle = [], 0
-    monkeypatch.setattr(type(environment.steady), "rest", lambda _self: rests.append(time.monotonic()))
+    kind = type(environment.checkpointer)
+    monkeypatch.setattr(kind, "checkpoint_when_idle", lambda _self: rests.append(time.monotonic()))
     begun_s = committed_s = time.monotonic()
     while committed_s < begun_s + 1:
         thread.commit({"x": 1})
@@ -186,7 +187,7 @@ def test_one_thread_looks_after_a_store_that_rests_again_and_again(environment, 
     for number in range(5):
         rest(environment)
         thread.commit({"x": number})
-        assert environment.keeper.is_at_work
+        assert environment.background_flusher.is_at_work
     assert keepers() == first
     assert len(first) == 1
 
@@ -199,7 +200,9 @@ def test_closing_a_store_at_rest_ends_its_thread(path):
     until(lambda: not keepers())
 
 
-@pytest.mark.parametrize("point", ["steady.before_sync", "steady.after_sync", "steady.after_slot", "steady.after_pin"])
+@pytest.mark.parametrize(
+    "point", ["checkpoint.before_sync", "checkpoint.after_sync", "checkpoint.after_slot", "checkpoint.after_pin"]
+)
 def test_who_is_killed_as_an_epoch_ends_in_a_pause_loses_nothing(path, point):
     command = [sys.executable, "-c", PAUSING, str(path)]
     fault = {**os.environ, "STATELOG_FAULT": f"{point}:3:kill"}

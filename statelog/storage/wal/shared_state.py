@@ -1,10 +1,11 @@
-"""The control page: what the processes that write to one store tell each other, in a small file that all of them map.
+"""The shared state: a small mapped file with which the processes that write to one store coordinate.
 
-The first page is the writer lock, the second the lock of who flushes the journal. Behind them stand words of 64 bits.
-Who owns the writer lock writes them; `flushed` is written by whoever has flushed, `done` by who holds the lock of
-the advance, and `is_broken` by anybody. Nothing here is for the disk: the first process that opens a store for writing
-makes the page anew, and the last one removes it, unless a flush has failed: that counts until the store was recovered,
-which waits until those are gone who read it. DESIGN.md section 6.
+The first page has the writer lock, and the second the lock of the process that flushes the WAL. Words of 64 bits
+follow. The owner of the writer lock writes them, with three exceptions: `flushed` is written by any process that has
+flushed, `done` by the owner of the lock of the checkpoint, and `is_broken` by any process. The file is not durable: the
+first process that opens a store for writing initialises it, and the last one removes it. A failed flush is an
+exception: it is remembered until the store was recovered, which waits until all processes that use the file have ended.
+DESIGN.md section 6.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from statelog.storage.file.disk import write_all
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.neighbours import in_the_way_error, open_own, refuse_store, rename_aside
 from statelog.storage.file.writer_lock import PAGE_MAGIC, WriterLock
-from statelog.storage.journal.journal import HALVES_AT
+from statelog.storage.wal.wal_format import HALVES_AT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 UNKNOWN: Final = 2**64 - 1
-"""Where an LSN should be: an append has begun and its commit has not ended, or it has failed."""
+"""Stands in place of an LSN while a commit whose append has begun has not ended, or after it has failed."""
 
 _FLUSH_LOCK_AT: Final = mmap.ALLOCATIONGRANULARITY
 _WORDS_AT: Final = 2 * mmap.ALLOCATIONGRANULARITY
@@ -37,7 +38,7 @@ EPOCH: Final = 1
 AT: Final = 2
 LSN: Final = 3
 LSN_BEFORE: Final = 4
-STEADY: Final = 5
+DURABLE: Final = 5
 DONE: Final = 7
 WRITTEN: Final = 8
 FLUSHED: Final = 9
@@ -46,9 +47,9 @@ TAKEN_MAX: Final = 12
 PATH_PAGES: Final = 13
 IS_BROKEN: Final = 15
 PINS: Final = 18
-"""Of two: that of an even epoch, that of an odd one."""
+"""The first of two words: the pin of the even epoch, and that of the odd one."""
 FILLED: Final = 20
-"""Of two, likewise: how far each half of the journal is filled with zeros."""
+"""The first of two words: the ends of the zeros in each half of the WAL."""
 
 _SLOT_AT: Final = _WORDS_AT + 8 * _WORDS
 _SLOT_SIZE_BYTES: Final = 2048
@@ -57,40 +58,40 @@ _MAGIC: Final = int.from_bytes(b"stlgctl1")
 
 
 class _Word:
-    """A word of the page, as an attribute; its store is a single one of the processor's."""
+    """A word of the file, as an attribute. The processor stores it with one instruction."""
 
     __slots__ = ("_number",)
 
     def __init__(self, number: int) -> None:
         self._number = number
 
-    def __get__(self, control: Control, _kind: type[Control]) -> int:
-        return control.words[self._number]
+    def __get__(self, shared: SharedState, _kind: type[SharedState]) -> int:
+        return shared.words[self._number]
 
-    def __set__(self, control: Control, value: int) -> None:
-        control.words[self._number] = value
+    def __set__(self, shared: SharedState, value: int) -> None:
+        shared.words[self._number] = value
 
 
-def control_path(path: Path) -> Path:
-    """Return where the control page of a store lies."""
+def shared_state_path(path: Path) -> Path:
+    """Return the path of the shared state of the store at `path`."""
     return path.with_name(f"{path.name}-control")
 
 
 def flushed_to(path: Path) -> int:
-    """Return the LSN up to which a store is flushed to disk, or UNKNOWN if no process writes to it.
+    """Return the LSN up to which the store at `path` is flushed, or UNKNOWN if no process writes to it.
 
     Raises:
-        FormatError: a symbolic link has the name of the page. Facts: path, journal.
-        StorageError: the system refuses. Facts: path.
+        FormatError: a symbolic link has the name of the shared state. Facts: path, journal.
+        StorageError: the operating system refuses. Facts: path.
     """
     try:
-        descriptor = open_file(control_path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = open_file(shared_state_path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return UNKNOWN
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise in_the_way_error(path, control_path(path), "is not a regular file") from None
-        raise translate_os(error, path=control_path(path)) from error
+            raise in_the_way_error(path, shared_state_path(path), "is not a regular file") from None
+        raise translate_os(error, path=shared_state_path(path)) from error
     try:
         words = os.pread(descriptor, _SLOT_AT - _WORDS_AT, _WORDS_AT)
     finally:
@@ -100,9 +101,9 @@ def flushed_to(path: Path) -> int:
 
 
 def is_leftover(descriptor: int) -> bool:
-    """Tell whether a file is a control page that nobody has removed, or the beginning of one: zeros.
+    """Return True if a file is a shared state that nobody has removed, or the beginning of one: zeros.
 
-    After a loss of power, any of its sectors may be zeros.
+    After a power failure, any of its sectors may be zeros.
     """
     places = {0: PAGE_MAGIC, _FLUSH_LOCK_AT: PAGE_MAGIC, _WORDS_AT: _MAGIC.to_bytes(8, sys.byteorder)}
     starts = {at: os.pread(descriptor, len(magic), at) for at, magic in places.items()}
@@ -112,37 +113,39 @@ def is_leftover(descriptor: int) -> bool:
     )
 
 
-class Control:
-    """The control page of one store, as one process maps it.
+class SharedState:
+    """The shared state of one store, as one process maps it.
 
     Args:
         path: of the data file.
-        store: status of the data file, whose owner and mode a new page gets.
-        is_first: make the page anew: nobody else has the store open for writing.
+        store: status of the data file. A new file gets its owner and mode.
+        is_first: initialise the file, because no other process has the store open for writing.
 
     Raises:
-        FormatError: what has the page's name is a store, or no file, and left alone; or none of this build.
-            Facts: path.
-        AccessError, StoreFullError, StorageError: the system refuses, or the page is gone while others use it.
-            Facts: path.
+        FormatError: a store, or something other than a regular file, has the name of the shared state; or another
+            build has written it. Facts: path.
+        AccessError, StoreFullError, StorageError: the operating system refuses, or the file was removed while other
+            processes use it. Facts: path.
 
     Attributes:
-        words: all of them, by number. Each commit reads and writes some, without an attribute's frame.
-        epoch: of the groups that are appended; 0 before the first writer has joined.
-        at: where the next group goes.
-        lsn: the record that it follows, or UNKNOWN.
-        lsn_before: the last record before the epoch's first.
-        steady: the epoch whose slot holds, as all writers know.
-        steady_number: LMDB's transaction that it is.
-        done: the newest epoch whose slot is flushed: `steady`, or the next.
-        written: up to which record groups are written, and committed.
-        flushed: up to which record they are on the disk: that many, or more where two have flushed at once.
-        taken: pages that commits took in this epoch; `taken_before`, in the one before.
-        taken_max: after how many an advance is due.
-        path_pages: what a commit takes but for the leaves that it changes.
-        size_bytes: of the journal, as far as it is on the disk.
-        rewritten: how many commits did more than to append records.
-        is_broken: a flush has failed in some process: nothing is written any more, until the store was recovered.
+        words: all words, by number. A commit reads and writes some of them without the frame of an attribute.
+        epoch: of the groups that commits append; 0 before the first process has joined.
+        at: offset of the next group.
+        lsn: of the record before the next group, or UNKNOWN.
+        lsn_before: of the last record before the first record of the epoch.
+        durable_epoch: the epoch of the durable snapshot, as all processes know it.
+        durable_number: LMDB's transaction number of the durable snapshot.
+        done: the newest epoch whose slot is flushed: `durable_epoch`, or the next.
+        prepared_number: LMDB's transaction number of the snapshot in the prepared slot.
+        written: LSN up to which groups are written and committed.
+        flushed: LSN up to which groups are on the disk. More may be there if two processes flushed at once.
+        taken: number of pages that commits took in this epoch.
+        taken_before: number of pages that commits took in the epoch before.
+        taken_max: number of pages after which a checkpoint is due.
+        path_pages: number of pages that a commit takes in addition to the leaves that it changes.
+        size_bytes: of the part of the WAL that is on the disk.
+        rewritten: number of commits that did more than append records.
+        is_broken: a flush has failed in some process. Nothing is written before the store was recovered.
     """
 
     _magic = _Word(0)
@@ -150,8 +153,8 @@ class Control:
     at = _Word(AT)
     lsn = _Word(LSN)
     lsn_before = _Word(LSN_BEFORE)
-    steady = _Word(STEADY)
-    steady_number = _Word(6)
+    durable_epoch = _Word(DURABLE)
+    durable_number = _Word(6)
     done = _Word(DONE)
     written = _Word(WRITTEN)
     flushed = _Word(FLUSHED)
@@ -166,7 +169,7 @@ class Control:
     _slot_size = _Word(17)
 
     def __init__(self, path: Path, store: os.stat_result, *, is_first: bool) -> None:
-        self.path = control_path(path)
+        self.path = shared_state_path(path)
         try:
             self.descriptor = self._open_first(path, store) if is_first else open_own(path, self.path)
         except FileNotFoundError as error:
@@ -181,7 +184,7 @@ class Control:
             raise
 
     def _open_first(self, path: Path, store: os.stat_result) -> int:
-        """Open the page, or make it; what has its name and is none, as somebody's own file, gets another."""
+        """Open or create the file. A file of somebody else that has its name is renamed."""
         descriptor, is_own = open_own(path, self.path, store=store), False
         try:
             is_own = is_leftover(descriptor)
@@ -199,11 +202,11 @@ class Control:
         try:
             if is_first:
                 before = os.pread(self.descriptor, _SIZE_BYTES, 0).ljust(_SIZE_BYTES, b"\0")
-                page = bytearray(_SIZE_BYTES)  # not a hole, which a full disk could not fill
+                page = bytearray(_SIZE_BYTES)  # Written, because a full disk could not fill a hole later.
                 page[_WORDS_AT : _WORDS_AT + 8] = _MAGIC.to_bytes(8, sys.byteorder)
                 write_all(self.descriptor, bytes(page), 0)
             elif os.fstat(self.descriptor).st_size < _SIZE_BYTES:
-                message = f"{self.path} is no control page of this build: close the store in all processes first"
+                message = f"{self.path} is not the shared state of this build: close the store in all processes first"
                 raise FormatError(message, path=str(path))
             self._map_whole = mmap.mmap(self.descriptor, _SIZE_BYTES)
         except OSError as error:
@@ -214,7 +217,7 @@ class Control:
         self._filled = self.words[FILLED : FILLED + 2]
         self._wake = self.words[22:23]
         if not is_first and self._magic != _MAGIC:
-            message = f"{self.path} is no control page of this build: close the store in all processes first"
+            message = f"{self.path} is not the shared state of this build: close the store in all processes first"
             raise FormatError(message, path=str(path))
         self.lock = WriterLock(self.descriptor, path, is_first=is_first)
         self.flush_lock = WriterLock(self.descriptor, path, is_first=is_first, at=_FLUSH_LOCK_AT)
@@ -224,18 +227,18 @@ class Control:
             self.is_broken = words[IS_BROKEN] if words[0] == _MAGIC else 0
 
     def is_pinned(self, epoch: int) -> bool:
-        """Tell whether some process keeps the snapshot of an epoch, the steady one or the next."""
+        """Return True if some process pins the snapshot of `epoch`, the durable epoch or the next."""
         return self._pins[epoch & 1] == epoch
 
     def note_pin(self, epoch: int, *, is_held: bool) -> None:
-        """Say whether some process keeps the snapshot of an epoch. Of another epoch, nothing is changed."""
+        """Record whether some process pins the snapshot of `epoch`. The word of a later epoch stays as it is."""
         if is_held:
             self._pins[epoch & 1] = epoch
         elif self._pins[epoch & 1] == epoch:
             self._pins[epoch & 1] = 0
 
     def prepare_slot(self, slot: bytes, number: int) -> None:
-        """Keep the slot of the epoch that begins, for whoever completes the advance."""
+        """Store the slot of the epoch that begins, for the process that finishes the checkpoint."""
         self._slot[: len(slot)] = slot
         self._slot_size, self.prepared_number = len(slot), number
 
@@ -243,10 +246,10 @@ class Control:
         """Return the slot that was prepared last."""
         return bytes(self._slot[: self._slot_size])
 
-    def begin(self, epoch: int, lsn: int) -> None:
-        """Go on in a new epoch, behind a record.
+    def begin_epoch(self, epoch: int, lsn: int) -> None:
+        """Begin a new epoch after the record `lsn`.
 
-        The place counts when all of it is written: nothing is appended to what an interrupt leaves here.
+        The LSN is stored last. Until then it is UNKNOWN, so no commit appends after an interrupt in here.
         """
         self.lsn = UNKNOWN
         self.at, self.lsn_before = HALVES_AT[epoch & 1], lsn
@@ -255,36 +258,36 @@ class Control:
         self.lsn = lsn
 
     def note_filled(self, half: int, end: int) -> None:
-        """Say up to where a half of the journal is filled."""
+        """Record the end of the zeros in a half of the WAL."""
         self._filled[half] = end
 
     def note_flushed(self, lsn: int) -> None:
-        """Say that the log is on the disk up to a record, and wake those who wait for it."""
+        """Record that the log is on the disk up to `lsn`, and wake the processes that wait for a flush."""
         self.flushed = max(self.flushed, lsn)
         wake_notify(self._wake)
 
     def flushed_to(self) -> int:
-        """Return up to which record the log is on the disk; UNKNOWN, more than any, before the first writes."""
+        """Return the LSN up to which the log is on the disk. UNKNOWN, above every LSN: no process has written yet."""
         words = self.words
         return words[FLUSHED] if words[EPOCH] else UNKNOWN
 
     def flush_sequence(self) -> int:
-        """Return what `await_flush` waits to be left."""
+        """Return the number of flushes, for `await_flush`."""
         return wake_read(self._wake)
 
     def await_flush(self, sequence: int, timeout_s: float) -> None:
-        """Wait until somebody has flushed since `flush_sequence` was asked."""
+        """Wait until some process has flushed since `flush_sequence` returned `sequence`."""
         wake_wait(self._wake, sequence, timeout_s)
 
-    def forget(self) -> None:
-        """Be as a new page, but that a flush has failed: no journal is used. The caller is alone with it."""
+    def reset(self) -> None:
+        """Initialise all words except `is_broken`. No other process uses the file."""
         is_broken = self.is_broken
         for number in range(1, _WORDS):
             self.words[number] = 0
         self.at, self.lsn, self.is_broken = HALVES_AT[0], UNKNOWN, is_broken
 
     def close(self) -> None:
-        """Let go of the page."""
+        """Unmap and close the file."""
         self.lock.close()
         self.flush_lock.close()
         descriptor, self.descriptor = self.descriptor, -1

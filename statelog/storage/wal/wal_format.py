@@ -1,8 +1,8 @@
-"""The journal beside a store: what was committed since the steady snapshot. FORMAT.md section 8.
+"""The bytes of the write-ahead log (WAL): slots, and groups of records. FORMAT.md section 8.
 
-Two slots, written in turn, each naming a steady snapshot of the data file (all of whose pages are on the disk, and are
-kept there); behind them two halves, in which epochs take turns, with the records of every commit since. A flush of such
-an append moves no metadata: the file is filled with zeros ahead of it.
+The WAL begins with two slots, which are written in turn. A slot names a durable snapshot of the data file, all of whose
+pages are on the disk and are kept there. Two halves follow, in which epochs take turns. They have the records of every
+commit since that snapshot. The file is filled with zeros in advance, so the flush of an append changes no metadata.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _MAGIC = b"stlgjrn2"
 _MAGIC_BEFORE = b"stlgjrn1"
 _PAGE_SIZE_BYTES = 4096
 RECORDS_AT = 2 * _PAGE_SIZE_BYTES
-"""Slots stand on a page each; so one that is torn leaves the other whole."""
+"""Each slot has a page of its own, so that a torn slot leaves the other one whole."""
 
 HALF_SIZE_BYTES = 3 * 1024 * 1024
-"""Part of the format. An epoch longer than JOURNAL_SIZE_BYTES_MAX ends as soon as the one before it is not needed:
-until then there is room for as much again, and for the largest commit."""
+"""Part of the format. An epoch longer than JOURNAL_SIZE_BYTES_MAX ends as soon as the epoch before it is not needed.
+Until then, the half has space for that size again, and for the largest commit."""
 
 HALVES_AT = (RECORDS_AT, RECORDS_AT + HALF_SIZE_BYTES)
-"""Where groups of even and of odd epochs begin."""
+"""The offsets at which the groups of even and of odd epochs begin."""
 
 _SLOT = struct.Struct(">8s16s16sQQI")
 
@@ -43,25 +43,25 @@ _CHECKSUM_SIZE_BYTES = 8
 _META_SIZE_BYTES_MAX = 1024
 _SLOTS_AT = (0, _PAGE_SIZE_BYTES)
 _READ_SIZE_BYTES = 16 * 1024
-"""Groups are read by so much at a time, or one that is larger."""
+"""The number of bytes of one read, unless a group is larger."""
 
 _ZEROS = bytes(64 * 1024)
-"""The block size of the search for the end of a half, which it divides. Comparing is ten times faster than `strip`."""
+"""One block of the search for the end of a half. Its size divides that of a half. Comparing is faster than `strip`."""
 
 _FILLED_SIZE_BYTES_MIN = 64 * 1024
 _FILLED_SIZE_BYTES_MAX = 1024 * 1024
-"""Zeros are written ahead: at first so many; then as many again as there are, up to so many at a time."""
+"""Zeros are written in advance: the minimum at first; then as many as the half has already, up to the maximum."""
 
 
 class Slot(NamedTuple):
-    """A steady snapshot.
+    """A slot, which names a durable snapshot.
 
     Attributes:
         store_id: of the data file.
-        session: 16 bytes, drawn when the journal was made; the data file bears them, too, until it is closed.
-        epoch: counts the snapshots of a session; records of another epoch are not read.
-        lsn: the last record that the snapshot contains.
-        meta: the beginning of LMDB's meta page that is the snapshot.
+        session: 16 random bytes of the WAL. The dirty flag of the data file has them, too, until the store is closed.
+        epoch: number of the snapshot in its session. A reader skips groups of other epochs.
+        lsn: of the last record that the snapshot contains.
+        meta: the beginning of LMDB's meta page of the snapshot.
     """
 
     store_id: bytes
@@ -78,7 +78,7 @@ def encode_slot(slot: Slot) -> bytes:
 
 
 def decode_slot(data: bytes) -> Slot | None:
-    """Inverse of `encode_slot`; None if there is none, or it was torn."""
+    """Return the slot in `data`, or None if there is none or it is torn."""
     magic, store_id, session, epoch, lsn, meta_size = _SLOT.unpack_from(data)
     end = _SLOT.size + meta_size
     if magic != _MAGIC or meta_size > _META_SIZE_BYTES_MAX:
@@ -89,19 +89,19 @@ def decode_slot(data: bytes) -> Slot | None:
 
 
 def read_slots(descriptor: int) -> list[Slot]:
-    """Return the slots that are whole, the newest first."""
+    """Return the whole slots, the newest first."""
     data = os.pread(descriptor, RECORDS_AT, 0).ljust(RECORDS_AT, b"\0")
     slots = [decode_slot(data[at : at + _PAGE_SIZE_BYTES]) for at in _SLOTS_AT]
     return sorted((slot for slot in slots if slot is not None), key=lambda slot: slot.epoch, reverse=True)
 
 
 def is_of_older_build(descriptor: int) -> bool:
-    """Tell whether a file is a journal as earlier builds wrote it."""
+    """Return True if a file is a WAL of an earlier build."""
     return any(os.pread(descriptor, len(_MAGIC), at) == _MAGIC_BEFORE for at in _SLOTS_AT)
 
 
 def is_journal_of(descriptor: int, store_id: bytes) -> bool:
-    """Tell whether a file is a journal of a store, of whichever session, or the beginning of one: zeros."""
+    """Return True if a file is a WAL of the store, of any session, or the beginning of one: zeros."""
     start = _MAGIC + store_id
     slots = [os.pread(descriptor, _PAGE_SIZE_BYTES, at) for at in _SLOTS_AT]
     is_one = [slot.startswith(start) for slot in slots]
@@ -111,13 +111,13 @@ def is_journal_of(descriptor: int, store_id: bytes) -> bool:
 
 
 def check_leftover(path: Path, descriptor: int, store_id: bytes) -> None:
-    """Raise FormatError if what is open as a store's journal is none of it, nor the beginning of one."""
+    """Raise FormatError if the open file is neither a WAL of the store nor the beginning of one."""
     if not is_journal_of(descriptor, store_id):
         raise in_the_way_error(path, journal_path(path), "is no journal of this store")
 
 
 def _is_empty(descriptor: int, at: int) -> bool:
-    """Tell whether nothing but zeros stands behind a place."""
+    """Return True if the file has only zeros from `at` on."""
     while data := os.pread(descriptor, _FILLED_SIZE_BYTES_MAX, at):
         if data != bytes(len(data)):
             return False
@@ -126,20 +126,26 @@ def _is_empty(descriptor: int, at: int) -> bool:
 
 
 def write_slot(descriptor: int, slot: Slot) -> None:
-    """Write a slot over the one before the last, and flush it. Raises OSError."""
+    """Write a slot over the older of the two slots, and flush it. Raises OSError."""
     write_all(descriptor, encode_slot(slot), _PAGE_SIZE_BYTES * (slot.epoch & 1))
     if armed:
-        point("steady.before_slot_flush")
+        point("checkpoint.before_slot_flush")
     flush_file(descriptor)
 
 
 def fill(descriptor: int, start: int, end: int, filled: int) -> int:
-    """See to it that a half that begins at `start`, and is filled that far, reaches to `end`; return how far it does.
+    """Fill a half with zeros from `filled` to `end` at least, and return the new end of the zeros.
 
-    What lies behind the half is another epoch's, and may be needed.
+    Nothing is written behind the half, because the bytes there are of another epoch, and may be needed.
+
+    Args:
+        descriptor: of the WAL.
+        start: offset of the half.
+        end: offset that the zeros have to reach.
+        filled: offset that they reach already.
 
     Raises:
-        OSError: the system refuses.
+        OSError: the operating system refuses.
     """
     if end <= filled:
         return filled
@@ -151,10 +157,10 @@ def fill(descriptor: int, start: int, end: int, filled: int) -> int:
 
 
 def encode_group(session: bytes, epoch: int, lsn: int, records: Sequence[bytes], *, flushed: int) -> bytes:
-    """Return the records of one commit, from `lsn` on, as they stand in the journal.
+    """Return the group of one commit, whose first record is `lsn`.
 
-    Up to record `flushed` all that is committed was flushed before. The checksum begins with the session, which nobody
-    knows who writes into a store: so no text in a record can pass for a group.
+    All commits up to record `flushed` were flushed before. The checksum covers the session first. Users of a store do
+    not know the session, so no text in a record can look like a group.
     """
     rest = b"".join((struct.pack(f">{len(records)}I", *map(len, records)), *records))
     rest = _GROUP_REST.pack(len(rest), len(records), epoch, lsn, flushed) + rest
@@ -165,9 +171,9 @@ class Group(NamedTuple):
     """The records of one commit.
 
     Attributes:
-        lsn: of the first.
-        records: at least one.
-        flushed: up to which record all that is committed had been flushed when it was written.
+        lsn: of the first record.
+        records: one or more.
+        flushed: LSN up to which all commits had been flushed when the group was written.
         size_bytes: of the group.
     """
 
@@ -178,11 +184,11 @@ class Group(NamedTuple):
 
 
 class Groups:
-    """Iterates over the groups of an epoch, in order, up to the first that is torn, or is not the next.
+    """Iterates over the groups of an epoch, in order, up to a group that is torn or does not continue the log.
 
     Attributes:
-        at: where the next group stands, behind those so far.
-        lsn: the last record so far.
+        at: offset of the next group.
+        lsn: of the last record so far.
     """
 
     def __init__(self, descriptor: int, session: bytes, epoch: int, lsn: int) -> None:
@@ -191,7 +197,7 @@ class Groups:
         self._descriptor = descriptor
         self._size_bytes = os.fstat(descriptor).st_size
         self._data, self._data_at = b"", self.at
-        """What was read, and from where."""
+        """The bytes that were read last, and their offset."""
 
     def __iter__(self) -> Groups:
         """Return itself."""
@@ -206,7 +212,7 @@ class Groups:
         return group
 
     def read(self, at: int) -> Group | None:
-        """Return the group at a place, not before the one that was read last; None if there is none."""
+        """Return the group at the offset `at`, or None. Offsets must not decrease from call to call."""
         if not self._has(at, _GROUP.size) or not self._has(at, self._size_at(at)):
             return None
         return _decode_group(self._data, at - self._data_at, self._session, self._epoch)
@@ -216,7 +222,7 @@ class Groups:
         return _GROUP.size + rest_size
 
     def _has(self, at: int, size_bytes: int) -> bool:
-        """Have so many bytes read; False if the file ends before."""
+        """Read `size_bytes` at `at`, and return True. Return False if the file is too short."""
         end = at + size_bytes
         if end > self._size_bytes:
             return False
@@ -226,7 +232,7 @@ class Groups:
 
 
 def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Iterator[Group]:
-    """Yield whatever groups of an epoch stand in its half behind `at`, wherever they begin."""
+    """Yield every whole group of an epoch that begins in its half at or after `at`, at any offset."""
     start = HALVES_AT[epoch & 1]
     at, end = max(at, start), start + HALF_SIZE_BYTES
     while end > at and _is_zeros(os.pread(descriptor, len(_ZEROS), end - len(_ZEROS))):
@@ -248,17 +254,17 @@ def _is_zeros(data: bytes) -> bool:
 
 
 def find_records(descriptor: int, slot: Slot) -> dict[int, bytes]:
-    """Return, by LSN, whatever whole records there are behind a slot's snapshot, of its epoch and the next."""
+    """Return by LSN all whole records after the snapshot of `slot`, of its epoch and the next."""
     records: dict[int, bytes] = {}
     for epoch in (slot.epoch, slot.epoch + 1):
         for group in find_groups(descriptor, slot.session, epoch):
-            if group.lsn > slot.lsn:  # of two at one place the later one lies further on
+            if group.lsn > slot.lsn:  # Of two groups with one LSN, the later one has the larger offset.
                 records.update(enumerate(group.records, group.lsn))
     return records
 
 
 def _decode_group(data: bytes, start: int, session: bytes, epoch: int) -> Group | None:
-    """Return the group that begins there; None if there is none of that session and epoch, or it is damaged."""
+    """Return the group at `start`, or None if there is none of that session and epoch, or it is damaged."""
     if len(data) - start < _GROUP.size:
         return None
     checksum, rest_size, count, stored_epoch, lsn, flushed = _GROUP.unpack_from(data, start)

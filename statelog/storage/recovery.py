@@ -1,8 +1,8 @@
-"""What an opening does about a store that was not closed: go back to the steady snapshot, and read the journal.
+"""Recovery: an opening restores the durable snapshot of a store that was not closed, and replays the WAL.
 
-It makes no difference whether the process was killed or the power failed: everything acknowledged is in the snapshot
-or in the journal, and nothing else is looked at. So nothing has to tell the two apart. Cut at any point, it is done
-again from the beginning: the journal goes last.
+Recovery is the same after a killed process and after a power failure. Everything acknowledged is in the snapshot or in
+the WAL, and recovery uses nothing else. If recovery is cut off, the next opening begins it again, because it removes
+the WAL last.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from statelog.storage.file.neighbours import (
     remove_journal,
     set_aside,
 )
-from statelog.storage.journal.journal import (
+from statelog.storage.wal.dirty_flag import clear_dirty_flag, read_dirty_flag, read_extent
+from statelog.storage.wal.wal_format import (
     Group,
     Groups,
     Slot,
@@ -42,7 +43,6 @@ from statelog.storage.journal.journal import (
     is_of_older_build,
     read_slots,
 )
-from statelog.storage.journal.marker import clear_marker, read_marker, read_reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,24 +51,25 @@ if TYPE_CHECKING:
     from statelog.storage.commit.journaled import JournaledFile
 
     Replay: TypeAlias = Callable[[WriteTransaction, int, Sequence[bytes]], bool]
-    """Puts records, from an LSN on, into a transaction, with what follows from them. False: they do not continue the
-    log, and nothing was put."""
+    """Puts records into a transaction, from an LSN on, with the index rows that follow from them.
+
+    Returns False, and puts nothing, if the records do not continue the log."""
 
 _REPLAYED_SIZE_BYTES = 4 * 1024 * 1024
-"""Records to a transaction of the recovery."""
+"""The size of the records of one transaction of a replay."""
 
 
 class UnrecoveredError(Exception):
-    """A reader has found a store that nobody has open, and that was not closed."""
+    """A reader has found a store that was not closed, and that no process has open."""
 
 
 def is_unclean(path: Path, descriptor: int) -> bool:
-    """Tell whether a store is in use, or was not closed."""
-    return read_marker(descriptor) is not None or os.path.lexists(journal_path(path))
+    """Return True if a store is in use, or was not closed."""
+    return read_dirty_flag(descriptor) is not None or os.path.lexists(journal_path(path))
 
 
 def check_before_recovery(path: Path, descriptor: int) -> None:
-    """Refuse what is no store, before anything is made beside it; what has a journal is recovered before it is judged.
+    """Refuse a file that is not a store before any sidecar file exists. Recovery checks a store with a WAL.
 
     Raises:
         FormatError, CorruptionError: as `check_file`. Facts: path.
@@ -78,23 +79,23 @@ def check_before_recovery(path: Path, descriptor: int) -> None:
 
 
 def waits_for_recovery(path: Path, descriptor: int) -> bool:
-    """Tell whether a store was not closed, by anybody who is still there, or its compaction was cut."""
-    is_unfinished = read_marker(descriptor) is not None or read_word(descriptor) == SUCCESSOR
+    """Return True if no process has the store open, and it was not closed or its compaction was cut off."""
+    is_unfinished = read_dirty_flag(descriptor) is not None or read_word(descriptor) == SUCCESSOR
     return is_unfinished and not FileLocks(descriptor, path).is_open_for_writing()
 
 
 def recover(environment: JournaledFile, replay: Replay) -> None:
-    """Open the handles of an environment; recover the store before, if nobody else has it open and it is not clean.
+    """Refuse a file that is not a store, before any sidecar file exists. Recovery checks a store with a WAL.
 
     The caller holds the lock of openings.
 
     Raises:
-        JournalMissingError: it was not closed, and its journal is gone. Facts: path.
-        CorruptionError: the journal is damaged where it must not be, or of an earlier moment. Both files are what they
-            were. Facts: path, journal.
-        FormatError: what has the journal's name is none of this store. Facts: path, journal.
-        StorageError, ...: as for opening.
-        UnrecoveredError: it is open read-only, and who was about to recover it is gone.
+        JournalMissingError: the store was not closed, and its WAL is missing. Facts: path.
+        CorruptionError: the WAL is damaged where a power failure cannot damage it, or is of an earlier moment. Both
+            files are unchanged. Facts: path, journal.
+        FormatError: the file with the name of the WAL is not a WAL of this store. Facts: path, journal.
+        StorageError, ...: as for an opening.
+        UnrecoveredError: the store is opened read-only, and the process that was about to recover it has ended.
     """
     locks, path = environment.locks, environment.path
     if environment.read_only and waits_for_recovery(path, locks.descriptor):
@@ -102,18 +103,18 @@ def recover(environment: JournaledFile, replay: Replay) -> None:
     if environment.read_only or not is_unclean(path, locks.descriptor) or not locks.try_exclusive():
         environment.open_handles()
         if not is_unclean(path, locks.descriptor):
-            environment.steady.believe_again()
+            environment.wal.clear_failure()
         return
     try:
-        environment.steady.forget_others()
+        environment.wal.shared().reset()
         make_name_durable(path)
-        journal = _read_journal(path, locks.descriptor)
-        if journal is None:
+        wal = _read_wal(path, locks.descriptor)
+        if wal is None:
             environment.open_handles()
             _remove_leftover(environment)
         else:
-            _recover(environment, journal, replay)
-        environment.steady.believe_again()
+            _recover(environment, wal, replay)
+        environment.wal.clear_failure()
     except BaseException as error:
         if environment.handles is not None:
             environment.handles.close()
@@ -127,13 +128,17 @@ def recover(environment: JournaledFile, replay: Replay) -> None:
 
 
 class Abandoned(NamedTuple):
-    """What was done with a store's journal: it lies at `aside` now, if there was one."""
+    """The result of `abandon_journal`.
+
+    Attributes:
+        aside: the new path of the WAL; None if there was none.
+    """
 
     aside: Path | None
 
 
 def abandon_journal(path: Path) -> Abandoned | None:
-    """Take a store for closed that was not, without its journal, if there is one; None if it was closed.
+    """Make a store usable without its WAL, and set the WAL aside. Return None if the store was closed.
 
     Raises:
         StoreNotFoundError, AccessError, StorageError: the file cannot be opened for writing. Facts: path.
@@ -150,11 +155,11 @@ def abandon_journal(path: Path) -> Abandoned | None:
                 message = f"{path} is open in another process: close it there first"
                 raise StoreLockedError(message, path=str(path))
             check_file(descriptor, path)
-            if read_marker(descriptor) is None:
+            if read_dirty_flag(descriptor) is None:
                 return None
             aside = set_aside(path)
             sync_directory(path.parent)
-            clear_marker(descriptor)
+            clear_dirty_flag(descriptor)
             flush_file(descriptor)
             return Abandoned(aside)
     except OSError as error:
@@ -164,7 +169,7 @@ def abandon_journal(path: Path) -> Abandoned | None:
 
 
 def count_beyond(journal: Path, lsn: int) -> int:
-    """Return how many whole records behind one a journal has that was set aside."""
+    """Return the number of whole records after `lsn` in a WAL that was set aside."""
     with contextlib.suppress(OSError):
         descriptor = open_file(journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
@@ -176,7 +181,7 @@ def count_beyond(journal: Path, lsn: int) -> int:
 
 
 def put_records(transaction: WriteTransaction, lsn: int, records: Sequence[bytes]) -> bool:
-    """Put records back, and nothing that would follow from them."""
+    """Put records into a transaction, without index rows."""
     if lsn != transaction.last_lsn() + 1:
         return False
     for offset, record in enumerate(records):
@@ -184,46 +189,48 @@ def put_records(transaction: WriteTransaction, lsn: int, records: Sequence[bytes
     return True
 
 
-class _Journal(NamedTuple):
-    """The steady snapshot, and what was committed since."""
+class _Wal(NamedTuple):
+    """The durable snapshot, and the groups of later commits."""
 
     slot: Slot
     groups: list[Group]
 
 
-def _read_journal(path: Path, data: int) -> _Journal | None:
-    """Return what the journal of a store has; None if the data file is complete by itself: it bears no mark.
+def _read_wal(path: Path, data: int) -> _Wal | None:
+    """Return the content of a store's WAL, or None if the dirty flag is not set: then the data file is complete.
 
-    Nothing is written before it is known to be sound, and that the data file was not further.
+    Recovery writes nothing before this has checked that the WAL is whole and belongs to the data file.
     """
-    session = read_marker(data)
+    session = read_dirty_flag(data)
     if session is None:
         return None
     try:
         descriptor = open_journal(path)
     except FileNotFoundError:
-        check_file(data, path)  # a file that never was a store bears anything there
+        check_file(data, path)  # A file that is not a store has other bytes there.
         raise missing_error(path) from None
     try:
-        slot = _steady_slot(path, descriptor, session)
-        reach = read_reach(data, session)
-        if slot.epoch < reach.epoch:
-            what = f"its journal is of an earlier moment (epoch {slot.epoch}; the file is at {reach.epoch}), or damaged"
+        slot = _newest_slot(path, descriptor, session)
+        extent = read_extent(data, session)
+        if slot.epoch < extent.epoch:
+            what = (
+                f"its journal is of an earlier moment (epoch {slot.epoch}; the file is at {extent.epoch}), or damaged"
+            )
             raise misfit_error(path, what)
         size_bytes = os.fstat(descriptor).st_size
-        if size_bytes < reach.size_bytes:
-            what = f"its journal was cut off: it has {size_bytes} bytes, and had {reach.size_bytes}"
+        if size_bytes < extent.size_bytes:
+            what = f"its journal was cut off: it has {size_bytes} bytes, and had {extent.size_bytes}"
             raise misfit_error(path, what)
-        return _Journal(slot, _read_groups(path, descriptor, slot, reach.lsn))
+        return _Wal(slot, _read_groups(path, descriptor, slot, extent.lsn))
     finally:
         os.close(descriptor)
 
 
-def _steady_slot(path: Path, descriptor: int, session: bytes) -> Slot:
+def _newest_slot(path: Path, descriptor: int, session: bytes) -> Slot:
     """Return the newest slot.
 
-    If one was torn as it was written, no group of the epoch behind it had been (J3): if there is one, the slot was
-    damaged, and to go back to the one before would lose what was acknowledged since.
+    An epoch begins after the slot of the epoch before is flushed (J3). So if the WAL has a group of the epoch after a
+    slot that cannot be read, this slot was not torn but damaged. The other slot would lose acknowledged commits.
     """
     slots = [slot for slot in read_slots(descriptor) if session in (slot.session, b"")]
     if not slots and is_of_older_build(descriptor):
@@ -237,10 +244,10 @@ def _steady_slot(path: Path, descriptor: int, session: bytes) -> Slot:
 
 
 def _read_groups(path: Path, descriptor: int, slot: Slot, flushed: int) -> list[Group]:
-    """Return what was committed since a steady snapshot.
+    """Return the groups of the commits since the snapshot of `slot`.
 
-    A group that was being written may be torn, and with "interval" any that was not flushed. But one of which the
-    reach, or a later one, tells that it had been flushed was acknowledged, and is damaged.
+    A group that was not flushed may be torn. A group that was flushed, as the extent or a later group says, may not: it
+    was acknowledged, and is damaged.
     """
     found: list[Group] = []
     behind: list[Group] = []
@@ -256,7 +263,7 @@ def _read_groups(path: Path, descriptor: int, slot: Slot, flushed: int) -> list[
 
 
 def _remove_leftover(environment: JournaledFile) -> None:
-    """Remove the journal of a store that is complete without: of a creation that was cut, or a closing."""
+    """Remove the WAL of a store that is complete without it: its creation or closing was cut off."""
     path, data = environment.path, environment.locks.descriptor
     try:
         descriptor = open_journal(path)
@@ -266,29 +273,30 @@ def _remove_leftover(environment: JournaledFile) -> None:
         check_leftover(path, descriptor, environment.store_id)
     finally:
         os.close(descriptor)
-    # Whoever cleared the mark may have failed to flush it: a mark that came back would miss the journal.
-    clear_marker(data)
+    # The process that cleared the flag may have died before its flush. After a power failure, the flag would be set
+    # again, and the WAL would be missing.
+    clear_dirty_flag(data)
     flush_file(data)
     remove_journal(path)
 
 
-def _recover(environment: JournaledFile, journal: _Journal, replay: Replay) -> None:
-    """Put the steady snapshot's meta page into both slots, and commit again what the journal holds.
+def _recover(environment: JournaledFile, wal: _Wal, replay: Replay) -> None:
+    """Write the meta page of the durable snapshot into both meta pages, and replay the groups.
 
-    If the data file turns out to be another than the journal's, it is what it was.
+    If the data file turns out not to be that of the WAL, put its meta pages back.
     """
-    data, slot = environment.locks.descriptor, journal.slot
+    data, slot = environment.locks.descriptor, wal.slot
     point("recovery.before_restore")
     before = restore_meta(data, slot.meta)
     point("recovery.after_restore")
     try:
         _open_restored(environment, slot)
-        environment.set_map_size(environment.max_size_bytes)  # what was acknowledged may need the reserve
-        _replay(environment, journal.groups, replay)
+        environment.set_map_size(environment.max_size_bytes)  # Acknowledged commits may need the reserve.
+        _replay(environment, wal.groups, replay)
         environment.set_map_size(environment.headroom.commit_size_bytes_max)
     except BaseException as error:
-        if not environment.replayed and read_marker(data) is not None:
-            with contextlib.suppress(OSError):  # nothing is lost: the mark and the journal are there
+        if not environment.replayed and read_dirty_flag(data) is not None:
+            with contextlib.suppress(OSError):  # Nothing is lost: the flag and the WAL are there.
                 put_metas_back(data, slot.meta, before)
         found = environment.translate(error) if isinstance(error, lmdb.Error) else error
         if isinstance(found, CorruptionError) and "journal" not in found.facts:
@@ -310,27 +318,27 @@ def _open_restored(environment: JournaledFile, slot: Slot) -> None:
 
 
 def _replay(environment: JournaledFile, groups: Sequence[Group], replay: Replay) -> None:
-    """Commit what the journal holds again, make it steady, and remove the journal."""
-    steady = environment.steady
+    """Commit the groups again, flush the data file, and remove the WAL."""
+    wal = environment.wal
     pin = environment.handles.begin_read()
-    steady.is_off = True
+    wal.is_off = True
     try:
         done = 0
         while done < len(groups):
             done += _replay_some(environment, groups[done:], replay)
             point("recovery.between_transactions")
     finally:
-        steady.is_off = not environment.options.flush
+        wal.is_off = not environment.options.flush
         pin.abort()
-    _retire(environment)
+    _remove_wal(environment)
 
 
-def _retire(environment: JournaledFile) -> None:
-    """Flush what was replayed; then the journal may go, and its mark first."""
+def _remove_wal(environment: JournaledFile) -> None:
+    """Flush the replayed commits, clear the dirty flag, and then remove the WAL."""
     data = environment.locks.descriptor
     if environment.options.flush:
         environment.handles.raw.sync(True)
-    clear_marker(data)
+    clear_dirty_flag(data)
     flush_file(data)
     point("recovery.before_unlink")
     remove_journal(environment.path)
@@ -338,7 +346,7 @@ def _retire(environment: JournaledFile) -> None:
 
 
 def _replay_some(environment: JournaledFile, groups: Sequence[Group], replay: Replay) -> int:
-    """Replay one transaction's worth of groups; return how many."""
+    """Replay groups in one transaction, and return their number."""
     transaction = WriteTransaction(environment)
     transaction.begin()
     done = count = size_bytes = 0
@@ -351,7 +359,9 @@ def _replay_some(environment: JournaledFile, groups: Sequence[Group], replay: Re
             size_bytes += sum(map(len, group.records))
             if size_bytes >= _REPLAYED_SIZE_BYTES:
                 break
-        environment.replayed += count  # before: a commit that fails may have written over what is not steady
+        environment.replayed += (
+            count  # Before the commit: if it fails, it may have overwritten pages of the former file.
+        )
         transaction.commit()
         return done
     finally:

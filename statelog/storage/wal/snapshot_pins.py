@@ -1,4 +1,4 @@
-"""Pins: read transactions of one process that keep LMDB from reusing pages of the steady snapshot (invariant J2)."""
+"""Snapshot pins: read transactions that keep LMDB from reusing the pages of the durable snapshot (invariant J2)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import lmdb
 
 
-class Pins:
-    """Of one process, by epoch: one, none, or for the time of an advance two."""
+class SnapshotPins:
+    """The pins of one process, by epoch. There is at most one, and during a checkpoint at most two."""
 
     __slots__ = ("_transactions",)
 
@@ -17,42 +17,42 @@ class Pins:
         self._transactions: dict[int, lmdb.Transaction] = {}
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of pins."""
         return len(self._transactions)
 
     def __contains__(self, epoch: int) -> bool:
-        """Tell whether the snapshot of an epoch is pinned here."""
+        """Return True if this process pins the snapshot of `epoch`."""
         return epoch in self._transactions
 
     @property
     def epochs(self) -> tuple[int, ...]:
-        """Of which there are some."""
+        """The epochs whose snapshots this process pins."""
         return tuple(self._transactions)
 
     def numbers(self) -> list[int]:
-        """Return LMDB's numbers of the snapshots."""
+        """Return LMDB's transaction numbers of the pinned snapshots."""
         found = []
         for pin in tuple(self._transactions.values()):
-            with contextlib.suppress(lmdb.Error):  # another thread has ended it
+            with contextlib.suppress(lmdb.Error):  # Another thread has ended the pin.
                 found.append(pin.id())
         return found
 
     def keep(self, transaction: lmdb.Transaction, epoch: int) -> None:
-        """Make a read transaction the pin of an epoch."""
+        """Make a read transaction the pin of `epoch`, in place of an earlier one."""
         before = self._transactions.pop(epoch, None)
         self._transactions[epoch] = transaction
         if before is not None:
             before.abort()
 
     def drop_before(self, epoch: int) -> None:
-        """End those of earlier epochs."""
+        """End the pins of epochs before `epoch`."""
         for number in tuple(self._transactions):  # Two threads may do this at the same time.
             pin = self._transactions.pop(number, None) if number < epoch else None
             if pin is not None:
                 pin.abort()
 
     def drop(self) -> None:
-        """End all."""
+        """End all pins."""
         for number in self.epochs:
             pin = self._transactions.pop(number, None)
             if pin is not None:
@@ -60,6 +60,6 @@ class Pins:
 
 
 def last_lsn(transaction: lmdb.Transaction, log: Any) -> int:
-    """Return the LSN of the last record of a read transaction."""
+    """Return the LSN of the last record that a read transaction sees."""
     cursor: Any = transaction.cursor(log)
     return int.from_bytes(cursor.key()) if cursor.last() else 0
