@@ -88,8 +88,8 @@ is made steady: the file grows by as much for those that are held. It takes some
 list of free pages is longer, which each of its transactions writes: at 256 a late commit wrote 1.34 times the bytes of
 an early one, at 144 1.30 times, and from some 300 on a page more (300 B appended, 20,000 times)."""
 
-HEADROOM_PAGES_MAX = 32
-HEADROOM_SHARE = 128
+DISK_RESERVE_PAGES_MAX = 32
+DISK_RESERVE_SHARE = 128
 """Pages at the end of the file for retention and deletion on a full disk: a quarter of a small store, then 32,
 and at least this share of a large one."""
 

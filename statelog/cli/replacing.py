@@ -16,9 +16,9 @@ from typing import IO, TYPE_CHECKING
 from statelog.errors import UsageError
 from statelog.storage.file.creation import FILE_MODE, remove_leftovers, sync_directory
 from statelog.storage.file.disk import flush_file
-from statelog.storage.file.neighbours import journal_path, lock_path
+from statelog.storage.file.sidecar_files import journal_path, lock_path
+from statelog.storage.notify.slot_file import wake_path
 from statelog.storage.registry import real_path
-from statelog.storage.wake_file import wake_path
 from statelog.storage.wal.shared_state import shared_state_path
 
 if TYPE_CHECKING:

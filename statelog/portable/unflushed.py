@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.storage.file.descriptors import open_file
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.sidecar_files import journal_path
 from statelog.storage.wal.dirty_flag import read_dirty_flag, read_extent
 from statelog.storage.wal.wal_format import find_records, read_slots
 

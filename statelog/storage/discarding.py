@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from statelog.errors import StoreLockedError
 from statelog.storage.file.creation import sync_directory
-from statelog.storage.file.neighbours import lock_path
+from statelog.storage.file.sidecar_files import lock_path
 
 if TYPE_CHECKING:
     from statelog.storage.commit.journaled import JournaledFile

@@ -21,10 +21,11 @@ from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import FileLocks, is_same_file
 from statelog.storage.file.moved import FENCED, map_word, write_word
-from statelog.storage.file.neighbours import refuse_link
 from statelog.storage.file.opened import NO_HANDLES
+from statelog.storage.file.sidecar_files import refuse_link
 from statelog.storage.file.statistics import collect_statistics
 from statelog.storage.moving import finish_move
+from statelog.storage.notify.slot_file import wake_path
 from statelog.storage.options import Options, check_path
 from statelog.storage.recovery import (
     UnrecoveredError,
@@ -33,7 +34,6 @@ from statelog.storage.recovery import (
     recover,
     waits_for_recovery,
 )
-from statelog.storage.wake_file import wake_path
 
 if TYPE_CHECKING:
     import lmdb

@@ -9,7 +9,7 @@ from statelog.storage.faults import point
 from statelog.storage.file.creation import make_name_durable
 from statelog.storage.file.failures import is_of_system, translate_os
 from statelog.storage.file.moved import MOVED, SUCCESSOR, read_word, write_word
-from statelog.storage.file.neighbours import is_lock_file, lock_path, open_own
+from statelog.storage.file.sidecar_files import is_lock_file, lock_path, open_own
 from statelog.storage.wal.shared_state import is_leftover, shared_state_path
 
 if TYPE_CHECKING:

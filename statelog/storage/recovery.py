@@ -23,7 +23,7 @@ from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import FileLocks
 from statelog.storage.file.moved import SUCCESSOR, read_word
-from statelog.storage.file.neighbours import (
+from statelog.storage.file.sidecar_files import (
     journal_path,
     misfit_error,
     missing_error,
@@ -293,7 +293,7 @@ def _recover(environment: JournaledFile, wal: _Wal, replay: Replay) -> None:
         _open_restored(environment, slot)
         environment.set_map_size(environment.max_size_bytes)  # Acknowledged commits may need the reserve.
         _replay(environment, wal.groups, replay)
-        environment.set_map_size(environment.headroom.commit_size_bytes_max)
+        environment.set_map_size(environment.disk_reserve.commit_size_bytes_max)
     except BaseException as error:
         if not environment.replayed and read_dirty_flag(data) is not None:
             with contextlib.suppress(OSError):  # Nothing is lost: the flag and the WAL are there.

@@ -10,7 +10,7 @@ import statelog
 from statelog.errors import JournalMissingError
 from statelog.portable.salvage import salvage
 from statelog.storage.file.checks import restore_meta
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.sidecar_files import journal_path
 from statelog.storage.wal.wal_format import RECORDS_AT, read_slots
 
 COMMIT_AND_DIE = """

@@ -9,7 +9,7 @@ import pytest
 import statelog
 from statelog.errors import CorruptionError
 from statelog.portable.salvage import salvage
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.sidecar_files import journal_path
 from statelog.storage.wal.wal_format import HALVES_AT, decode_slot, encode_group
 from statelog.testing import Child, Commit
 

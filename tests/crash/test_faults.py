@@ -58,12 +58,12 @@ def test_a_failing_call_ends_in_one_of_three_ways(show):
 
 
 # The opening writes the shared state and its two locks. The first commit of a session: zeros of a new journal, of its
-# half, its slot, the mark, headroom, the group, the pages. It flushes the directory (at opening), the data file, the
-# slot, the directory, the mark, the group.
+# half, its slot, the dirty flag, the disk reserve, the group, the pages. It flushes the directory (at opening), the
+# data file, the slot, the directory, the dirty flag, the group.
 @pytest.mark.parametrize(
     ("call", "nth"),
     [(Call.WRITE, 4), (Call.WRITE, 5), (Call.WRITE, 9), (Call.WRITE, 10), (Call.FLUSH, 5)],
-    ids=["zeros", "zeros of the half", "group", "pages", "flush of the mark"],
+    ids=["zeros", "zeros of the half", "group", "pages", "flush of the dirty flag"],
 )
 def test_a_commit_is_refused_when_one_of_its_calls_fails_and_the_store_goes_on(run_case, call, nth):
     result = run_case(WORKLOADS["commits"], Fault(call, error=errno.EIO, nth=nth))

@@ -14,7 +14,7 @@ import statelog
 from statelog import reducers
 from statelog.errors import UsageError
 from statelog.storage import Environment, environment
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.sidecar_files import journal_path
 from statelog.storage.wal.dirty_flag import read_dirty_flag
 from statelog.testing import (
     FURTHER_COMMIT,

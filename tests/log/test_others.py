@@ -19,7 +19,7 @@ from statelog.adapters.kit.lineage import Lineage  # noqa: F401 - named in the h
 from statelog.errors import AlreadyExistsError, ConflictError, StatelogError
 from statelog.format.record import sealed
 from statelog.log.batch import FOLLOWED_MAX, Head, Memory, read_log_end
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.sidecar_files import journal_path
 
 CHILD = """
 import statelog, sys

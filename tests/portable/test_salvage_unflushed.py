@@ -10,7 +10,7 @@ import pytest
 import statelog
 from statelog.errors import StatelogError
 from statelog.portable.salvage import salvage
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.sidecar_files import journal_path
 
 COMMIT_AND_DIE = """
 import os, signal, sys, statelog

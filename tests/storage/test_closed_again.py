@@ -10,8 +10,8 @@ from waiting import beating
 from statelog.errors import ClosedError, StoreLockedError, StoreReplacedError
 from statelog.storage import faults
 from statelog.storage.commit import journaled, transaction
-from statelog.storage.file.neighbours import journal_path
-from statelog.storage.wake import Wake
+from statelog.storage.file.sidecar_files import journal_path
+from statelog.storage.notify.wake import Wake
 from statelog.storage.wal import background_flusher
 
 STOPS = """

@@ -48,7 +48,7 @@ def test_the_pin_is_given_back_and_taken_again(path):
             thread.commit({"n": number})
         environment = store._engine.environment
         assert environment.checkpointer.pins
-        with environment.headroom.reserve():
+        with environment.disk_reserve.in_use():
             assert not environment.checkpointer.pins
         thread.commit({"n": -1})
         assert environment.checkpointer.pins

@@ -6,7 +6,7 @@ import pytest
 
 from statelog.errors import StoreFullError
 from statelog.storage.compaction import compact_file
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.sidecar_files import journal_path
 
 COMMIT = """
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)

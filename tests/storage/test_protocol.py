@@ -8,7 +8,7 @@ import pytest
 
 from statelog.errors import JournalMissingError, StorageError
 from statelog.storage import faults
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.sidecar_files import journal_path
 from statelog.storage.wal import background_flusher
 from statelog.storage.wal.wal_format import HALVES_AT, read_slots
 

@@ -30,8 +30,8 @@ from statelog.limits import GROUP_COMMITS_MAX
 from statelog.storage.commit.requests import NONE, Request, wake_all
 from statelog.storage.commit.transaction import Stage, WriteTransaction, alone, checkpoint
 from statelog.storage.faults import armed, point
+from statelog.storage.file.disk_reserve import NoDiskReserveError
 from statelog.storage.file.failures import error_code, full_error, is_full, is_of_system
-from statelog.storage.file.headroom import NoHeadroomError
 from statelog.storage.file.locks import is_owned
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _TRANSACTIONS_TO_REUSE = 2
 _MAP_ATTEMPTS = 4
 """How often a transaction is run again: pages were let go, LMDB's map got another end, what was freed is old enough."""
 
-_FAILURES = (StatelogError, MemoryError, NoHeadroomError)
+_FAILURES = (StatelogError, MemoryError, NoDiskReserveError)
 """Of a commit, besides the system's and LMDB's."""
 
 
@@ -321,7 +321,7 @@ class Committer:
                 if armed:
                     point("commit.between_works")
             if transaction.changes:
-                self._environment.headroom.provide(transaction)
+                self._environment.disk_reserve.ensure(transaction)
             if armed:
                 point("commit.before_lmdb_commit")
             self._commit(transaction)
@@ -360,14 +360,15 @@ class Committer:
 
     def _find_pages(self, error: BaseException, tried: int) -> bool:
         """After a transaction found no page, tell whether there may be some now: each time by another way first."""
-        ways = (self._let_go_of_pages, self._adapt, self._ripen)
+        ways = (self._let_go_of_pages, self._adapt, self._try_to_reuse_freed_pages)
         first = tried % len(ways)
         return any(way(error) for way in (*ways[first:], *ways[:first]))
 
     def _let_go_of_pages(self, error: BaseException) -> bool:
         """After a transaction found no free page, return True if a checkpoint has released pages."""
         environment = self._environment
-        if not (isinstance(error, lmdb.MapFullError | NoHeadroomError) and environment.checkpointer.needs_checkpoint):
+        is_short = isinstance(error, lmdb.MapFullError | NoDiskReserveError)
+        if not (is_short and environment.checkpointer.needs_checkpoint):
             return False
         with contextlib.suppress(StatelogError):
             checkpoint(environment)
@@ -375,28 +376,28 @@ class Committer:
         return False
 
     def _adapt(self, error: BaseException) -> bool:
-        return self._environment.headroom.adapt(error, alone(self._environment))
+        return self._environment.disk_reserve.shrink_map(error, alone(self._environment))
 
-    def ripen(self) -> None:
-        """Make what the last transaction freed usable for the next one, if that can be done: see `_ripen`."""
+    def reuse_freed_pages(self) -> None:
+        """Let the next transaction use the pages that the last one freed: see `_try_to_reuse_freed_pages`."""
         with contextlib.suppress(StatelogError):
             for _ in range(_TRANSACTIONS_TO_REUSE):
                 self.submit(WriteTransaction.write_header_again)
 
-    def _ripen(self, error: BaseException) -> bool:
-        """After a transaction found no page, tell whether there are some now: freed ones, grown old enough.
+    def _try_to_reuse_freed_pages(self, error: BaseException) -> bool:
+        """After a transaction found no free page, let LMDB reuse freed pages. Return True if that succeeded.
 
-        What a transaction frees LMDB hands out to the second one after it. Where nothing else is free, that one and
-        the one between would be refused for ever.
+        LMDB reuses the pages that a transaction frees in the second transaction after it. If no other pages are free,
+        both transactions would be refused for ever.
         """
         environment = self._environment
-        if not (isinstance(error, lmdb.MapFullError) and environment.headroom.is_worth_ripening()):
+        if not (isinstance(error, lmdb.MapFullError) and environment.disk_reserve.has_freed_pages()):
             return False
-        with contextlib.suppress(StatelogError), environment.headroom.reserve():
+        with contextlib.suppress(StatelogError), environment.disk_reserve.in_use():
             requests = [Request(WriteTransaction.write_header_again) for _ in range(_TRANSACTIONS_TO_REUSE)]
             for request in requests:
                 self._execute([request], 0)
-            environment.headroom.note_ripe()
+            environment.disk_reserve.note_all_reusable()
             return all(request.error is None for request in requests)
         return False
 
@@ -445,7 +446,7 @@ class Committer:
         """Return what one caller of a transaction that was not written gets to see."""
         environment = self._environment
         if self._is_full(error):
-            disk_full = environment.headroom.is_disk_full or not isinstance(error, lmdb.MapFullError)
+            disk_full = environment.disk_reserve.is_disk_full or not isinstance(error, lmdb.MapFullError)
             refusal: StatelogError = full_error(
                 path=environment.path, max_size_bytes=environment.max_size_bytes, disk_full=disk_full
             )
@@ -462,10 +463,10 @@ class Committer:
 
     def _is_full(self, error: BaseException) -> bool:
         """Tell whether there was no room. LMDB calls a write of which the disk took a part an input/output error."""
-        if is_full(error) or isinstance(error, NoHeadroomError):
+        if is_full(error) or isinstance(error, NoDiskReserveError):
             return True
         is_short = isinstance(error, lmdb.Error) and error_code(error) == errno.EIO
-        return is_short and self._environment.headroom.is_refused_a_page(alone(self._environment))
+        return is_short and self._environment.disk_reserve.is_refused_a_page(alone(self._environment))
 
 
 def is_failure(transaction: WriteTransaction, error: BaseException) -> bool:

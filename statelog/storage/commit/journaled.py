@@ -24,17 +24,17 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.limits import READER_SLOTS, READERS_MAX, SHORT_READS_MIN
-from statelog.storage.file.abandoned import end_abandoned
 from statelog.storage.file.creation import finish_leftovers, make_name_durable
+from statelog.storage.file.disk_reserve import DiskReserve
 from statelog.storage.file.failures import error_code
-from statelog.storage.file.headroom import Headroom
+from statelog.storage.file.file_identity import replaced_error
 from statelog.storage.file.locks import is_owned
 from statelog.storage.file.opened import OpenFile
 from statelog.storage.file.opening import open_handles
-from statelog.storage.file.place import replaced_error
+from statelog.storage.file.orphaned_transactions import end_orphaned
 from statelog.storage.file.reading import ReadTransaction
-from statelog.storage.wake import Wake
-from statelog.storage.wake_file import remove_wake_file
+from statelog.storage.notify.slot_file import remove_wake_file
+from statelog.storage.notify.wake import Wake
 from statelog.storage.wal.background_flusher import BackgroundFlusher
 from statelog.storage.wal.checkpointer import Checkpointer
 from statelog.storage.wal.dirty_flag import read_dirty_flag, read_extent
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from statelog.storage.file.abandoned import Ending
+    from statelog.storage.file.orphaned_transactions import Ending
     from statelog.storage.options import Options
 
 _DRAIN_TIMEOUT_S = 5.0  # reads are short by contract; one that outlives this is held by whoever waits for it
@@ -59,7 +59,7 @@ class JournaledFile(OpenFile):
     """What an `Environment` is to those who commit.
 
     Attributes:
-        headroom: what commits may fill, and what is kept back.
+        disk_reserve: how far commits may fill the file, and the blocks behind.
         wal: the write-ahead log.
         checkpointer: makes snapshots of the file durable, and pins them.
         wake: tells other processes of commits, and waits for theirs.
@@ -89,9 +89,9 @@ class JournaledFile(OpenFile):
         self.writer_thread = 0
         """Identity of the thread that is inside a write transaction; 0: none is."""
         self.header: dict[str, Any] = {}
-        self.headroom = Headroom(self)
+        self.disk_reserve = DiskReserve(self)
         self.wal = Wal(self)
-        self.checkpointer = Checkpointer(self, self.wal, self.headroom)
+        self.checkpointer = Checkpointer(self, self.wal, self.disk_reserve)
         self.wake = Wake(self, self.flushed_lsn)
         self.background_flusher = BackgroundFlusher(self, self.wal, self.checkpointer, self.wake)
 
@@ -239,7 +239,7 @@ class JournaledFile(OpenFile):
                 make_name_durable(self.path)
                 self.is_name_durable = True
             finish_leftovers(self.path)
-        self.handles, self.header = open_handles(self, self.headroom.commit_size_bytes_max)
+        self.handles, self.header = open_handles(self, self.disk_reserve.commit_size_bytes_max)
         store_id: bytes = self.header["store_id"]
         if self.store_id not in {b"", store_id}:
             self.handles.close()
@@ -247,7 +247,7 @@ class JournaledFile(OpenFile):
             message = f"{self.path} is another store than the one that was opened"
             raise StorageError(message, path=str(self.path))
         self.store_id = store_id
-        self.headroom.look_again()
+        self.disk_reserve.look_again()
         self.checkpointer.look_for_pins()
         self.is_shut = False
 
@@ -278,7 +278,7 @@ class JournaledFile(OpenFile):
         is_drained = False
         try:
             self.is_shut = True
-            end_abandoned(self.active_transactions)
+            end_orphaned(self.active_transactions)
             deadline = time.monotonic() + (_DRAIN_TIMEOUT_S if timeout_s is None else timeout_s)
             while self.active_transactions and time.monotonic() < deadline:
                 time.sleep(0.0001)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.storage.commit.journaled import JournaledFile
-    from statelog.storage.wake import Wake
+    from statelog.storage.notify.wake import Wake
 
 
 class Stage(Enum):
@@ -61,8 +61,8 @@ class WriteTransaction(TableWriter):
 
     @property
     def rewrite_size_bytes_max(self) -> int:
-        """How much it should rewrite; see `Headroom.rewrite_size_bytes_max`."""
-        return self._environment.headroom.rewrite_size_bytes_max
+        """The size of the records that this may rewrite: see `DiskReserve.rewrite_size_bytes_max`."""
+        return self._environment.disk_reserve.rewrite_size_bytes_max
 
     def begin(self) -> None:
         """Take the writer lock between processes, and begin.

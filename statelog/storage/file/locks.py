@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.errors import StoreLockedError
 from statelog.storage.file.failures import is_of_system
-from statelog.storage.file.place import Place, former_error, lock_file_error
+from statelog.storage.file.file_identity import FileIdentity, former_error, lock_file_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,7 +96,7 @@ class FileLocks:
         self.supported = _SET_LOCK >= 0
         self._file_kind = fcntl.LOCK_SH
         self._path = path
-        self.file = Place(descriptor, path)
+        self.file = FileIdentity(descriptor, path)
         self.writer: WriterLock | None = None
         """The writer lock, where the store is open for writing."""
 

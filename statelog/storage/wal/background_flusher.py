@@ -18,7 +18,7 @@ from statelog.errors import StatelogError
 if TYPE_CHECKING:
     from statelog.storage.file.opened import OpenFile
     from statelog.storage.file.writing import TableWriter
-    from statelog.storage.wake import Wake
+    from statelog.storage.notify.wake import Wake
     from statelog.storage.wal.checkpointer import Checkpointer
     from statelog.storage.wal.wal import Wal
 

@@ -27,7 +27,7 @@ from statelog.storage.file.checks import read_live_meta_bytes
 from statelog.storage.file.creation import sync_directory
 from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import is_of_system, translate_os
-from statelog.storage.file.neighbours import journal_path, missing_error, remove_journal
+from statelog.storage.file.sidecar_files import journal_path, missing_error, remove_journal
 from statelog.storage.file.statistics import collect_statistics, numbers_read
 from statelog.storage.wal.dirty_flag import FlushedExtent, clear_dirty_flag, read_dirty_flag, set_dirty_flag
 from statelog.storage.wal.session import fill_first_half
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     import lmdb
 
-    from statelog.storage.file.headroom import Headroom
+    from statelog.storage.file.disk_reserve import DiskReserve
     from statelog.storage.file.opened import OpenFile
     from statelog.storage.file.writing import TableWriter
     from statelog.storage.wal.wal import Wal
@@ -75,12 +75,12 @@ class Checkpointer:
         is_plain: no checkpoint was under way when the last write transaction began.
     """
 
-    def __init__(self, environment: OpenFile, wal: Wal, headroom: Headroom) -> None:
+    def __init__(self, environment: OpenFile, wal: Wal, disk_reserve: DiskReserve) -> None:
         self.pins = SnapshotPins()
         self.is_plain = False
         self._environment = environment
         self._wal = wal
-        self._headroom = headroom
+        self._disk_reserve = disk_reserve
         self._finishing = threading.RLock()
         """Held by a thread that finishes a checkpoint, and while the WAL is closed or replaced."""
         self._adopted = 0
@@ -397,7 +397,7 @@ class Checkpointer:
         environment.locks.file.check()  # Otherwise the WAL may be that of a file that has taken the place of ours.
         flagged = read_dirty_flag(environment.locks.descriptor)
         try:
-            epoch = wal.open(flagged, self._headroom)
+            epoch = wal.open(flagged, self._disk_reserve)
             if flagged is None:  # Processes of a session that has ended may have left their words.
                 shared.reset()
             if not shared.epoch:

@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING
 
 from statelog.storage.file.disk import flush_file, write_zeros
 from statelog.storage.file.failures import DISK_FULL_ERRNOS
+from statelog.storage.file.file_identity import replaced_error
 from statelog.storage.file.locks import is_same_file
-from statelog.storage.file.neighbours import broken_error, journal_path, missing_error, older_error, removed_error
-from statelog.storage.file.place import replaced_error
+from statelog.storage.file.sidecar_files import broken_error, journal_path, missing_error, older_error, removed_error
 from statelog.storage.wal.dirty_flag import clear_dirty_flag
 from statelog.storage.wal.wal_format import HALVES_AT, RECORDS_AT, check_leftover, fill, is_of_older_build, read_slots
 
 if TYPE_CHECKING:
     from statelog.errors import JournalMissingError, StorageError
-    from statelog.storage.file.headroom import Headroom
+    from statelog.storage.file.disk_reserve import DiskReserve
     from statelog.storage.file.opened import OpenFile
 
 _SESSION_SIZE_BYTES = 16
 
 
 def join_or_begin(
-    environment: OpenFile, headroom: Headroom, descriptor: int, flagged: bytes | None
+    environment: OpenFile, disk_reserve: DiskReserve, descriptor: int, flagged: bytes | None
 ) -> tuple[bytes, int]:
     """Return the session and the epoch of an open WAL. The epoch is 0 if a new session begins.
 
     Args:
         environment: the open store file.
-        headroom: lends blocks of its reserve if the disk is full.
+        disk_reserve: releases blocks if the disk is full.
         descriptor: of the WAL.
         flagged: the session that the dirty flag names. None: the flag is not set, so no other process is in a session.
 
@@ -48,7 +48,7 @@ def join_or_begin(
         clear_dirty_flag(environment.locks.descriptor)
         flush_file(environment.locks.descriptor)
     os.ftruncate(descriptor, 0)
-    _fill_head(headroom, descriptor)
+    _fill_head(disk_reserve, descriptor)
     return os.urandom(_SESSION_SIZE_BYTES), 0
 
 
@@ -86,11 +86,11 @@ def broken_wal_error(environment: OpenFile, *, is_gone: bool) -> StorageError | 
     return removed_error(path) if is_gone else broken_error(path)
 
 
-def _fill_head(headroom: Headroom, descriptor: int) -> None:
+def _fill_head(disk_reserve: DiskReserve, descriptor: int) -> None:
     """Fill the slots of the WAL. If the disk is full, use blocks of the store's own reserve."""
     try:
         write_zeros(descriptor, 0, RECORDS_AT)
     except OSError as error:
-        if error.errno not in DISK_FULL_ERRNOS or not headroom.lend(RECORDS_AT):
+        if error.errno not in DISK_FULL_ERRNOS or not disk_reserve.release_blocks(RECORDS_AT):
             raise
         write_zeros(descriptor, 0, RECORDS_AT)

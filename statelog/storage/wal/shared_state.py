@@ -21,7 +21,7 @@ from statelog.kernels import wake_notify, wake_read, wake_wait
 from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.disk import write_all
 from statelog.storage.file.failures import translate_os
-from statelog.storage.file.neighbours import in_the_way_error, open_own, refuse_store, rename_aside
+from statelog.storage.file.sidecar_files import in_the_way_error, open_own, refuse_store, rename_aside
 from statelog.storage.file.writer_lock import PAGE_MAGIC, WriterLock
 from statelog.storage.wal.wal_format import HALVES_AT
 

@@ -12,7 +12,7 @@ from statelog.storage.faults import armed, point
 from statelog.storage.file.disk import flush_file, write_all
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, is_of_system, translate_os
 from statelog.storage.file.locks import is_same_file
-from statelog.storage.file.neighbours import journal_path, open_journal
+from statelog.storage.file.sidecar_files import journal_path, open_journal
 from statelog.storage.wal.dirty_flag import NO_EXTENT, FlushedExtent, write_extent
 from statelog.storage.wal.session import broken_wal_error, is_removed, join_or_begin
 from statelog.storage.wal.shared_state import AT, EPOCH, FILLED, FLUSHED, LSN, UNKNOWN, SharedState
@@ -20,7 +20,7 @@ from statelog.storage.wal.wal_format import HALF_SIZE_BYTES, HALVES_AT, encode_g
 
 if TYPE_CHECKING:
     from statelog.errors import JournalMissingError, StorageError
-    from statelog.storage.file.headroom import Headroom
+    from statelog.storage.file.disk_reserve import DiskReserve
     from statelog.storage.file.opened import OpenFile
     from statelog.storage.file.writing import TableWriter
 
@@ -221,12 +221,12 @@ class Wal:
         """Whether this process has the WAL open."""
         return self.descriptor >= 0
 
-    def open(self, flagged: bytes | None, headroom: Headroom) -> int:
+    def open(self, flagged: bytes | None, disk_reserve: DiskReserve) -> int:
         """Open the WAL, or create it. Return the epoch of its session, or 0 if the session is new.
 
         Args:
             flagged: the session that the dirty flag names; None if the flag is not set.
-            headroom: lends blocks of its reserve if the disk is full.
+            disk_reserve: releases blocks if the disk is full.
 
         Raises:
             FileNotFoundError: the flag is set, and there is no WAL.
@@ -235,7 +235,7 @@ class Wal:
         environment = self._environment
         store = os.fstat(environment.locks.descriptor) if flagged is None else None
         self.descriptor = open_journal(environment.path, store=store)
-        self.session, epoch = join_or_begin(environment, headroom, self.descriptor, flagged)
+        self.session, epoch = join_or_begin(environment, disk_reserve, self.descriptor, flagged)
         return epoch
 
     def is_kept(self) -> bool:

@@ -15,7 +15,7 @@ from xxhash import xxh3_64_digest
 
 from statelog.storage.faults import armed, point
 from statelog.storage.file.disk import flush_file, write_all, write_zeros
-from statelog.storage.file.neighbours import in_the_way_error, journal_path
+from statelog.storage.file.sidecar_files import in_the_way_error, journal_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

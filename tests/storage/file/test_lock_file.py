@@ -17,7 +17,7 @@ from statelog.errors import StorageError, StoreReplacedError
 from statelog.storage.compaction import compact_file
 from statelog.storage.file import locks, opening
 from statelog.storage.file.lock_file import LockFile
-from statelog.storage.file.neighbours import lock_path
+from statelog.storage.file.sidecar_files import lock_path
 
 ASK = """
 import fcntl, struct

@@ -12,7 +12,7 @@ from waiting import until
 
 import statelog
 from statelog.errors import JournalMissingError
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.sidecar_files import journal_path
 from statelog.storage.wal import background_flusher
 
 COMMIT = """

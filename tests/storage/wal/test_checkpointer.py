@@ -17,7 +17,7 @@ import statelog
 from statelog.errors import AccessError, CorruptionError, JournalMissingError, StorageError, StoreLockedError
 from statelog.limits import HELD_PAGES_BOUND
 from statelog.storage import faults, recovery
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.sidecar_files import journal_path
 from statelog.storage.wal import checkpointer, wal
 from statelog.storage.wal.dirty_flag import read_dirty_flag, set_dirty_flag
 

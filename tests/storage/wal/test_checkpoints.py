@@ -11,7 +11,7 @@ import pytest
 
 from statelog.errors import StorageError, StoreLockedError
 from statelog.storage import faults
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.sidecar_files import journal_path
 from statelog.storage.wal import background_flusher
 from statelog.storage.wal.dirty_flag import read_extent
 from statelog.storage.wal.shared_state import UNKNOWN, SharedState

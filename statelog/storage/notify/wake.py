@@ -1,12 +1,11 @@
-"""Waking whoever waits for a commit, across processes.
+"""Wake-ups: commits wake the waiters of all processes.
 
-Each who waits has a slot in a file beside the store (`wake_file`), with a word to sleep on. A commit notifies the slots
-whose masks overlap what it has changed, and may call the first who waits for a subject. A file that is not there is
-made by the first who waits; who commits looks for it now and then.
+Each waiter has a slot in the wake-up file beside the store, with a word to sleep on. A commit notifies the slots whose
+masks overlap what it has changed, and may wake the first waiter whose subject fits. The first waiter creates the file.
+Committing processes look for it from time to time.
 
-Where the file does not reach (it cannot be made, is another user's, has no slot left, a sandbox maps it for itself),
-the log is looked at: that always reaches. So it is also noticed that somebody commits who does not reach this process:
-the log grows by more records than are noted in the file.
+Some processes may not share the file: it cannot be created, belongs to another user, has no free slot, or a sandbox has
+its own copy. Then waiters look at the log, which always works. `SlotFile` detects commits of such processes.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from xxhash import xxh3_64_intdigest
 
-from statelog.storage.waiter import STALE_MS, Waiter
-from statelog.storage.wake_reach import Reach
+from statelog.storage.notify.slot_file import SlotFile
+from statelog.storage.notify.waiter import STALE_MS, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
     from statelog.storage.file.opened import OpenFile
 
 ANY = 1
-"""The mask of those who want to know of every record on the disk."""
+"""The mask of waiters for every flushed record."""
 
 EVERY_SEGMENT = 1 << 63
-"""The mask of those who want to know of any key. Whoever changes a key of the board sets it."""
+"""The mask of waiters for any key of the board. A commit that changes a key sets it."""
 
 _SEGMENT_BITS = 62
 
@@ -38,74 +37,76 @@ _POLL_S_MIN = 0.0005
 _POLL_S_MAX = 0.02
 _PENDING_MAX = 1024
 EVERYBODY = (1 << 64) - 1
+"""The mask of all waiters."""
 
 
 def segment_bit(segment: str) -> int:
-    """Return the mask of those who want to know of keys with this first segment; others may share it."""
+    """Return the mask of waiters for keys whose first segment is `segment`. Other segments may have the same mask."""
     return 2 << xxh3_64_intdigest(segment.encode()) % _SEGMENT_BITS
 
 
-class Wake(Reach):
-    """The wake-up file of one environment."""
+class Wake:
+    """Notifies the waiters of one store, and makes waiters."""
 
     def __init__(self, environment: OpenFile, flushed_lsn: Callable[[], int]) -> None:
-        super().__init__(environment)
+        self.slot_file = SlotFile(environment)
         self._flushed_lsn = flushed_lsn
         self._lock = threading.Lock()
         self._pending: deque[tuple[int, int]] = deque()
-        """LSNs and masks of commits that are not on the disk yet."""
+        """The LSNs and masks of commits that are not flushed yet."""
 
-    # --- those who commit ----------------------------------------------------------------
+    # --- for commits ---------------------------------------------------------------------
 
     def note(self, records: int) -> None:
-        """Say that records were committed, flushed or not. Never raises for lack of a file."""
-        if time.monotonic() < self.look_at_s:
-            if self._file is not None:
-                self._file.slots.note(records)
-        elif (slots := self.slots(create=False)) is not None:
+        """Count committed records, flushed or not, in the file. Without a file, do nothing."""
+        slot_file = self.slot_file
+        if time.monotonic() < slot_file.look_at_s:
+            if slot_file.file is not None:
+                slot_file.file.slots.note(records)
+        elif (slots := slot_file.slots(create=False)) is not None:
             slots.note(records)
 
     def notify(self, mask: int, lsn: int) -> None:
-        """Tell those who want to know, in any process, that all is on the disk up to a record; as `note`."""
+        """Wake the waiters of any process whose mask overlaps `mask`. The log is flushed up to `lsn`."""
         if self._pending:
             mask |= self._take_pending(lsn)
-        if (slots := self.slots(create=False)) is not None:
+        if (slots := self.slot_file.slots(create=False)) is not None:
             slots.call_mask(mask | ANY)
 
     def defer(self, mask: int, lsn: int) -> None:
-        """Have them told once a record is on the disk: see `tell_flushed`."""
+        """Let `tell_flushed` notify waiters after the record `lsn` is flushed."""
         with self._lock:
             if len(self._pending) >= _PENDING_MAX:
                 mask |= self._pending.pop()[1]
             self._pending.append((lsn, mask))
 
     def tell_flushed(self, lsn: int) -> None:
-        """Tell those who want to know of what `defer` has left, now that all is on the disk up to a record."""
+        """Notify the waiters that `defer` has left. The log is flushed up to `lsn`."""
         if self._pending and self._pending[0][0] <= lsn:
             self.notify(0, lsn)
 
     def notify_all(self) -> None:
-        """Tell all who want to know of anything: who has committed it is not there any more."""
+        """Wake all waiters: the process that has committed has died, so its masks are not known."""
         self.notify(EVERYBODY, 0)
 
     def close(self) -> None:
-        """Let go of the file; a waiter that holds it still finds the environment closed."""
+        """Close the file. A waiter that still uses it finds that the store is closed."""
         if self._pending:
             self.notify_all()
-        self.let_go()
+        self.slot_file.close()
 
     def call_next(self, fits: Callable[[bytes], bool]) -> bool:
-        """Wake the first of those who wait with a subject that fits, and were not called before; False if none does."""
-        slots = self.slots(create=False)
+        """Wake the first waiter whose subject fits and who was not woken yet. Return False if there is none."""
+        slots = self.slot_file.slots(create=False)
         return slots is not None and slots.call_next(fits, stale_ms=STALE_MS)
 
-    # --- those who wait ------------------------------------------------------------------
+    # --- for waiters ---------------------------------------------------------------------
 
     def wait(self, after: int, timeout_s: float) -> bool:
-        """Wait until a record above an LSN is on the disk; False when the time is up.
+        """Wait until a record after the LSN `after` is flushed. Return False if the time is up.
 
         Raises:
-            ClosedError, ForkedError: the environment is not usable.
+            ClosedError, ForkedError: the store cannot be used.
         """
         deadline = time.monotonic() + timeout_s
         pause_s = _POLL_S_MIN
@@ -131,11 +132,11 @@ class Wake(Reach):
             subject: the subject of its notifications, with up to `WAKE_SUBJECT_SIZE_BYTES_MAX` bytes.
             bell: another waiter of the same thread. A notification of this waiter wakes it, too.
         """
-        return Waiter(self, mask, subject, bell)
+        return Waiter(self.slot_file, mask, subject, bell)
 
     def positions(self, *, within_s: float) -> int | None:
-        """Return the lowest position of those who wait, or did so within that time; None if nobody has one."""
-        slots = self.slots(create=False)
+        """Return the lowest position of waiters that wait now, or did so within the time; None if none has one."""
+        slots = self.slot_file.slots(create=False)
         return None if slots is None else slots.lowest_position(within_ms=int(within_s * 1000))
 
     def _take_pending(self, lsn: int) -> int:

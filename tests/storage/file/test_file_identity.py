@@ -12,8 +12,8 @@ import pytest
 
 import statelog
 from statelog.errors import StoreReplacedError
-from statelog.storage.file.neighbours import journal_path
-from statelog.storage.file.place import LOOK_S, Place
+from statelog.storage.file.file_identity import LOOK_S, FileIdentity
+from statelog.storage.file.sidecar_files import journal_path
 
 OPEN = """
 import statelog, sys
@@ -218,7 +218,7 @@ def test_place_that_was_lost_stays_lost(tmp_path):
     path.write_bytes(b"")
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        place = Place(descriptor, path)
+        place = FileIdentity(descriptor, path)
         assert place.is_kept()
         move(path)
         assert not place.is_kept()
@@ -237,7 +237,7 @@ def test_place_that_may_not_be_looked_at_is_taken_for_kept(tmp_path, monkeypatch
         raise PermissionError(errno.EACCES, "no permission")
 
     try:
-        place = Place(descriptor, path)
+        place = FileIdentity(descriptor, path)
         monkeypatch.setattr(os, "stat", refuse)
         is_kept = place.is_kept()
         monkeypatch.undo()

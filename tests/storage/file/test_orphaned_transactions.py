@@ -5,7 +5,7 @@ import pytest
 import statelog
 from statelog.errors import UsageError
 from statelog.storage.commit.transaction import WriteTransaction
-from statelog.storage.file.abandoned import end_abandoned
+from statelog.storage.file.orphaned_transactions import end_orphaned
 from statelog.storage.file.reading import ReadTransaction
 
 
@@ -39,7 +39,7 @@ def test_a_write_that_nobody_holds_lets_the_next_one_begin(store):
     transaction = WriteTransaction(environment)
     transaction.begin()
     del transaction
-    end_abandoned(environment.active_transactions)
+    end_orphaned(environment.active_transactions)
     assert not environment.active_transactions
     assert store.thread("t").commit({"n": 2}).version == 1
 

@@ -7,8 +7,8 @@ import pytest
 
 from statelog.errors import ClosedError
 from statelog.kernels import WAKE_FILE_SIZE_BYTES
-from statelog.storage import waiter, wake_file, wake_reach
-from statelog.storage.wake_file import wake_path
+from statelog.storage.notify import slot_file, waiter
+from statelog.storage.notify.slot_file import wake_path
 
 COMMIT_ONE = "say(Environment.open(sys.argv[1], max_size_bytes=2**26).committer.submit(append))"
 
@@ -17,7 +17,7 @@ COMMIT_ONE = "say(Environment.open(sys.argv[1], max_size_bytes=2**26).committer.
 def either_way(request, monkeypatch):
     """With the shared word, and without it."""
     if request.param == "polling":
-        monkeypatch.setattr(wake_file, "kernels", None)
+        monkeypatch.setattr(slot_file, "kernels", None)
 
 
 def make_word(environment):
@@ -86,7 +86,7 @@ def test_the_word_wakes_and_not_the_slice(environment, append, monkeypatch):
 
 def test_a_file_that_does_not_reach_costs_a_slice_at_most(environment, start_child, monkeypatch):
     """As in a sandbox that maps files for itself."""
-    monkeypatch.setattr(environment.wake, "_path", f"{environment.path}-elsewhere")
+    monkeypatch.setattr(environment.wake.slot_file, "_path", f"{environment.path}-elsewhere")
     seen = environment.flushed_lsn()
     start_child(COMMIT_ONE)
     assert environment.wake.wait(seen, 30)
@@ -126,7 +126,7 @@ def test_a_link_in_the_place_of_the_word_is_not_followed(environment, append, tm
     wake_path(environment.path).symlink_to(target)
     environment.committer.submit(append)
     make_word(environment)
-    assert environment.wake._file is None
+    assert environment.wake.slot_file.file is None
     assert target.read_bytes() == b"precious"
 
 
@@ -136,7 +136,7 @@ def test_a_word_of_another_user_is_not_trusted(environment):
     word.write_bytes(bytes(8))
     os.chown(word, 12345, 12345)
     make_word(environment)
-    assert environment.wake._file is None
+    assert environment.wake.slot_file.file is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -146,7 +146,7 @@ def test_a_word_of_the_stores_owner_is_trusted(environment):
     word.write_bytes(bytes(8))
     os.chown(word, 12345, 12345)
     make_word(environment)
-    assert environment.wake._file is not None
+    assert environment.wake.slot_file.file is not None
 
 
 @pytest.mark.parametrize("content", [b"mine", b"mine" * 100_000])
@@ -156,7 +156,7 @@ def test_a_file_of_somebodys_own_is_left_alone(open_environment, append, content
     own.write_bytes(content)
     make_word(environment)
     environment.committer.submit(append)
-    assert environment.wake._file is None
+    assert environment.wake.slot_file.file is None
     environment.close()
     assert own.read_bytes() == content
 
@@ -164,7 +164,7 @@ def test_a_file_of_somebodys_own_is_left_alone(open_environment, append, content
 def test_a_file_whose_making_was_cut_is_made_whole(environment):
     wake_path(environment.path).write_bytes(b"")
     make_word(environment)
-    assert environment.wake._file is not None
+    assert environment.wake.slot_file.file is not None
     assert wake_path(environment.path).stat().st_size == WAKE_FILE_SIZE_BYTES
 
 
@@ -180,12 +180,12 @@ def test_a_word_made_later_is_found_by_one_who_commits(environment, start_child,
         environment.committer.submit(append)
         for _ in sys.stdin:
             environment.committer.submit(append)
-            say(environment.wake._file is not None)
+            say(environment.wake.slot_file.file is not None)
         """
     )
     seen = environment.flushed_lsn()
     assert environment.wake.wait(seen, 30)
-    time.sleep(2 * wake_reach.SLICE_S)
+    time.sleep(2 * slot_file.SLICE_S)
     monkeypatch.setattr(waiter, "SLICE_S", 60)
     threading.Timer(0.1, lambda: (child.stdin.write("commit\n"), child.stdin.flush())).start()
     before = time.monotonic()

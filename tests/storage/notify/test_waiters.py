@@ -9,9 +9,9 @@ import time
 import pytest
 from waiting import beating, until
 
-from statelog.storage import waiter, wake_file
-from statelog.storage.wake import ANY, EVERY_SEGMENT, segment_bit
-from statelog.storage.wake_file import wake_path
+from statelog.storage.notify import slot_file, waiter
+from statelog.storage.notify.slot_file import wake_path
+from statelog.storage.notify.wake import ANY, EVERY_SEGMENT, segment_bit
 
 TURN = b"turn"
 
@@ -214,11 +214,11 @@ def test_with_an_interval_calls_come_at_once_and_notifications_when_it_is_flushe
     with environment.wake.enter(2) as waits:
         environment.committer.submit(waking(calling(append, made=made), 2))
         assert made == [False]
-        lsn = environment.wake.last_lsn()
+        lsn = environment.wake.slot_file.last_lsn()
         assert environment.flushed_lsn() < lsn, "a slow machine"
         assert waits.wait(30)
         assert environment.flushed_lsn() >= lsn
-    assert not environment.wake.unreached
+    assert not environment.wake.slot_file.unreached
 
 
 def test_closing_tells_of_what_was_not_flushed(open_environment, append):
@@ -227,9 +227,9 @@ def test_closing_tells_of_what_was_not_flushed(open_environment, append):
     with environment.wake.enter(2) as waits:
         environment.committer.submit(waking(append, 2))
         slots, place = waits._slots, waits._place
-        assert slots.sleep(place, 0, stale_ms=1000) == wake_file.kernels.WAKE_ASLEEP
+        assert slots.sleep(place, 0, stale_ms=1000) == slot_file.kernels.WAKE_ASLEEP
         environment.close()
-        assert slots.sleep(place, 0, stale_ms=1000) == wake_file.kernels.WAKE_WOKEN
+        assert slots.sleep(place, 0, stale_ms=1000) == slot_file.kernels.WAKE_WOKEN
 
 
 def test_a_lost_file_is_made_anew_and_the_place_kept(environment):
@@ -247,7 +247,7 @@ def test_a_lost_file_is_made_anew_and_the_place_kept(environment):
 
 def test_commits_that_do_not_reach_are_seen_in_the_log(environment, start_child):
     """As of a sandbox that maps files for itself."""
-    child = start_child("from statelog.storage import wake_file; wake_file.kernels = None" + COMMIT_EACH)
+    child = start_child("from statelog.storage.notify import slot_file; slot_file.kernels = None" + COMMIT_EACH)
     assert ask(child, 2) == "done\n"
     took_s, baseline_s = [], []
     with environment.wake.enter(2) as waits:
@@ -261,7 +261,7 @@ def test_commits_that_do_not_reach_are_seen_in_the_log(environment, start_child)
             assert not waits.wait(0.1)
             baseline_s.append(time.monotonic() - before)
     assert statistics.median(took_s) < 2 * statistics.median(baseline_s)
-    until(lambda: environment.wake.unreached)
+    until(lambda: environment.wake.slot_file.unreached)
 
 
 def test_commits_that_reach_are_never_taken_for_others(environment, start_child):
@@ -293,7 +293,7 @@ def test_commits_that_reach_are_never_taken_for_others(environment, start_child)
                 count += waits.wait(0.5)
     late = int(child.stdout.readline()) + sum(after - before > 0.04 for before, after in itertools.pairwise(beats_s))
     assert count <= 5 + late
-    assert late or not environment.wake.unreached
+    assert late or not environment.wake.slot_file.unreached
 
 
 def test_more_waiters_than_slots_look_at_the_log(environment, append):
@@ -366,14 +366,14 @@ def test_positions_are_those_of_all_processes(environment, start_child):
 
 
 def test_without_a_file_the_log_is_looked_at(environment, append, monkeypatch):
-    monkeypatch.setattr(wake_file, "kernels", None)
+    monkeypatch.setattr(slot_file, "kernels", None)
     with environment.wake.enter(0, TURN) as waits:
         assert waits.is_first()
         assert waits.ticket == 0
         assert not waits.wait(0.1)
         threading.Timer(0.1, environment.committer.submit, (append,)).start()
         assert waits.wait(30)
-    assert environment.wake.unreached
+    assert environment.wake.slot_file.unreached
 
 
 def test_a_child_that_was_forked_leaves_the_parents_slot_alone(environment, monkeypatch):

@@ -1,4 +1,4 @@
-"""One who waits for a commit: in a slot of the wake-up file while there is one, else by looking at the log."""
+"""Waiters for commits: a waiter sleeps in a slot of the wake-up file. Without a slot, it looks at the log."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ import os
 import time
 from typing import TYPE_CHECKING, Self
 
-from statelog.storage.wake_reach import SLICE_S
+from statelog.storage.notify.slot_file import SLICE_S
 
 if TYPE_CHECKING:
-    from statelog.storage.wake_reach import Reach
+    from statelog.storage.notify.slot_file import SlotFile
 
 try:
     from statelog import kernels
-except ImportError:  # not compiled: poll
+except ImportError:  # The kernels are not compiled: waiters poll.
     kernels = None  # type: ignore[assignment]
 
 _DOUBT_SLICE_S = 0.005
 _DOUBT_S = 0.05
-"""How long a commit may take to note its records before who waits goes by the log; and how often it looks then."""
+"""The time in which a commit has to count its records. Meanwhile, the waiter looks every `_DOUBT_SLICE_S`."""
 
 STALE_MS = 1000
-"""Who has not renewed a slot for so long is passed over."""
+"""Wake-ups skip a waiter that has not renewed its slot for this time."""
 
 
 class Waiter:
     """A waiter of one thread, as a context manager.
 
     Args:
-        reach: the wake-up file.
-        mask: see `Wake.enter`.
-        subject: likewise.
+        slot_file: the wake-up file.
+        mask: as for `Wake.enter`.
+        subject: as for `Wake.enter`.
         bell: another waiter of the same thread. A notification of this waiter wakes it, too.
     """
 
-    def __init__(self, reach: Reach, mask: int, subject: bytes, bell: Waiter | None = None) -> None:
+    def __init__(self, slot_file: SlotFile, mask: int, subject: bytes, bell: Waiter | None = None) -> None:
         self._ticket = 0
         self._bell = bell
-        self._reach = reach
+        self._slot_file = slot_file
         self._mask = mask
         self._subject = subject
         self._position = 0
@@ -53,7 +53,7 @@ class Waiter:
         self._process_id = os.getpid()
         try:
             self._take_slot()
-            self._seen_lsn = self._reach.last_lsn()
+            self._seen_lsn = self._slot_file.last_lsn()
         except BaseException:
             self._leave()
             raise
@@ -64,7 +64,7 @@ class Waiter:
 
     @property
     def position(self) -> int:
-        """What is not to be taken from it, see `Wake.positions`; 0: nothing."""
+        """The record up to which the waiter has read: see `Wake.positions`. 0: it does not matter."""
         return self._position
 
     @position.setter
@@ -86,7 +86,7 @@ class Waiter:
 
     @property
     def mask(self) -> int:
-        """What it wants to know of."""
+        """The mask of the notifications that wake the waiter."""
         return self._mask
 
     @mask.setter
@@ -107,7 +107,7 @@ class Waiter:
     def was_called(self) -> bool:
         """Renew the slot, and return at once whether the waiter was notified. For a waiter that has a bell."""
         slots, place = self._slots, self._place
-        if slots is None or place is None or self._reach.slots(create=True) is not slots:
+        if slots is None or place is None or self._slot_file.slots(create=True) is not slots:
             return self.pass_slice(0.0)
         if self._bell is not None and place.bell != self._bell.number:
             place.bell = self._bell.number
@@ -130,21 +130,21 @@ class Waiter:
 
     @property
     def has_slot(self) -> bool:
-        """Whether it can be woken; else it looks at the log."""
+        """Whether the waiter has a slot. Otherwise it looks at the log."""
         return self._place is not None
 
     def is_first(self) -> bool:
-        """Tell whether nobody who waits for the same subject came earlier; True where that cannot be told."""
+        """Return True if no waiter with the same subject came earlier, or if that is not known."""
         slots, place = self._slots, self._place
         return slots is None or place is None or slots.is_first(place, stale_ms=STALE_MS)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until called or notified; False when the time is up.
+        """Wait until notified. Return False if the time is up.
 
-        What came since it entered, or since this returned last, counts. It may return True for nothing.
+        A notification since the waiter entered, or since this returned last, counts. A wake-up may be spurious.
 
         Raises:
-            ClosedError, ForkedError: the environment is not usable.
+            ClosedError, ForkedError: the store cannot be used.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -155,7 +155,7 @@ class Waiter:
                 return False
 
     def pass_slice(self, timeout_s: float, longest_s: float = SLICE_S) -> bool:
-        """Wait as `wait`, but for a slice of the time at most."""
+        """Wait as `wait` does, but for `longest_s` at most."""
         timeout_s = min(timeout_s, _DOUBT_SLICE_S if self._doubt_at_s else longest_s)
         slots, place = self._slots, self._place
         if slots is None or place is None:
@@ -165,38 +165,38 @@ class Waiter:
         status = slots.sleep(place, timeout_s, stale_ms=STALE_MS)
         if status == kernels.WAKE_WOKEN:
             return True
-        if status == kernels.WAKE_LOST or self._reach.slots(create=True) is not slots:
-            self._leave()  # what came to the slot meanwhile nobody can tell
+        if status == kernels.WAKE_LOST or self._slot_file.slots(create=True) is not slots:
+            self._leave()  # A notification of the lost slot may have been missed.
             self._take_slot()
             return True
         return self._is_unreached(slots)
 
     def _has_grown(self) -> bool:
-        last_lsn = self._reach.last_lsn()
+        last_lsn = self._slot_file.last_lsn()
         seen_lsn, self._seen_lsn = self._seen_lsn, last_lsn
         if last_lsn != seen_lsn and self._slots is None:
-            self._reach.note_no_file()
+            self._slot_file.note_no_file()
         return last_lsn != seen_lsn
 
     def _is_unreached(self, slots: kernels.WakeSlots) -> bool:
-        """Tell whether there was a commit of somebody who does not reach this file."""
-        number = self._reach.commit_number()
+        """Return True if there was a commit of a process that does not share the file."""
+        number = self._slot_file.commit_number()
         if number is not None and number == self._seen_number and not self._doubt_at_s:
             return False
         self._seen_number = number
-        gap, now_s = self._reach.gap(slots), time.monotonic()
+        gap, now_s = self._slot_file.gap(slots), time.monotonic()
         if gap <= self._gap:
             self._gap, self._doubt_at_s = gap, 0.0
         elif not self._doubt_at_s:
             self._doubt_at_s = now_s
         elif now_s >= self._doubt_at_s + _DOUBT_S:
-            self._reach.settle_suspicion(self._gap)
+            self._slot_file.settle_suspicion(self._gap)
             self._gap, self._doubt_at_s = gap, 0.0
             return True
         return False
 
     def _take_slot(self) -> None:
-        self._slots = slots = self._reach.slots(create=True)
+        self._slots = slots = self._slot_file.slots(create=True)
         self._place = None
         if slots is not None:
             self._place = slots.enter(
@@ -209,11 +209,11 @@ class Waiter:
             )
         if slots is not None and self._place is not None:
             self._ticket = self._place.ticket
-            self._gap = self._reach.gap(slots)
+            self._gap = self._slot_file.gap(slots)
             self._doubt_at_s = 0.0
 
     def _leave(self) -> None:
-        """Give the slot back, and pass a call on that this one was not woken by."""
+        """Release the slot, and forward a wake-up that has not woken this waiter."""
         slots, place = self._slots, self._place
         self._slots = self._place = None
         if slots is not None and place is not None and os.getpid() == self._process_id and slots.leave(place):

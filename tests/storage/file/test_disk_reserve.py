@@ -6,8 +6,8 @@ import os
 import pytest
 
 from statelog.errors import StorageError, StoreFullError
-from statelog.limits import HEADROOM_PAGES_MAX, STEP_PAGES_MAX
-from statelog.storage.file.headroom import reserve_pages
+from statelog.limits import DISK_RESERVE_PAGES_MAX, STEP_PAGES_MAX
+from statelog.storage.file.disk_reserve import reserve_pages
 
 PAGE = 4096
 
@@ -59,7 +59,7 @@ def test_a_commit_leaves_the_reserve_behind_the_last_page_in_blocks_of_its_own(e
         environment.committer.submit(put(number))
         pages = environment.handles.raw.info()["last_pgno"] + 1
         assert pages_beyond(environment, path) >= reserve_pages(pages) - 4
-    assert pages_beyond(environment, path) <= HEADROOM_PAGES_MAX + STEP_PAGES_MAX
+    assert pages_beyond(environment, path) <= DISK_RESERVE_PAGES_MAX + STEP_PAGES_MAX
     assert blocks(path) >= path.stat().st_size
 
 
@@ -85,7 +85,7 @@ def test_a_full_disk_refuses_commits_and_leaves_the_reserve_to_others(environmen
         environment.committer.submit(put(end))
     assert caught.value.facts == {"path": str(path), "full": "disk"}
     assert pages_beyond(environment, path) >= reserve_pages(fill_to) - 4
-    with environment.headroom.reserve():
+    with environment.disk_reserve.in_use():
         for number in range(end):
             environment.committer.submit(lambda transaction, number=number: transaction.delete_index(b"k%06d" % number))
     assert fill(environment, end) > end + fill_to // 2
@@ -97,7 +97,7 @@ def test_freed_pages_that_lmdb_holds_back_for_two_transactions_are_usable_at_onc
         environment.committer.submit(put(number))
     disk["errno"] = errno.EDQUOT
     fill(environment, 100)
-    with environment.headroom.reserve():
+    with environment.disk_reserve.in_use():
         environment.committer.submit(lambda transaction: transaction.replace_logs({1: b"small"}))
     environment.committer.submit(lambda transaction: transaction.put_log(2, bytes(900_000)))
 
@@ -111,10 +111,10 @@ def test_a_disk_with_room_again_is_used_again(environment, disk, path):
     for number in range(end, end + 200):
         environment.committer.submit(put(number))
     assert path.stat().st_size > size + 200 * 2000
-    assert not environment.headroom.is_disk_full
+    assert not environment.disk_reserve.is_disk_full
 
 
-def test_a_file_at_its_quota_needs_no_headroom(open_environment, path):
+def test_a_file_at_its_quota_needs_no_disk_reserve(open_environment, path):
     environment = open_environment(max_size_bytes=1 << 20)
     end = fill(environment)
     with pytest.raises(StoreFullError, match="quota") as caught:
@@ -133,7 +133,7 @@ def test_an_error_of_the_disk_refuses_the_commit_and_no_more(environment, disk, 
     assert check_whole(environment) == 1
 
 
-def test_a_compacted_file_gets_its_headroom_with_the_next_commit(environment, path):
+def test_a_compacted_file_gets_its_disk_reserve_with_the_next_commit(environment, path):
     from statelog.storage.compaction import compact_file
 
     for number in range(100):

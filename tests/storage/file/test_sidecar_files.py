@@ -12,8 +12,8 @@ from waiting import beating
 import statelog
 from statelog.errors import AccessError, CommitOutcomeUnknownError, FormatError, JournalMissingError
 from statelog.storage import Environment
-from statelog.storage.file.neighbours import journal_path, lock_path, set_aside
-from statelog.storage.wake_file import wake_path
+from statelog.storage.file.sidecar_files import journal_path, lock_path, set_aside
+from statelog.storage.notify.slot_file import wake_path
 from statelog.storage.wal import checkpointer
 from statelog.storage.wal.shared_state import shared_state_path
 from statelog.storage.wal.wal_format import Slot, encode_slot, is_journal_of

@@ -1,13 +1,13 @@
-"""Headroom: blocks of the disk that a store holds beyond its last page, so that a full disk does not lock it in.
+"""The disk reserve: blocks behind the last page of a file, so that retention works even if the disk is full.
 
-LMDB takes pages before it gives any back, so that in a file that cannot grow not even retention and deletion
-work. Therefore a commit leaves the file longer than its last page (E5): by a reserve, which is left to
-retention and deletion when the disk is full, and by a step, into which the next commits grow. Both are zeros, really
-written, so that the disk has given the blocks away; and LMDB then writes over blocks that are there, and a
-flush has neither length nor extents to record (12 KB written and flushed: 0.20 ms, at the end of a file 0.33).
+LMDB takes pages before it gives any back. So in a file that cannot grow, neither retention nor deletion would work.
+Therefore a commit leaves the file longer than its last page (E5), by a reserve and a step. Retention and deletion use
+the reserve if the disk is full. The next commits grow into the step. Both are zeros that are written, so the disk has
+allocated their blocks. A flush of a page in allocated blocks has no metadata to write (12 KB written and flushed: 0.20
+ms, and 0.33 ms at the end of a file).
 
-When the disk refuses a step, LMDB's map is made to end before the reserve: then commits go on in the pages that are
-free inside the file, are refused where there are none, and never take what retention needs.
+If the disk refuses a step, LMDB's map is shrunk to end before the reserve. Then commits use the pages that are free
+inside the file. A commit that finds none is refused, so commits never take what retention needs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import lmdb
 from statelog.errors import StatelogError
 from statelog.kernels import NO_LAST_PAGE, last_page
 from statelog.limits import (
-    HEADROOM_PAGES_MAX,
-    HEADROOM_SHARE,
+    DISK_RESERVE_PAGES_MAX,
+    DISK_RESERVE_SHARE,
     QUOTA_RESERVE_BYTES_MIN,
     QUOTA_RESERVE_SHARE,
     REWRITTEN_SIZE_BYTES_MAX,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 _COMMIT_PAGES = 12
 _CHANGE_PAGES = 2
 _PAGE_SIZE_BYTES = 4096
-"""What a commit may take: the paths down three trees and the free list, and some pages for each change, but not many
-in a small store; and what its records fill. A guess; where it is low, the reserve is smaller until the next commit."""
+"""An estimate of the pages that a commit takes: the paths in three trees and the free list, and pages for each change.
+A small store takes fewer. If the estimate is too low, the reserve is smaller until the next commit."""
 
 _HALVINGS_MAX = 8
 _SMALL_STORE = 4
@@ -54,15 +54,12 @@ _NO_LIMIT = 1 << 62
 _META_PAGES = 2
 
 
-class NoHeadroomError(Exception):
-    """The disk is full, and a transaction would leave less than the reserve. It never reaches a caller."""
+class NoDiskReserveError(Exception):
+    """The disk is full, and a transaction would leave less than the reserve. Callers never see this error."""
 
 
-class Headroom:
-    """Keeps the file of an environment longer than what is in it, and commits out of what is kept back.
-
-    Whatever is written to the file here is written within a write transaction.
-    """
+class DiskReserve:
+    """The disk reserve of one store. Its methods write to the file only within a write transaction."""
 
     __slots__ = (
         "_copied_max",
@@ -71,28 +68,28 @@ class Headroom:
         "_environment",
         "_halvings",
         "_need",
-        "_ripe_id",
+        "_reusable_id",
         "_users",
     )
 
     def __init__(self, environment: OpenFile) -> None:
         self._environment = environment
         self._disk_size_bytes_max: int | None = None
-        """Up to where commits may fill the file because the disk is full; None while it is not."""
+        """The size up to which commits may fill the file, because the disk is full. None: it is not full."""
         self._users = 0
-        """How many use the reserve."""
+        """The number of `with` blocks that use the reserve."""
         self._need = 0
-        """Pages of the transaction looked at last."""
+        """The pages that the last transaction needed."""
         self._end_max = 0
-        """Up to which page commits may take pages before the file is looked at again: it only grows."""
+        """Commits may take pages up to this one before the size of the file is checked again."""
         self._halvings = 0
-        """How often the size of what is rewritten was halved, for want of pages."""
-        self._ripe_id = -1
+        """How often the size of a rewrite was halved because pages were missing."""
+        self._reusable_id = -1
         self._copied_max = 0
 
     @property
     def commit_size_bytes_max(self) -> int:
-        """Size up to which commits may fill the file: the quota without its reserve; on a full disk, the file's."""
+        """The size up to which commits may fill the file: the quota without its reserve, or less on a full disk."""
         quota = self._environment.max_size_bytes
         kept_back = max(quota // QUOTA_RESERVE_SHARE, QUOTA_RESERVE_BYTES_MIN)
         allowed = quota - min(kept_back, quota // 4)
@@ -100,15 +97,15 @@ class Headroom:
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether the disk refused to let the file grow, when it was last asked."""
+        """Whether the disk refused to let the file grow at the last attempt."""
         return self._disk_size_bytes_max is not None
 
     @property
     def rewrite_size_bytes_max(self) -> int:
-        """Size of the records that one transaction may rewrite, the first of them not counted.
+        """The size of the records that one transaction may rewrite in addition to the first record.
 
-        It takes as many bytes as it rewrites, and those it frees are given out two transactions later: so in a
-        store that is full, a transaction rewrites no more than a quarter of what is kept back.
+        A rewrite takes as many bytes as it frees, and LMDB reuses the freed pages only two transactions later. So in a
+        full store, a transaction rewrites at most a quarter of the reserve.
         """
         page_size_bytes, end, _size = self._measure()
         room = self.commit_size_bytes_max - end * page_size_bytes
@@ -116,13 +113,13 @@ class Headroom:
         return min(max(room, kept_back) // 4, REWRITTEN_SIZE_BYTES_MAX) >> self._halvings
 
     def halve(self) -> bool:
-        """Have transactions rewrite half as much while the reserve is used; tell whether that makes a difference."""
+        """Let transactions rewrite half as much while the reserve is in use. Return False if that is too little."""
         self._halvings += 1
         return self._halvings <= _HALVINGS_MAX
 
     @contextlib.contextmanager
-    def reserve(self) -> Iterator[None]:
-        """Let write transactions use the whole quota, and the whole file, for a while.
+    def in_use(self) -> Iterator[None]:
+        """Let write transactions use the whole quota and the whole file while the `with` block runs.
 
         Raises:
             UsageError: a transaction of this process stays open.
@@ -135,29 +132,29 @@ class Headroom:
         finally:
             self._users -= 1
             self._halvings = 0
-            # What is in use already stays in use: then nothing grows, and what is freed serves commits.
+            # LMDB's map cannot end before a used page. Then the file does not grow, and commits reuse freed pages.
             self._environment.set_map_size(self.commit_size_bytes_max)
 
     def look_again(self) -> None:
-        """Look at the file with the next commit: it is another one, or opened again."""
+        """Check the size of the file at the next commit, because the file was opened again or replaced."""
         self._end_max = 0
 
-    def provide(self, transaction: TableWriter) -> None:
-        """See to it that the reserve is there after a transaction that is about to be committed.
+    def ensure(self, transaction: TableWriter) -> None:
+        """Make the file long enough that the reserve is there after `transaction` commits.
 
         Raises:
-            NoHeadroomError: the disk is full, and it would not be.
-            StorageError: the system refuses to make the file longer. Facts: path.
+            NoDiskReserveError: the disk is full, and the commit would use the reserve.
+            StorageError: the operating system refuses to extend the file. Facts: path.
 
         """
-        if self._users or self._environment.is_forked:  # a child's commit is refused, and its file closed
+        if self._users or self._environment.is_forked:  # A forked child cannot commit.
             return
         copied = _COMMIT_PAGES + _CHANGE_PAGES * transaction.changes
         need = min(copied, self._copied_max) + transaction.size_bytes // _PAGE_SIZE_BYTES + 1
         handles = self._environment.handles
         address = handles.map_address
         last = last_page(address, handles.page_size_bytes, transaction.number - 1) if address else NO_LAST_PAGE
-        if last == NO_LAST_PAGE:  # the map was not looked at since it was made
+        if last == NO_LAST_PAGE:  # The address of the map is not known yet.
             last = handles.raw.info()["last_pgno"]
         end = last + 1
         if end + need <= self._end_max:
@@ -168,18 +165,22 @@ class Headroom:
             return
         self._end_max = end + self._grow()
         if end + need > self._end_max:
-            raise NoHeadroomError
+            raise NoDiskReserveError
 
-    def adapt(self, error: BaseException, alone: AbstractContextManager[None]) -> bool:
-        """After a transaction failed with `error`, tell whether it should be tried again, with another end of the map.
+    def shrink_map(self, error: BaseException, alone: AbstractContextManager[None]) -> bool:
+        """Move the end of LMDB's map after a transaction failed with `error`. Return True if a retry may succeed.
 
-        The caller holds `write_lock`, and no transaction. Within `alone` nobody else writes: what is written behind the
-        end of the file must not meet another's pages there.
+        On a full disk, the map ends before the reserve. When the disk has space again, the map grows.
+
+        Args:
+            error: of the transaction.
+            alone: keeps other processes from writing, because this may write zeros behind the end of the file. The
+                caller holds `write_lock`, and has no transaction open.
         """
         environment = self._environment
         was_limited = self.is_disk_full
         if self._users or not (
-            isinstance(error, NoHeadroomError) or (was_limited and isinstance(error, lmdb.MapFullError))
+            isinstance(error, NoDiskReserveError) or (was_limited and isinstance(error, lmdb.MapFullError))
         ):
             return False
         try:
@@ -190,12 +191,12 @@ class Headroom:
                 return False
             self._disk_size_bytes_max = max(size - reserve_pages(end), end) * page_size_bytes if is_full else None
             environment.set_map_size(self.commit_size_bytes_max)
-        except StatelogError:  # somebody reads or writes for long; the disk is full meanwhile
+        except StatelogError:  # A long transaction is open, so the map stays as it is.
             return False
         return True
 
-    def lend(self, size_bytes: int) -> bool:
-        """Give blocks of the reserve back to a disk that is full; False if there are none. The caller is the writer."""
+    def release_blocks(self, size_bytes: int) -> bool:
+        """Release blocks of the reserve to a full disk. Return False if it has too few. The caller is the writer."""
         page_size_bytes, end, size = self._measure()
         wanted = size - size_bytes // page_size_bytes
         if wanted < end:
@@ -204,19 +205,19 @@ class Headroom:
         self._end_max = 0
         return True
 
-    def is_worth_ripening(self) -> bool:
-        """Tell whether much was freed of late, or before, and is not yet, or never was, given out again."""
-        if self._users or self._last_id() == self._ripe_id:
+    def has_freed_pages(self) -> bool:
+        """Return True if the file has many freed pages that LMDB may not have reused yet."""
+        if self._users or self._last_id() == self._reusable_id:
             return False
         statistics = collect_statistics(self._environment)
         return statistics.pages_free > 2 * reserve_pages(statistics.pages_used + statistics.pages_free)
 
-    def note_ripe(self) -> None:
-        """Note that everything free can be given out: nothing is gained by trying again before the next commit."""
-        self._ripe_id = self._last_id()
+    def note_all_reusable(self) -> None:
+        """Record that LMDB can reuse all freed pages, so that no retry is made before the next commit."""
+        self._reusable_id = self._last_id()
 
     def is_refused_a_page(self, alone: AbstractContextManager[None]) -> bool:
-        """Tell whether the disk is too full for one page more. The caller, and `alone`: as for `adapt`."""
+        """Return True if the disk is too full for one more page. The caller and `alone` are as for `shrink_map`."""
         try:
             with alone:
                 page_size_bytes, _end, size = self._measure()
@@ -233,7 +234,7 @@ class Headroom:
             return transaction.id
 
     def _grow(self) -> int:
-        """Make the file longer where it should be, and can be; return how many pages there are beyond the reserve."""
+        """Extend the file if it is too short and the disk allows it. Return the number of pages beyond the reserve."""
         environment = self._environment
         page_size_bytes, end, size = self._measure()
         reserve = reserve_pages(end)
@@ -250,14 +251,14 @@ class Headroom:
         return _NO_LIMIT if size >= limit else size - end - reserve
 
     def _measure(self) -> tuple[int, int, int]:
-        """Return the size of a page in bytes, how many LMDB has ever taken, and how many the file has."""
+        """Return the page size in bytes, the number of pages up to LMDB's last one, and that of the file."""
         raw = self._environment.handles.raw
         page_size_bytes: int = raw.stat()["psize"]
         size_bytes = os.fstat(self._environment.locks.descriptor).st_size
         return page_size_bytes, raw.info()["last_pgno"] + 1, size_bytes // page_size_bytes
 
     def _check_free(self, transaction: TableWriter) -> None:
-        """Check that a transaction leaves as many pages free, inside and behind, as the reserve has."""
+        """Raise NoDiskReserveError unless the transaction leaves as many free pages as the reserve has."""
         _page_size_bytes, end, size = self._measure()
         meta = read_live_meta(self._environment.locks.descriptor, self._environment.path)
         handles = self._environment.handles
@@ -265,9 +266,9 @@ class Headroom:
         tables = sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
         used = _META_PAGES + meta.free.pages + meta.main.pages + tables
         if size - used < reserve_pages(end) + min(self._copied_max, _COMMIT_PAGES):
-            raise NoHeadroomError
+            raise NoDiskReserveError
 
 
 def reserve_pages(pages: int) -> int:
-    """Return the size of the reserve of a file with so many pages."""
-    return max(min(pages // _SMALL_STORE, HEADROOM_PAGES_MAX), pages // HEADROOM_SHARE)
+    """Return the number of reserve pages of a file with `pages` pages."""
+    return max(min(pages // _SMALL_STORE, DISK_RESERVE_PAGES_MAX), pages // DISK_RESERVE_SHARE)

@@ -1,6 +1,6 @@
-"""What lies beside a data file under names that belong to it: its journal, its control page, and LMDB's lock file.
+"""The sidecar files of a data file: the write-ahead log (WAL), the shared state, and LMDB's lock file.
 
-Whatever else somebody keeps there is neither read, written over nor removed.
+A file of somebody else that has one of their names is neither read nor overwritten nor removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Error = TypeVar("Error", bound=CorruptionError)
 
 _MAGIC = 0xBEEFC0DE.to_bytes(4, sys.byteorder)
-"""A lock file of LMDB's begins with it; in a data file it stands behind the head of the first page."""
+"""A lock file of LMDB begins with these bytes. A data file has them behind the head of its first page."""
 
 _META_MAGIC_AT = 16
 _NO_FILE_ERRNOS = frozenset({errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV})
@@ -32,37 +32,37 @@ _ASIDE_MAX = 1000
 
 
 def journal_path(path: Path) -> Path:
-    """Return where the journal of a store lies."""
+    """Return the path of the WAL of the store at `path`."""
     return path.with_name(f"{path.name}-journal")
 
 
 def lock_path(path: Path) -> Path:
-    """Return where LMDB's lock file of a store lies."""
+    """Return the path of LMDB's lock file of the store at `path`."""
     return path.with_name(f"{path.name}-lock")
 
 
 def is_lock_file(descriptor: int) -> bool:
-    """Tell whether a file is a lock file of LMDB's."""
+    """Return True if a file is a lock file of LMDB."""
     return os.pread(descriptor, len(_MAGIC), 0) == _MAGIC
 
 
 def open_journal(path: Path, *, store: os.stat_result | None = None) -> int:
-    """Open the journal of the store at `path` for reading and writing.
+    """Open the WAL of the store at `path` for reading and writing.
 
     Args:
         path: of the data file.
-        store: its status, if a journal is to be made where there is none.
+        store: status of the data file. With it, create a WAL if there is none.
 
     Raises:
-        FileNotFoundError: there is none, and none is to be made.
-        FormatError: what lies there is no file. Facts: path, journal.
-        AccessError, StoreFullError, StorageError: the system refuses. Facts: path, of the journal.
+        FileNotFoundError: there is no WAL, and `store` was not given.
+        FormatError: its name belongs to something other than a regular file. Facts: path, journal.
+        AccessError, StoreFullError, StorageError: the operating system refuses. Facts: path, of the WAL.
     """
     return open_own(path, journal_path(path), store=store)
 
 
 def open_own(path: Path, own: Path, *, store: os.stat_result | None = None) -> int:
-    """Open a file of the store at `path`, as `open_journal`, which names the errors. Fact journal: `own`."""
+    """Open `own`, a sidecar file of the store at `path`. Raises as `open_journal`, with `own` as the fact journal."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = open_file(own, flags) if store is None else open_side_file(own, flags, store)
@@ -79,13 +79,13 @@ def open_own(path: Path, own: Path, *, store: os.stat_result | None = None) -> i
 
 
 def in_the_way_error(path: Path, other: Path, what: str) -> FormatError:
-    """Return the error of a store that needs a name which something else has."""
+    """Return the error of a store whose sidecar file needs the name of another file."""
     message = f"{other} {what}, and stands where {path} needs a file of its own: move it elsewhere"
     return FormatError(message, path=str(path), journal=str(other))
 
 
 def missing_error(path: Path) -> JournalMissingError:
-    """Return the error of a store that was not closed and has no journal."""
+    """Return the error of a store that was not closed and has no WAL."""
     what = (
         "was not closed, and its journal {} is missing: what was committed last, up to some seconds or megabytes, may"
         " be lost, and the file be damaged; `statelog recover --without-journal` goes on without it"
@@ -94,7 +94,7 @@ def missing_error(path: Path) -> JournalMissingError:
 
 
 def older_error(path: Path) -> FormatError:
-    """Return the error of a store that an older release has open, or has left unclosed."""
+    """Return the error of a store that an older release has open, or did not close."""
     message = (
         f"{path} was not closed by an older release of statelog, or is open in one: open it with that release, which"
         " reads its journal, and close it; then this one opens it"
@@ -103,7 +103,7 @@ def older_error(path: Path) -> FormatError:
 
 
 def removed_error(path: Path) -> JournalMissingError:
-    """Return the error of a store in use whose journal somebody has taken away."""
+    """Return the error of a store in use whose WAL was removed."""
     what = (
         "has lost its journal {}, which was removed while the store is in use: nothing is written any more; close the"
         " store, which puts all that was committed into the file, and open it again"
@@ -112,7 +112,7 @@ def removed_error(path: Path) -> JournalMissingError:
 
 
 def misfit_error(path: Path, what: str) -> CorruptionError:
-    """Return the error of a store that was not closed and cannot be recovered with the journal that it has."""
+    """Return the error of a store that was not closed and cannot be recovered with its WAL."""
     way_out = (
         "`statelog salvage` saves what is whole in both files, `statelog recover --without-journal` goes on with what"
         " the first one has alone"
@@ -121,13 +121,13 @@ def misfit_error(path: Path, what: str) -> CorruptionError:
 
 
 def _of_both(kind: type[Error], path: Path, what: str) -> Error:
-    """Return an error about a store and its journal, whose name takes the place of the braces."""
+    """Return an error about a store and its WAL. The name of the WAL replaces the braces in `what`."""
     journal = journal_path(path)
     return kind(f"{path} {what.replace('{}', journal.name)}", path=str(path), journal=str(journal))
 
 
 def broken_error(path: Path) -> StorageError:
-    """Return the error of a store of which a flush has failed."""
+    """Return the error of a store after a failed flush."""
     message = (
         f"{path}: a flush failed, and what was written since may be lost: close the store, in every process that"
         " has it open, and open it again"
@@ -136,14 +136,14 @@ def broken_error(path: Path) -> StorageError:
 
 
 def check_before_creation(path: Path) -> None:
-    """Raise FormatError where there is no store, but something that bears the name of its journal."""
+    """Raise FormatError if there is no store at `path`, but a file with the name of its WAL."""
     journal = journal_path(path)
     try:
         status = journal.lstat()
     except OSError:
         return
     is_empty = stat.S_ISREG(status.st_mode) and not status.st_size
-    if not is_empty and not path.exists():  # asked last: others make stores, too
+    if not is_empty and not path.exists():  # Checked last, because another process may create the store.
         raise in_the_way_error(path, journal, "belongs to a store that is not there, or to none")
 
 
@@ -186,22 +186,22 @@ def refuse_link(path: Path, own: Path) -> None:
 
 
 def remove_journal(path: Path) -> None:
-    """Remove the journal of a store that is complete without. Raises OSError.
+    """Remove the WAL of a store that is complete without it. Raises OSError.
 
-    Where the directory does not let this user remove it, it stays, and is a leftover: nobody reads it.
+    If the user may not remove files from the directory, the WAL stays as a leftover, which nobody reads.
     """
     with contextlib.suppress(PermissionError):
         journal_path(path).unlink(missing_ok=True)
 
 
 def set_aside(path: Path) -> Path | None:
-    """Give the journal of the store at `path` another name, where nobody looks for it; None if there is none."""
+    """Rename the WAL of the store at `path`, and return its new path. Return None if there is no WAL."""
     journal = journal_path(path)
     return rename_aside(journal) if os.path.lexists(journal) else None
 
 
 def rename_aside(own: Path) -> Path:
-    """Give a file another name, where nobody looks for it. Raises OSError."""
+    """Rename a file to an unused name, and return its new path. Raises OSError."""
     names = (f"{own.name}-aside{number or ''}" for number in range(_ASIDE_MAX))
     aside = next(own.with_name(name) for name in names if not os.path.lexists(own.with_name(name)))
     own.rename(aside)
@@ -209,7 +209,7 @@ def rename_aside(own: Path) -> Path:
 
 
 def refuse_store(path: Path, own: Path, descriptor: int) -> None:
-    """Raise FormatError if what bears the name of a store's own file is a store itself. Facts: path, journal."""
+    """Raise FormatError if the file with the name of a sidecar file is a store. Facts: path, journal."""
     start = os.pread(descriptor, _META_MAGIC_AT + len(_MAGIC), 0)
     if start[_META_MAGIC_AT:] == _MAGIC and not start.startswith(_MAGIC):
         raise in_the_way_error(path, own, "is a store")

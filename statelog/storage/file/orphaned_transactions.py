@@ -1,8 +1,8 @@
-"""Transactions that nobody can end any more: an interrupt came as they were about to end.
+"""Orphaned transactions: an interrupt came as their `with` block was about to end them.
 
-A signal handler may raise where `__exit__` begins, and nobody calls that again. Such a transaction is held by the set
-of active ones alone, once the frames that the interrupt went through are gone. Whoever waits for all transactions to
-end ends these.
+A signal handler may raise where `__exit__` begins, and nobody calls `__exit__` again. After the frames that the
+interrupt went through are gone, only the set of active transactions refers to the transaction. A thread that waits for
+all transactions to end ends the orphaned ones.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Ending(Protocol):
     """A transaction."""
 
     def abort(self) -> None:
-        """End it; harmless when repeated."""
+        """End the transaction. A second call does nothing."""
 
 
-def end_abandoned(active: set[Ending]) -> None:
-    """End the transactions of a set that nothing else refers to."""
+def end_orphaned(active: set[Ending]) -> None:
+    """End the transactions to which nothing but the set `active` refers."""
     pending: list[BaseException | None] = [sys.exc_info()[1]]
     seen: set[int] = set()
     while pending:  # The traceback of an error that is being handled keeps objects alive.
@@ -34,7 +34,7 @@ def end_abandoned(active: set[Ending]) -> None:
             seen.add(id(error))
             _clear_frames(error.__traceback__)
             pending += [error.__cause__, error.__context__]
-    least, _control = _references({_Control()})[0]
+    least, _unreferenced = _references({_Unreferenced()})[0]
     for references, transaction in _references(active):
         if references <= least:
             transaction.abort()
@@ -43,8 +43,8 @@ def end_abandoned(active: set[Ending]) -> None:
 T = TypeVar("T")
 
 
-class _Control:
-    """Something that nothing but a set refers to."""
+class _Unreferenced:
+    """An object to which nothing but a set refers."""
 
 
 def _references(active: set[T]) -> list[tuple[int, T]]:
@@ -52,10 +52,10 @@ def _references(active: set[T]) -> list[tuple[int, T]]:
 
 
 def _clear_frames(trace: TracebackType | None) -> None:
-    """Let frames of this library go of what they hold, if they have ended."""
+    """Clear the frames of this library that have ended."""
     while trace is not None:
         frame = trace.tb_frame
         if str(frame.f_globals.get("__name__")).startswith(_OWN_MODULES):
-            with contextlib.suppress(RuntimeError):  # it is running
+            with contextlib.suppress(RuntimeError):  # The frame is still running.
                 frame.clear()
         trace = trace.tb_next

@@ -1,8 +1,8 @@
 """Whether a path still leads to the file that was opened there.
 
-Somebody may remove the data file of a store in use, or put a backup in its place. The process goes on with a file that
-no name leads to, and what it commits there nobody finds again. So commits look before they are acknowledged, and reads
-every `LOOK_S`. A file that was overwritten in place (`cp`) is the same file: that cannot be told.
+Somebody may remove the data file of a store in use, or move a backup into its place. The process then has a file
+without a name, and nobody would find what it commits. So each commit checks the path before it is acknowledged, and
+reads check it every `LOOK_S`. A file that was overwritten in place (`cp`) is the same file, so this cannot detect it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOK_S = 0.02
-"""How often reads look. A look takes 2 us and more, as long as a short read."""
+"""The time between two checks by reads. A check takes 2 us or more, as long as a short read."""
 
 
-class Place:
-    """The place of one open data file. What was lost once stays so: another process may have opened what came instead.
+class FileIdentity:
+    """The identity of one open data file. A file that was lost stays lost, because others may use its successor.
 
     Attributes:
-        is_lost: whether the path was seen to lead elsewhere.
-        look_at_s: when a read looks again.
+        is_lost: the path has led to another file, or to none.
+        look_at_s: when a read has to check again.
     """
 
     __slots__ = ("_descriptor", "_identity", "_name", "_path", "is_lost", "look_at_s")
@@ -40,7 +40,7 @@ class Place:
         self.look_at_s = 0.0
 
     def is_kept(self) -> bool:
-        """Look whether the path leads to the file."""
+        """Check the path, and return True if it leads to the open file."""
         if not self.is_lost:
             try:
                 status = os.stat(self._name)  # noqa: PTH116 - a path object takes twice as long
@@ -50,11 +50,11 @@ class Place:
             except OSError as error:
                 if not is_of_system(error):
                     raise
-                return True  # this process may not look any more
+                return True  # This process may not read the directory any more.
         return not self.is_lost
 
     def _is_gone(self) -> bool:
-        """Tell whether the file was removed or moved; a directory that has another name has taken all along."""
+        """Return True if the file was removed or moved, and False if its directory was renamed."""
         return not os.fstat(self._descriptor).st_nlink or self._path.parent.is_dir()
 
     def check(self) -> None:
@@ -63,7 +63,7 @@ class Place:
             raise replaced_error(self._path)
 
     def look_again(self, now_s: float) -> bool:
-        """As `is_kept`, for a read that found it due; the next is due after `LOOK_S`."""
+        """Return `is_kept()`, for a read, and set when the next read has to check."""
         is_kept = self.is_kept()
         if is_kept:
             self.look_at_s = now_s + LOOK_S
@@ -71,7 +71,7 @@ class Place:
 
 
 def replaced_error(path: Path) -> StoreReplacedError:
-    """Return the error of a store in use whose file somebody has taken away."""
+    """Return the error of a store in use whose file was removed or replaced."""
     message = (
         f"{path} was replaced or removed while this process has it open: it is neither read nor written any more."
         " Close the store in every process that has it open, then open it again. To put a backup back, close the store"
@@ -81,7 +81,7 @@ def replaced_error(path: Path) -> StoreReplacedError:
 
 
 def former_error(path: Path) -> StoreReplacedError:
-    """Return the error of a file that was put in the place of a store in use."""
+    """Return the error of a file that has replaced that of a store in use."""
     message = (
         f"{path} has taken the place of a file that another process still has open: close the store there, then open it"
         " again. To put a backup back, close the store everywhere first"
