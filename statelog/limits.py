@@ -88,8 +88,8 @@ is made steady: the file grows by as much for those that are held. It takes some
 list of free pages is longer, which each of its transactions writes: at 256 a late commit wrote 1.34 times the bytes of
 an early one, at 144 1.30 times, and from some 300 on a page more (300 B appended, 20,000 times)."""
 
-HEADROOM_PAGES_MAX = 32
-HEADROOM_SHARE = 128
+DISK_RESERVE_PAGES_MAX = 32
+DISK_RESERVE_SHARE = 128
 """Pages at the end of the file for retention and deletion on a full disk: a quarter of a small store, then 32,
 and at least this share of a large one."""
 
@@ -101,7 +101,7 @@ REWRITTEN_SIZE_BYTES_MAX = 4 * 1024 * 1024
 """Records that one transaction of retention rewrites: large ones a few, or one, at a time."""
 
 HELD_PAGES_BOUND = 4096
-"""So many pages taken since the steady snapshot (16 MB), and a commit waits until the next one is steady."""
+"""So many pages taken since the durable snapshot (16 MB), and a commit waits until the next one is steady."""
 
 READERS_MAX = 1022
 """Maximum number of snapshots that are open at one time. Each needs a slot of 64 bytes in LMDB's lock file."""

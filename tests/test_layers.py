@@ -37,7 +37,15 @@ FLOORS = [
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 STAIRS = [
-    ["storage.file", "storage.journal", "storage.commit", "storage.environment", "storage.compaction"],
+    [
+        "storage.file",
+        "storage.notify",
+        "storage.wal",
+        "storage.commit",
+        "storage.recovery",
+        "storage.environment",
+        "storage.compaction",
+    ],
     ["log", "log.care"],
     [
         "adapters.kit",

@@ -15,7 +15,7 @@ from statelog.bench.measure import Samples, interleave
 from statelog.bench.result import Result, at_most
 from statelog.bench.stores import Opened, opened
 from statelog.bench.workload import Bench, Workload
-from statelog.storage.journal.journal import encode_group
+from statelog.storage.wal.wal_format import encode_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ _PROCESSOR_US_MAX = {"an int": 60.0, "2 KB": 80.0}
 _P99_MAX = 3.0
 _COMMITS_PER_REPEAT = 100
 _COMMITS_PER_ROUND = 2000
-"""In `interval`, before the other side has its turn: enough for some steady snapshots, and for SQLite's checkpoints."""
+"""In `interval`, before the other side has its turn: enough for some checkpoints of both sides."""
 
 _PREALLOCATED_BYTES = 8 * 1024 * 1024
 _OURS, _RAW, _THEIRS = "commit", "pwrite + fdatasync", f"{sqlite_peer.NAME} {sqlite_peer.FULL}"

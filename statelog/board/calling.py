@@ -10,13 +10,13 @@ from statelog.board.names import RESERVED, compile_pattern
 from statelog.errors import StatelogError
 from statelog.format.digests import blake2b
 from statelog.kernels import WAKE_SUBJECT_SIZE_BYTES_MAX
-from statelog.storage.wake import EVERY_SEGMENT, segment_bit
+from statelog.storage.notify.wake import EVERY_SEGMENT, segment_bit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog.board.names import Pattern
-    from statelog.storage.wake import Wake
+    from statelog.storage.notify.wake import Wake
 
 CLAIMER = b"c"
 """Subject of who waits for an entry to claim: this, and the patterns, a line each."""

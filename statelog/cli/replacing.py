@@ -16,10 +16,10 @@ from typing import IO, TYPE_CHECKING
 from statelog.errors import UsageError
 from statelog.storage.file.creation import FILE_MODE, remove_leftovers, sync_directory
 from statelog.storage.file.disk import flush_file
-from statelog.storage.file.neighbours import journal_path, lock_path
-from statelog.storage.journal.control import control_path
+from statelog.storage.file.sidecar_files import journal_path, lock_path
+from statelog.storage.notify.slot_file import wake_path
 from statelog.storage.registry import real_path
-from statelog.storage.wake_file import wake_path
+from statelog.storage.wal.shared_state import shared_state_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ def refuse_files_of(store: Path, target: Path) -> None:
 
     """
     real, resolved = real_path(store), str(real_path(target))
-    for own in (real, lock_path(real), journal_path(real), control_path(real), wake_path(real)):
+    for own in (real, lock_path(real), journal_path(real), shared_state_path(real), wake_path(real)):
         if resolved == str(own) or _is_same(own, target):
             message = f"{target} is a file of the store {store} itself: write to another"
             raise UsageError(message, path=str(target))

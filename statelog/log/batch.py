@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from statelog.log.kinds.entries import KnownEntry
     from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
-    from statelog.storage.wake import Wake
+    from statelog.storage.notify.wake import Wake
 
 
 _new = tuple.__new__

@@ -301,17 +301,17 @@ class Engine:
         except StoreFullError:
             if not may_use_reserve:
                 raise
-        headroom = self.environment.headroom
-        with headroom.reserve():
+        disk_reserve = self.environment.disk_reserve
+        with disk_reserve.in_use():
             while True:
                 try:
                     result = self._committer.submit(run, is_flushed=is_flushed)
                 except StoreFullError:
-                    if not headroom.halve():
+                    if not disk_reserve.halve():
                         raise
-                    self._committer.ripen()
+                    self._committer.reuse_freed_pages()
                 else:
-                    self._committer.ripen()
+                    self._committer.reuse_freed_pages()
                     return result
 
     def _memory_in(self, transaction: WriteTransaction) -> Memory:

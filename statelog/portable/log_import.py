@@ -34,7 +34,7 @@ from statelog.portable.nodes import Row, read_rows
 from statelog.portable.overlay import Overlay
 from statelog.portable.reports import ImportReport
 from statelog.storage.file.residency import MappedPages
-from statelog.storage.wake import EVERYBODY
+from statelog.storage.notify.wake import EVERYBODY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -66,7 +66,7 @@ class PageFile:
     """
 
     def __init__(self, descriptor: int, unflushed: Unflushed = NOTHING) -> None:
-        """Begin with the meta pages, or with that of the steady snapshot if the store was not closed."""
+        """Begin with the meta pages, or with that of the durable snapshot if the store was not closed."""
         self._descriptor = descriptor
         self._records = list(unflushed.records.values())
         self.journaled = [
@@ -149,7 +149,7 @@ class PageFile:
     def _read_metas(self, steady: bytes) -> list[int]:
         """Return the roots of the main tables, that of the newest meta page first.
 
-        Of a store that was not closed, the steady snapshot's alone: the others may lead anywhere.
+        Of a store that was not closed, the durable snapshot's alone: the others may lead anywhere.
         """
         metas: list[tuple[int, int]] = []
         for at in (0, *_PAGE_SIZES_BYTES):

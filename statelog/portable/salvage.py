@@ -52,8 +52,8 @@ from statelog.storage.file.creation import sync_directory
 from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import FileLocks
-from statelog.storage.file.neighbours import lock_path
 from statelog.storage.file.residency import MappedPages
+from statelog.storage.file.sidecar_files import lock_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -7,16 +7,16 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.storage.file.descriptors import open_file
-from statelog.storage.file.neighbours import journal_path
-from statelog.storage.journal.journal import find_records, read_slots
-from statelog.storage.journal.marker import read_marker, read_reach
+from statelog.storage.file.sidecar_files import journal_path
+from statelog.storage.wal.dirty_flag import read_dirty_flag, read_extent
+from statelog.storage.wal.wal_format import find_records, read_slots
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 class Unflushed(NamedTuple):
-    """The steady snapshot, and what was committed since.
+    """The durable snapshot, and what was committed since.
 
     Attributes:
         meta: LMDB's meta page of the snapshot; empty if the data file is complete by itself, or nothing is left.
@@ -34,7 +34,7 @@ NOTHING = Unflushed(b"", {}, is_whole=True)
 
 def read_unflushed(path: Path, descriptor: int) -> Unflushed:
     """Read the journal of the store at `path`, whose data file is open as `descriptor`, as far as it is sound."""
-    session = read_marker(descriptor)
+    session = read_dirty_flag(descriptor)
     if session is None:
         return NOTHING
     with contextlib.suppress(OSError):
@@ -43,7 +43,7 @@ def read_unflushed(path: Path, descriptor: int) -> Unflushed:
             for slot in read_slots(journal):
                 if session in (slot.session, b""):
                     records = find_records(journal, slot)
-                    reach = read_reach(descriptor, session)
+                    reach = read_extent(descriptor, session)
                     is_whole = (
                         slot.epoch >= reach.epoch
                         and os.fstat(journal).st_size >= reach.size_bytes

@@ -10,8 +10,8 @@ from statelog.storage.commit.commit import Committer
 from statelog.storage.commit.transaction import WriteTransaction
 from statelog.storage.environment import Environment
 from statelog.storage.file.reading import ReadTransaction
+from statelog.storage.notify.wake import Wake
 from statelog.storage.options import Durability
-from statelog.storage.wake import Wake
 
 __all__ = [
     "Committer",

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog.storage.commit.journaled import JournaledFile
-    from statelog.storage.journal.control import Control
+    from statelog.storage.wal.shared_state import SharedState
 
     CheckRecord = Callable[[int, bytes | memoryview], None]
     Progress = Callable[[int, int], None]
@@ -105,7 +105,7 @@ def check_compactable(environment: JournaledFile) -> None:
         raise UsageError(message, path=str(path))
     with environment.read():  # raises if it is closed, and follows
         pass
-    environment.steady.refuse_if_broken()
+    environment.wal.refuse_if_broken()
     if not environment.locks.supported:
         message = f"{path}: no locks on this system that keep other processes from opening it meanwhile"
         raise StorageError(message, path=str(path))
@@ -225,7 +225,7 @@ class _Filling:
 
     def count_rewritten(self) -> None:
         """Note how often the log was rewritten: while nobody commits, as that is counted before it is committed."""
-        self._rewritten = self._control.rewritten
+        self._rewritten = self._shared.rewritten
 
     def fill(self) -> None:
         """Copy the store as it is, and flush what was copied, while others commit."""
@@ -240,7 +240,7 @@ class _Filling:
     @property
     def is_current(self) -> bool:
         """Whether nothing of what was copied may be gone: neither retention nor a deletion has written since."""
-        return self._control.rewritten == self._rewritten
+        return self._shared.rewritten == self._rewritten
 
     def complete(self) -> None:
         """Take over what was committed since, and flush it, while nobody can commit."""
@@ -259,10 +259,8 @@ class _Filling:
         self._size_after_bytes = os.fstat(self._descriptor).st_size
 
     @property
-    def _control(self) -> Control:
-        control = self._environment.steady.control
-        assert control is not None, "a store that is open for reading is not compacted"
-        return control
+    def _shared(self) -> SharedState:
+        return self._environment.wal.shared()
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[lmdb.Transaction, lmdb.Environment]]:

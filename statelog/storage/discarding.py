@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from statelog.errors import StoreLockedError
 from statelog.storage.file.creation import sync_directory
-from statelog.storage.file.neighbours import lock_path
+from statelog.storage.file.sidecar_files import lock_path
 
 if TYPE_CHECKING:
     from statelog.storage.commit.journaled import JournaledFile
@@ -28,7 +28,8 @@ def withdraw(environment: JournaledFile) -> None:
             with environment.read() as transaction:
                 if transaction.last_lsn():
                     return
-            environment.steady.retire()  # here, for when it is closed a journal of that name may be another store's
+            # Now, because at the closing a WAL of that name may be another store's.
+            environment.checkpointer.remove_wal()
             lock_path(path).unlink(missing_ok=True)
             path.unlink()
             sync_directory(path.parent)

@@ -16,32 +16,32 @@ from statelog.errors import AccessError, StoreLockedError, StoreReplacedError, U
 from statelog.storage import registry
 from statelog.storage.commit.commit import Committer
 from statelog.storage.commit.journaled import JournaledFile
-from statelog.storage.commit.recovery import (
+from statelog.storage.commit.transaction import alone, checkpoint
+from statelog.storage.file.disk import flush_file
+from statelog.storage.file.failures import translate_os
+from statelog.storage.file.locks import FileLocks, is_same_file
+from statelog.storage.file.moved import FENCED, map_word, write_word
+from statelog.storage.file.opened import NO_HANDLES
+from statelog.storage.file.sidecar_files import refuse_link
+from statelog.storage.file.statistics import collect_statistics
+from statelog.storage.moving import finish_move
+from statelog.storage.notify.slot_file import wake_path
+from statelog.storage.options import Options, check_path
+from statelog.storage.recovery import (
     UnrecoveredError,
     check_before_recovery,
     put_records,
     recover,
     waits_for_recovery,
 )
-from statelog.storage.commit.transaction import alone, make_steady
-from statelog.storage.file.disk import flush_file
-from statelog.storage.file.failures import translate_os
-from statelog.storage.file.locks import FileLocks, is_same_file
-from statelog.storage.file.moved import FENCED, map_word, write_word
-from statelog.storage.file.neighbours import refuse_link
-from statelog.storage.file.opened import NO_HANDLES
-from statelog.storage.file.statistics import collect_statistics
-from statelog.storage.moving import finish_move
-from statelog.storage.options import Options, check_path
-from statelog.storage.wake_file import wake_path
 
 if TYPE_CHECKING:
     import lmdb
 
     from statelog.errors import FencedError
-    from statelog.storage.commit.recovery import Replay
     from statelog.storage.file.lock_file import LockFile
     from statelog.storage.file.statistics import EnvironmentStatistics
+    from statelog.storage.recovery import Replay
 
 
 def _let_go(raw: lmdb.Environment, lock_file: LockFile | None, descriptor: int) -> None:
@@ -76,11 +76,11 @@ class Environment(JournaledFile):
             if not self.read_only:
                 check_before_recovery(path, locks.descriptor)
                 finish_move(path, locks.descriptor)
-                self.steady.open_control(is_first=not locks.is_open_for_writing())
+                self.wal.open_shared_state(is_first=not locks.is_open_for_writing())
             try:
                 recover(self, self._replay)
             except BaseException:
-                self.steady.close_control(is_last=not locks.is_open_for_writing())
+                self.wal.close_shared_state(is_last=not locks.is_open_for_writing())
                 raise
 
     def follow(self) -> None:
@@ -108,7 +108,7 @@ class Environment(JournaledFile):
         descriptor = registry.open_data_file(self.path, writable=not self.read_only, create=False)
         former, former_moved, former_handles = self.locks, self.moved, self.handles
         try:
-            with self.steady.moving():
+            with self.checkpointer.moving():
                 self.locks, self.moved = FileLocks(descriptor, self.path), map_word(descriptor)
                 self.handles = NO_HANDLES
                 try:
@@ -191,11 +191,11 @@ class Environment(JournaledFile):
 
     def statistics(self) -> EnvironmentStatistics:
         """Return sizes, pages per table, free pages and readers, all of one moment."""
-        return collect_statistics(self, self.steady.pins.numbers)
+        return collect_statistics(self, self.checkpointer.pins.numbers)
 
-    def make_steady(self) -> None:
-        """As `transaction.make_steady`."""
-        make_steady(self)
+    def checkpoint(self) -> None:
+        """Make all commits durable in the data file. Raises as `transaction.checkpoint`."""
+        checkpoint(self)
 
     def flush_journal(self) -> None:
         """Make durable what was committed without a flush, by whomever, and tell the data file.
@@ -205,11 +205,11 @@ class Environment(JournaledFile):
             UsageError: called by what has interrupted the store where it holds a lock.
         """
         self.refuse_interrupter("a flush cannot be made")
-        if self.steady.is_dirty and not self.steady.has_joined:
+        if self.wal.is_dirty and not self.wal.is_open:
             with self.write_lock, alone(self):  # opens the journal
                 pass
-        self.steady.flush()
-        self.steady.note_flushed()
+        self.wal.flush()
+        self.wal.note_flushed()
 
     def fence_off(self, error: FencedError) -> None:
         """Let nobody commit any more, whoever has the file, or opens it; this process raises `error` then.

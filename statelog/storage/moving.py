@@ -9,8 +9,8 @@ from statelog.storage.faults import point
 from statelog.storage.file.creation import make_name_durable
 from statelog.storage.file.failures import is_of_system, translate_os
 from statelog.storage.file.moved import MOVED, SUCCESSOR, read_word, write_word
-from statelog.storage.file.neighbours import is_lock_file, lock_path, open_own
-from statelog.storage.journal.control import control_path, is_leftover
+from statelog.storage.file.sidecar_files import is_lock_file, lock_path, open_own
+from statelog.storage.wal.shared_state import is_leftover, shared_state_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def finish_move(path: Path, descriptor: int) -> None:
     """Remove what belongs to the processes that still have the file open which a compaction has replaced by this one.
 
-    They have it open without its name, and find out that they have to open this one. LMDB's lock file and the control
-    page tell nothing about this file. The old journal is a leftover like any other. The caller holds the lock of
+    They have it open without its name, and find out that they have to open this one. LMDB's lock file and the shared
+    state say nothing about this file. The old WAL is a leftover like any other. The caller holds the lock of
     openings of this file, for writing, and has opened nothing but the file itself.
 
     Raises:
@@ -36,7 +36,7 @@ def finish_move(path: Path, descriptor: int) -> None:
             point("compaction.after_directory_sync")
             _remove(path, lock_path(path), is_lock_file)
             point("compaction.between_removals")
-            _remove(path, control_path(path), is_leftover)
+            _remove(path, shared_state_path(path), is_leftover)
         write_word(descriptor, 0)
     except OSError as error:
         if not is_of_system(error):

@@ -19,8 +19,8 @@ from statelog.errors import ForkedError, FormatError, StorageError, StoreLockedE
 from statelog.storage.file.creation import create_store, remove_leftovers
 from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.failures import is_of_system, translate_os
+from statelog.storage.file.file_identity import replaced_error
 from statelog.storage.file.locks import is_same_file
-from statelog.storage.file.place import replaced_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

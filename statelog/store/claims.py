@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from statelog.board.reading import Found
     from statelog.board.rules import Rights
     from statelog.board.staging import Writer
-    from statelog.storage.waiter import Waiter
+    from statelog.storage.notify.waiter import Waiter
     from statelog.store.session import Session
 
 T = TypeVar("T")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from statelog.board.following import Happened
     from statelog.log.engine import Engine
-    from statelog.storage.waiter import Waiter
+    from statelog.storage.notify.waiter import Waiter
     from statelog.store.session import StoreSession
 
 PAGE_EVENTS = 256

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.care.replay import open_engine
-from statelog.storage.commit.recovery import abandon_journal, count_beyond
+from statelog.storage.recovery import abandon_journal, count_beyond
 
 if TYPE_CHECKING:
     import os

@@ -243,7 +243,7 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
         shared_size_bytes=sharing.size_bytes,
         heads_measured=sharing.heads,
         compacted_size_bytes=_compacted_size(engine, environment, records.packed),
-        wakes_reach=not engine.environment.wake.unreached,
+        wakes_reach=not engine.environment.wake.slot_file.unreached,
     )
 
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final
 from statelog.board.calling import watch_bits
 from statelog.board.trie import Trie
 from statelog.errors import StatelogError
-from statelog.storage.wake import ANY
+from statelog.storage.notify.wake import ANY
 from statelog.store.dispatching import dispatcher_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from statelog.board.following import Happened
-    from statelog.storage.waiter import Waiter
+    from statelog.storage.notify.waiter import Waiter
     from statelog.store.session import StoreSession
 
 SLOT_LINES_MAX: Final = 32
@@ -246,12 +246,12 @@ class WaiterThread:
         if not bell.has_slot:
             self._changed.wait(max(min(timeout_s, _SLICE_S), 0.0))
             timeout_s = 0.0
-        slice_s = _SLICE_S if self._polled or self._wake.unreached else _TICK_S
+        slice_s = _SLICE_S if self._polled or self._wake.slot_file.unreached else _TICK_S
         return bell.pass_slice(max(timeout_s, 0.0), slice_s) or not bell.has_slot
 
     def _attend(self, *, is_rung: bool, is_tick: bool) -> None:
         """Schedule the lines that were notified, or that a commit may concern."""
-        commit = self._wake.commit_number()
+        commit = self._wake.slot_file.commit_number()
         with self._lock:
             for line in self._slot_lines if is_rung or is_tick else ():
                 assert line.waiter is not None
@@ -305,7 +305,7 @@ class WaiterThread:
         """Check the condition of a line. If it holds, wake the first sleeper."""
         line.is_pending = False
         self._due_s.pop(line, None)
-        line.commit = self._wake.commit_number()
+        line.commit = self._wake.slot_file.commit_number()
         seen = tuple(line.sleepers)
         try:
             can_go_on, again_s = line.condition.look(line.waiter)

@@ -19,7 +19,7 @@ import statelog
 from statelog import aio
 from statelog.aio import waiting
 from statelog.errors import ClosedError, CorruptionError, LeaseHeldError
-from statelog.storage import wake_file
+from statelog.storage.notify import slot_file
 from statelog.store import claims
 from statelog.store.session import session_of
 from statelog.store.waiter_thread import waiter_thread_of
@@ -665,7 +665,7 @@ def test_when_a_process_is_killed_the_next_waiter_goes_on(run, tmp_path, is_call
 
 
 def test_without_a_wake_file_tasks_go_by_the_log(run, monkeypatch):
-    monkeypatch.setattr(wake_file, "kernels", None)
+    monkeypatch.setattr(slot_file, "kernels", None)
 
     async def main(store):
         board = store.board(agent="w")

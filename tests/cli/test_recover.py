@@ -10,8 +10,8 @@ import statelog
 from statelog.errors import JournalMissingError
 from statelog.portable.salvage import salvage
 from statelog.storage.file.checks import restore_meta
-from statelog.storage.file.neighbours import journal_path
-from statelog.storage.journal.journal import RECORDS_AT, read_slots
+from statelog.storage.file.sidecar_files import journal_path
+from statelog.storage.wal.wal_format import RECORDS_AT, read_slots
 
 COMMIT_AND_DIE = """
 import os, signal, sys, statelog
@@ -77,7 +77,7 @@ def test_a_damaged_journal_is_kept_under_another_name(run, killed):
 
 
 def test_what_is_dropped_with_a_journal_is_counted(killed, tmp_path):
-    """A loss of power leaves the data file at its steady snapshot: what was committed since is in the journal alone."""
+    """A power failure leaves the data file at its durable snapshot: only the journal has what was committed since."""
     with killed.open("r+b") as data, journal_path(killed).open("rb") as journal:
         restore_meta(data.fileno(), read_slots(journal.fileno())[0].meta)
     damage_first_group(killed)

@@ -13,7 +13,7 @@ from statelog.format import cbor
 from statelog.format.header import HEADER_KEY, decode_header
 from statelog.format.seal import seal, unseal
 from statelog.portable.salvage import salvage
-from statelog.storage.journal.control import control_path
+from statelog.storage.wal.shared_state import shared_state_path
 
 
 def write(path, content):
@@ -78,48 +78,48 @@ IN_THE_WAY = {
 def test_what_cannot_be_a_control_page_is_in_the_way(path, kind):
     statelog.open(path).close()
     path.with_name("elsewhere").write_bytes(b"my notes\n")
-    control = control_path(path)
-    IN_THE_WAY[kind](control)
+    shared_state = shared_state_path(path)
+    IN_THE_WAY[kind](shared_state)
     before = {each: each.read_bytes() for each in path.parent.iterdir() if each.is_file()}
     for _ in range(2):
         with pytest.raises(FormatError, match="move it elsewhere") as caught:
             statelog.open(path)
-        assert caught.value.facts == {"path": str(path), "journal": str(control)}
+        assert caught.value.facts == {"path": str(path), "journal": str(shared_state)}
     assert {each: each.read_bytes() for each in path.parent.iterdir() if each.is_file()} == before
     statelog.open(path, read_only=True).close()
-    control.rename(path.with_name("aside"))
+    shared_state.rename(path.with_name("aside"))
     with statelog.open(path) as store:
         store.thread("t").commit({"n": 1})
-    assert not control.exists()
+    assert not shared_state.exists()
 
 
 @pytest.mark.parametrize("kind", ["one byte", "text", "random", "sqlite"])
 def test_what_is_no_control_page_is_not_written_over(path, kind):
     """It is no error: after a loss of power, anything may be what is left of one."""
     statelog.open(path).close()
-    control = control_path(path)
+    shared_state = shared_state_path(path)
     for number in ("", "1"):
-        FOREIGN[kind](control)
-        before = control.stat(), control.read_bytes()
+        FOREIGN[kind](shared_state)
+        before = shared_state.stat(), shared_state.read_bytes()
         with statelog.open(path) as store:
             store.thread("t").commit({"n": 1})
-        aside = control.with_name(f"{control.name}-aside{number}")
+        aside = shared_state.with_name(f"{shared_state.name}-aside{number}")
         assert (aside.stat().st_mtime_ns, aside.read_bytes()) == (before[0].st_mtime_ns, before[1])
-        assert not control.exists()
+        assert not shared_state.exists()
 
 
 def test_a_control_page_may_hold_whatever_a_loss_of_power_left(path):
     """Of one in use, any sectors, in a file of any length."""
     with statelog.open(path) as store:
         store.thread("t").commit({"n": 0})
-        whole = control_path(path).read_bytes()
+        whole = shared_state_path(path).read_bytes()
     chance = random.Random(1)
     for number in range(1, 65):
         left = bytearray(whole[: chance.randint(0, len(whole))])
         for at in range(0, len(left), 512):
             if chance.random() < 0.7:
                 left[at : at + 512] = bytes(len(left[at : at + 512]))
-        control_path(path).write_bytes(left)
+        shared_state_path(path).write_bytes(left)
         before = {*path.parent.iterdir()}
         with statelog.open(path) as store:
             store.thread("t").commit({"n": number})

@@ -9,8 +9,8 @@ import pytest
 import statelog
 from statelog.errors import CorruptionError
 from statelog.portable.salvage import salvage
-from statelog.storage.file.neighbours import journal_path
-from statelog.storage.journal.journal import HALVES_AT, decode_slot, encode_group
+from statelog.storage.file.sidecar_files import journal_path
+from statelog.storage.wal.wal_format import HALVES_AT, decode_slot, encode_group
 from statelog.testing import Child, Commit
 
 COMMITS = 6
@@ -128,7 +128,7 @@ def test_a_damaged_newer_slot_is_an_error_and_not_a_way_back(advanced):
 def test_a_damaged_newer_slot_is_told_by_groups_of_the_epoch_behind_it(advanced):
     """They have taken the place of those behind the slot before."""
     copy, (newer, _older) = advanced
-    forget_reach(copy)
+    forget_extent(copy)
     group = encode_group(newer.session, newer.epoch + 1, newer.lsn + 2, [b"record"], flushed=newer.lsn + 1)
     with journal_path(copy).open("r+b") as file:
         file.seek(HALVES_AT[(newer.epoch + 1) & 1])
@@ -136,7 +136,7 @@ def test_a_damaged_newer_slot_is_told_by_groups_of_the_epoch_behind_it(advanced)
     refused(copy, "a slot of its journal is damaged")
 
 
-def forget_reach(path):
+def forget_extent(path):
     """Have the data file say nothing of what its journal had on the disk."""
     with path.open("r+b") as file:
         file.seek(4096 - 32)
@@ -249,7 +249,7 @@ def test_without_what_the_file_says_of_it_a_cut_would_not_be_noticed(path, kille
     """Negative control."""
     journal, _starts = killed()
     journal_path(path).write_bytes(journal[:8192])
-    forget_reach(path)
+    forget_extent(path)
     assert versions(path) < COMMITS
 
 

@@ -18,7 +18,7 @@ from waiting import until
 import statelog
 from statelog.errors import StoreLockedError
 from statelog.storage import faults
-from statelog.storage.journal.checkpointing import Steady
+from statelog.storage.wal.wal import Wal
 
 WRITE = """
 import sys, statelog
@@ -211,7 +211,7 @@ def test_a_stopped_reader_keeps_nobody_waiting(path):
 STOP_AT_RENAME = """
 import os, signal, sys, statelog
 from statelog.storage import faults
-from statelog.storage.journal.checkpointing import Steady
+from statelog.storage.wal.wal import Wal
 faults.arm("compaction.before_rename", action=lambda: os.kill(os.getpid(), signal.SIGSTOP))
 statelog.open(sys.argv[1]).compact()
 """
@@ -252,14 +252,14 @@ def test_the_old_file_goes_with_its_last_read(path):
 
 def test_a_compaction_that_begins_as_the_log_is_rewritten_carries_nothing_over(path, monkeypatch):
     """In between that was counted, and is not committed yet: what is copied then is not the last."""
-    append, begun = Steady._append, []
+    append, begun = Wal.append, []
 
-    def append_and_compact(steady, transaction):
+    def append_and_compact(wal, transaction):
         if transaction.is_steady and not begun:
             begun.append(child.stdin.write(b"go\n"))
             child.stdin.flush()
             time.sleep(0.5)
-        return append(steady, transaction)
+        return append(wal, transaction)
 
     with statelog.open(path) as store:
         thread = store.thread("here")
@@ -268,7 +268,7 @@ def test_a_compaction_that_begins_as_the_log_is_rewritten_carries_nothing_over(p
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with forks.Popen([sys.executable, "-c", COMPACT_ONCE, str(path)], **pipes) as child:
             assert child.stdout.readline() == b"open\n"
-            monkeypatch.setattr(Steady, "_append", append_and_compact)
+            monkeypatch.setattr(Wal, "append", append_and_compact)
             store.retain(keep_last=1)
             assert child.wait(300) == 0
         assert store.verify().problems == []

@@ -95,7 +95,7 @@ def test_a_power_cut_does_take_what_was_not_flushed(recordings):
 
 @pytest.mark.parametrize(("mode", "nth"), [("commit", 4), ("interval", 1)])
 def test_a_mode_that_leaves_a_flush_out_is_caught(recordings, mode, nth):
-    """Negative control: one of a commit; that of the first steady snapshot."""
+    """Negative control: one of a commit; that of the first durable snapshot."""
     report = examine_recordings(
         [forget_one_flush(recordings[mode], nth)], images=1, thorough=False, until_bad=True, workers=1
     )

@@ -57,13 +57,13 @@ def test_a_failing_call_ends_in_one_of_three_ways(show):
     assert report.faults > 3
 
 
-# The opening writes the control page and its two locks. The first commit of a session: zeros of a new journal, of its
-# half, its slot, the mark, headroom, the group, the pages. It flushes the directory (at opening), the data file, the
-# slot, the directory, the mark, the group.
+# The opening writes the shared state and its two locks. The first commit of a session: zeros of a new journal, of its
+# half, its slot, the dirty flag, the disk reserve, the group, the pages. It flushes the directory (at opening), the
+# data file, the slot, the directory, the dirty flag, the group.
 @pytest.mark.parametrize(
     ("call", "nth"),
     [(Call.WRITE, 4), (Call.WRITE, 5), (Call.WRITE, 9), (Call.WRITE, 10), (Call.FLUSH, 5)],
-    ids=["zeros", "zeros of the half", "group", "pages", "flush of the mark"],
+    ids=["zeros", "zeros of the half", "group", "pages", "flush of the dirty flag"],
 )
 def test_a_commit_is_refused_when_one_of_its_calls_fails_and_the_store_goes_on(run_case, call, nth):
     result = run_case(WORKLOADS["commits"], Fault(call, error=errno.EIO, nth=nth))
@@ -97,7 +97,7 @@ def test_retention_that_a_power_cut_finds_half_done_after_a_failure_counts_as_be
 
 
 @pytest.mark.parametrize("nth", [2, 3], ids=["data", "slot"])
-def test_after_a_failed_flush_of_a_steady_snapshot_all_is_refused_until_the_store_is_opened_again(run_case, nth):
+def test_after_a_failed_flush_of_a_durable_snapshot_all_is_refused_until_the_store_is_opened_again(run_case, nth):
     """What the page cache holds is not to be believed then; the workload opens the store again before its last step."""
     result = run_case(WORKLOADS["commits"], Fault(Call.FLUSH, error=errno.EIO, nth=nth))
     assert result.problem == ""

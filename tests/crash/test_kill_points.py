@@ -14,8 +14,8 @@ import statelog
 from statelog import reducers
 from statelog.errors import UsageError
 from statelog.storage import Environment, environment
-from statelog.storage.file.neighbours import journal_path
-from statelog.storage.journal.marker import read_marker
+from statelog.storage.file.sidecar_files import journal_path
+from statelog.storage.wal.dirty_flag import read_dirty_flag
 from statelog.testing import (
     FURTHER_COMMIT,
     POINTS,
@@ -35,7 +35,7 @@ from statelog.testing import (
 )
 
 COMMIT_POINTS = [point for point in POINTS if point.startswith("commit.")]
-JOURNAL_POINTS = [point for point in POINTS if point.startswith(("journal.", "steady."))]
+JOURNAL_POINTS = [point for point in POINTS if point.startswith(("journal.", "checkpoint."))]
 RECOVERY_POINTS = [point for point in POINTS if point.startswith("recovery.")]
 CREATION_POINTS = [point for point in POINTS if point.startswith("creation.")]
 
@@ -125,7 +125,7 @@ time.sleep(3600)
 
 @pytest.mark.parametrize("owner", [environment, Environment], ids=["before the recovery", "before LMDB opens it"])
 def test_who_has_the_pin_dies_while_another_opens_the_store(path, tmp_path, monkeypatch, owner):
-    """LMDB forgets all readers where it finds none of their processes; what the control page says is theirs, too."""
+    """LMDB forgets all readers where it finds none of their processes; what the shared state says is theirs, too."""
     name = "recover" if owner is environment else "open_handles"
     plain = getattr(owner, name)
 
@@ -151,7 +151,7 @@ def commit_and_copy(store, path, tmp_path):
     for number in range(5):
         store.thread("theirs").commit({"n": number, "text": "y" * 3000})
     with path.open("rb") as file:
-        assert read_marker(file.fileno()), "without it nobody looks at the journal after a loss of power"
+        assert read_dirty_flag(file.fileno()), "without it nobody looks at the journal after a loss of power"
     copy = tmp_path / "copy.state"
     journal_path(copy).write_bytes(journal_path(path).read_bytes())
     copy.write_bytes(path.read_bytes())

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not is_supported(), reason="recording needs a 64
 WORKLOADS = {workload.name: workload for workload in standard_workloads()}
 QUICK = ("creation", "commit", "interval reopened", "refused commits")
 """What is looked at by the fast path; the soak looks at all there are."""
-ADVANCING = ("epochs", "advances under way", "advances under way in two processes", "pin holder killed")
+ADVANCING = ("epochs", "checkpoints under way", "checkpoints under way in two processes", "pin holder killed")
 RECORDED = (*QUICK, "interval", *ADVANCING)
 SOAK_IMAGES = 100_000
 QUICK_CONTROLS = (

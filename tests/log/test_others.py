@@ -19,7 +19,7 @@ from statelog.adapters.kit.lineage import Lineage  # noqa: F401 - named in the h
 from statelog.errors import AlreadyExistsError, ConflictError, StatelogError
 from statelog.format.record import sealed
 from statelog.log.batch import FOLLOWED_MAX, Head, Memory, read_log_end
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.sidecar_files import journal_path
 
 CHILD = """
 import statelog, sys
@@ -274,22 +274,22 @@ def test_a_head_whose_root_is_another_is_not_followed(store):
 
 MAP_FULL_ONCE = """
 import lmdb
-from statelog.storage.journal.checkpointing import Steady
-append, refused = Steady._append, []
+from statelog.storage.wal.wal import Wal
+append, refused = Wal.append, []
 def refuse_once(self, transaction):
     is_journaled = append(self, transaction)
     if not refused:
         refused.append(1)
         raise lmdb.MapFullError("full")
     return is_journaled
-Steady._append = refuse_once
+Wal.append = refuse_once
 """
 
 
 def test_a_group_that_lmdb_has_refused_is_not_taken_for_the_one_made_instead(store, other):
     thread = store.thread("a")
     thread.commit({"n": 1})
-    store._engine.environment.make_steady()
+    store._engine.environment.checkpoint()
     for _ in range(2):
         other.do('store.thread("b").commit({"n": 1})')
     thread.commit({"n": 2})

@@ -8,7 +8,7 @@ import pytest
 
 import statelog
 from statelog.errors import AlreadyExistsError, StoreNotFoundError, UsageError
-from statelog.storage.journal.marker import read_marker
+from statelog.storage.wal.dirty_flag import read_dirty_flag
 
 MIB = 1024 * 1024
 
@@ -22,7 +22,7 @@ def open_image(tmp_path):
         path = tmp_path / f"image-{len(opened)}.state"
         path.write_bytes(data)
         with path.open("rb") as file:
-            assert read_marker(file.fileno()) is None
+            assert read_dirty_flag(file.fileno()) is None
         opened.append(statelog.open(path))
         return opened[-1]
 

@@ -10,7 +10,7 @@ import pytest
 import statelog
 from statelog.errors import StatelogError
 from statelog.portable.salvage import salvage
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.sidecar_files import journal_path
 
 COMMIT_AND_DIE = """
 import os, signal, sys, statelog
@@ -57,7 +57,7 @@ def test_meta_pages_that_are_gone_are_in_the_journal(killed, tmp_path):
 def test_without_the_journal_less_is_left(killed, tmp_path):
     """Negative control: it is the journal that has them, once the file lies as a loss of power may leave it."""
     from statelog.storage.file.checks import restore_meta
-    from statelog.storage.journal.journal import read_slots
+    from statelog.storage.wal.wal_format import read_slots
 
     with journal_path(killed).open("rb") as journal:
         slot = read_slots(journal.fileno())[0]

@@ -9,11 +9,12 @@ from dataclasses import replace
 import statelog
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.care.replay import open_engine
-from statelog.storage.commit import recovery
+from statelog.storage import recovery
 from statelog.storage.file.disk import flush_file
-from statelog.storage.journal import journal, marker
-from statelog.storage.journal.checkpointing import Steady
-from statelog.storage.journal.pin import Pins
+from statelog.storage.wal import dirty_flag, wal_format
+from statelog.storage.wal.checkpointer import Checkpointer
+from statelog.storage.wal.snapshot_pins import SnapshotPins
+from statelog.storage.wal.wal import Wal
 from statelog.store.store import Store
 from statelog.testing.powerloss import examine_recordings, openings, record
 from statelog.testing.powerloss.controls import named_workload, renamed
@@ -39,118 +40,114 @@ class _NoPin:
 
 
 def open_without_pin(path, **options):
-    """Open a store that lets LMDB reuse the pages of the steady snapshot, and does nothing to prevent it."""
-    keep = Pins.keep
+    """Open a store that lets LMDB reuse the pages of the durable snapshot, and does nothing to prevent it."""
+    keep = SnapshotPins.keep
 
     def keep_nothing(self, transaction, epoch):
         transaction.abort()
         keep(self, _NoPin(), epoch)
 
-    Pins.keep = keep_nothing
+    SnapshotPins.keep = keep_nothing
     return statelog.open(path, **options)
 
 
 def open_slot_first(path, **options):
-    """Open a store that writes the slot of a steady snapshot before it flushes the data file."""
+    """Open a store that writes the slot of a durable snapshot before it flushes the data file."""
     openings.be_small()
-    complete = Steady.complete
+    finish = Checkpointer.finish
 
-    def complete_early(self, *, is_awaited=False):
-        complete(self, is_awaited=is_awaited)
+    def finish_early(self, *, is_awaited=False):
+        finish(self, is_awaited=is_awaited)
         flush_file(self._environment.locks.descriptor)
 
-    Steady._flush_data = lambda _self: None
-    Steady.complete = complete_early
+    Checkpointer._flush_data = lambda _self: None
+    Checkpointer.finish = finish_early
     return statelog.open(path, **options)
 
 
 def open_half_first(path, **options):
     """Open a store that takes a slot for flushed that is not written yet, and so reuses a half that is needed."""
     openings.be_slow()
-    agree = Steady._agree
+    adopt = Checkpointer.adopt
 
-    def agree_early(self):
-        control = self.control
-        if control is not None:
-            control.done = control.epoch
-        return agree(self)
+    def adopt_early(self):
+        shared = self._wal.shared()
+        shared.done = shared.epoch
+        return adopt(self)
 
-    Steady._agree = agree_early
+    Checkpointer.adopt = adopt_early
     return statelog.open(path, **options)
 
 
 def open_pin_dropped_first(path, **options):
-    """Open a store that lets go of the steady snapshot's pin as an advance begins, before its slot is flushed."""
+    """Open a store that releases the pin of the durable snapshot as a checkpoint begins, before its slot is flushed."""
     openings.be_slow()
-    begin = Steady._begin_advance
+    begin = Checkpointer._begin
 
     def begin_and_drop(self):
         begin(self)
-        control = self.control
-        if control is not None:
-            self.pins.drop_before(control.epoch)
+        self.pins.drop_before(self._wal.shared().epoch)
 
-    Steady._begin_advance = begin_and_drop
+    Checkpointer._begin = begin_and_drop
     return statelog.open(path, **options)
 
 
 def open_acknowledged_first(path, **options):
     """Open a store that acknowledges a commit, and flushes it before the next one."""
-    flush, prepare = Steady.flush, Steady.prepare
+    flush, prepare = Wal.flush, Checkpointer.prepare
 
     def flush_nothing(self, lsn=None):
         del self, lsn
 
     def prepare_and_flush(self):
-        flush(self)
+        flush(self._wal)
         prepare(self)
 
-    Steady.flush = flush_nothing
-    Steady.prepare = prepare_and_flush
+    Wal.flush = flush_nothing
+    Checkpointer.prepare = prepare_and_flush
     return statelog.open(path, **options)
 
 
 def open_flushed_first(path, **options):
     """Open a store that says how far the journal is flushed as it begins to: other processes believe it."""
-    flush = Steady._flush_journal
+    sync = Wal.sync
 
-    def flush_late(self):
-        control = self.control
-        time.sleep(_FLUSH_S)  # others commit meanwhile
-        if control is not None:
-            control.note_flushed(control.written)
-        time.sleep(_FLUSH_S)  # and are told
-        flush(self)
+    def sync_late(self):
+        shared = self.shared()
+        time.sleep(_FLUSH_S)  # Others commit meanwhile,
+        shared.note_flushed(shared.written)
+        time.sleep(_FLUSH_S)  # and are woken.
+        sync(self)
 
-    Steady._flush_journal = flush_late
+    Wal.sync = sync_late
     return statelog.open(path, **options)
 
 
 def open_checking_readers(path, **options):
     """Open a store that has LMDB forget dead processes before each commit, whoever holds the pin."""
-    prepare = Steady.prepare
+    prepare = Checkpointer.prepare
 
     def prepare_and_check(self):
         prepare(self)
         self._environment.handles.raw.reader_check()
 
-    Steady.prepare = prepare_and_check
+    Checkpointer.prepare = prepare_and_check
     return statelog.open(path, **options)
 
 
-def open_reach_first(path, **options):
+def open_extent_first(path, **options):
     """Open a store that says in the data file how far its journal is before that is on the disk."""
     openings.be_small()
-    begin = Steady._begin_advance
+    begin = Checkpointer._begin
 
     def begin_late(self):
-        control = self.control
-        if self._is_marked and control is not None:
-            reach = self._reach._replace(epoch=control.epoch + 1)
-            marker.write_reach(self._environment.locks.descriptor, self._session, reach)
+        wal = self._wal
+        if wal.is_flagged:
+            extent = wal._extent._replace(epoch=wal.shared().epoch + 1)
+            dirty_flag.write_extent(self._environment.locks.descriptor, wal.session, extent)
         begin(self)
 
-    Steady._begin_advance = begin_late
+    Checkpointer._begin = begin_late
     return statelog.open(path, **options)
 
 
@@ -165,24 +162,24 @@ def restore_nothing():
 
 def ask_no_epoch():
     """Let this process, a worker, take groups of any epoch for the present one's."""
-    decode = journal._decode_group
+    decode = wal_format._decode_group
 
     def decode_any(data, start, session, epoch):
         del epoch
-        at = start + journal._GROUP_EPOCH_AT
+        at = start + wal_format._GROUP_EPOCH_AT
         return decode(data, start, session, int.from_bytes(data[at : at + 8]))
 
-    journal._decode_group = decode_any
+    wal_format._decode_group = decode_any
 
 
 # --- recordings -----------------------------------------------------------------------
 
 STORES = {
     "slot written before the flush": ("epochs", open_slot_first),
-    "reach written before the slot": ("epochs", open_reach_first),
+    "extent written before the slot": ("epochs", open_extent_first),
     "no pin": ("commit", open_without_pin),
-    "half reused while it is needed": ("advances under way", open_half_first),
-    "old pin dropped before the new slot is flushed": ("advances under way", open_pin_dropped_first),
+    "half reused while it is needed": ("checkpoints under way", open_half_first),
+    "old pin dropped before the new slot is flushed": ("checkpoints under way", open_pin_dropped_first),
     "acknowledged before the flush": ("commit", open_acknowledged_first),
     "flushed-up-to ahead of the flush": ("three processes", open_flushed_first),
     "reader check before the sync": ("pin holder killed", open_checking_readers),

@@ -43,7 +43,7 @@ def commit_until_made(thread, way):
 
 def put_off_looks(thread):
     environment = thread._session.engine.environment
-    environment.locks.look_at_s = environment.wake.look_at_s = float("inf")
+    environment.locks.look_at_s = environment.wake.slot_file.look_at_s = float("inf")
 
 
 @contextmanager

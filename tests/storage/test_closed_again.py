@@ -9,9 +9,10 @@ from waiting import beating
 
 from statelog.errors import ClosedError, StoreLockedError, StoreReplacedError
 from statelog.storage import faults
-from statelog.storage.commit import journaled, keeper, transaction
-from statelog.storage.file.neighbours import journal_path
-from statelog.storage.wake import Wake
+from statelog.storage.commit import journaled, transaction
+from statelog.storage.file.sidecar_files import journal_path
+from statelog.storage.notify.wake import Wake
+from statelog.storage.wal import background_flusher
 
 STOPS = """
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
@@ -30,7 +31,7 @@ def interrupt():
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("point", ["steady.before_unlink", "steady.after_unlink"])
+@pytest.mark.parametrize("point", ["checkpoint.before_unlink", "checkpoint.after_unlink"])
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_a_close_that_is_interrupted_is_done_again(open_environment, path, append, check_whole, point, goes_on):
     environment = open_environment()
@@ -68,7 +69,7 @@ def test_a_close_that_is_interrupted_at_the_very_end_is_ended_by_whoever_opens(
 def test_a_close_that_another_process_keeps_from_ending_is_done_again(
     open_environment, start_child, append, monkeypatch
 ):
-    monkeypatch.setattr(keeper, "IDLE_S", 60)
+    monkeypatch.setattr(background_flusher, "IDLE_S", 60)
     environment = open_environment(lock_timeout_s=0.2)
     child = start_child(STOPS)
     environment.committer.submit(append)
@@ -89,14 +90,14 @@ def test_a_close_that_another_process_keeps_from_ending_is_done_again(
 def test_a_store_at_rest_keeps_nobody_waiting_for_a_process_that_was_stopped(
     open_environment, start_child, append, monkeypatch
 ):
-    monkeypatch.setattr(keeper, "IDLE_S", 0.01)
+    monkeypatch.setattr(background_flusher, "IDLE_S", 0.01)
     environment = open_environment(lock_timeout_s=1.5)
     child = start_child(STOPS)
     environment.committer.submit(append)
     child.stdin.write("\n")
     child.stdin.flush()
     assert child.stdout.readline() == "inside\n"
-    time.sleep(0.3)  # the keeper has tried meanwhile
+    time.sleep(0.3)  # the background flusher has tried meanwhile
     with beating(pause_s=0.1) as beats_s, pytest.raises(StoreLockedError):
         environment.committer.submit(append)
     assert len(beats_s) < 28, "it was waited for twice"
@@ -117,7 +118,7 @@ def test_an_interrupt_as_others_are_let_in_again_leaves_no_lock(environment, app
 
     monkeypatch.setattr(transaction.WriteTransaction, "abort", abort_later)
     with pytest.raises(KeyboardInterrupt):
-        environment.make_steady()
+        environment.checkpoint()
     assert not environment.locks.writer.is_held
     assert environment.committer.submit(append) == 2
 
@@ -133,11 +134,11 @@ def test_an_interrupt_while_readers_are_waited_for_lets_them_in_again(environmen
 
 
 def test_what_a_killed_process_has_left_is_flushed_by_another(open_environment, start_child, monkeypatch):
-    monkeypatch.setattr(keeper, "IDLE_S", 0.05)
+    monkeypatch.setattr(background_flusher, "IDLE_S", 0.05)
     environment = open_environment()
     child = start_child("""
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-environment.keeper.start = lambda: None
+environment.background_flusher.start = lambda: None
 say(environment.committer.submit(append, is_flushed=False))
 os.kill(os.getpid(), signal.SIGKILL)
 """)
@@ -145,7 +146,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     child.wait()
     assert environment.flushed_lsn() == 0
     assert environment.wake.wait(0, 10)
-    assert environment.steady.control.flushed == 1
+    assert environment.wal.shared_state.flushed == 1
 
 
 def test_what_took_a_files_place_can_be_opened_when_nobody_uses_the_former(

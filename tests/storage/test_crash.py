@@ -126,5 +126,5 @@ def test_readers_that_died_are_cleared_with_each_advance(start_child, environmen
     kill(reading(start_child))
     assert environment.statistics().readers == 1
     environment.committer.submit(append)
-    environment.make_steady()
+    environment.checkpoint()
     assert environment.statistics().readers == 0

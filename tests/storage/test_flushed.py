@@ -7,13 +7,13 @@ import threading
 import pytest
 
 from statelog.errors import UsageError
-from statelog.storage.commit import keeper
+from statelog.storage.wal import background_flusher
 
 LEAVES = """
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-environment.keeper.stop = environment.keeper._start = lambda: None  # it would flush in the end
+environment.background_flusher.stop = environment.background_flusher._start = lambda: None  # it would flush in the end
 environment.committer.submit(append)
-environment.make_steady()
+environment.checkpoint()
 environment.committer.submit(append, is_flushed=False)
 say("left")
 sys.stdin.readline()
@@ -49,18 +49,18 @@ sys.stdin.readline()
 
 
 def test_a_barrier_is_for_what_other_processes_have_committed_too(left, environment):
-    control = environment.steady.control
-    assert (control.written, control.flushed) == (2, 1)
+    shared = environment.wal.shared_state
+    assert (shared.written, shared.flushed) == (2, 1)
     environment.flush_journal()
-    assert control.flushed == 2
+    assert shared.flushed == 2
     left.communicate("\n")
 
 
 def test_a_signal_handler_that_flushes_within_a_flush_is_refused(environment, append):
     """Else it would wait for what it has interrupted."""
-    steady, refused = environment.steady, []
+    wal, refused = environment.wal, []
     environment.committer.submit(append)
-    flush = steady._flush_journal
+    flush = wal.sync
 
     def flush_interrupted():
         with pytest.raises(UsageError, match="interrupts"):
@@ -68,27 +68,27 @@ def test_a_signal_handler_that_flushes_within_a_flush_is_refused(environment, ap
         refused.append(True)
         flush()
 
-    steady._flush_journal = flush_interrupted
+    wal.sync = flush_interrupted
     assert environment.committer.submit(append) == 2
     assert refused
-    assert steady.control.flushed == 2
+    assert wal.shared_state.flushed == 2
 
 
 def test_a_commit_that_waits_for_its_flush_as_the_store_closes_is_flushed(
     open_environment, append, check_whole, monkeypatch
 ):
-    monkeypatch.setattr(keeper, "IDLE_S", 60)
+    monkeypatch.setattr(background_flusher, "IDLE_S", 60)
     environment = open_environment()
     environment.committer.submit(append)
-    steady, begun, goes_on = environment.steady, threading.Event(), threading.Event()
-    flush = steady._flush_journal
+    wal, begun, goes_on = environment.wal, threading.Event(), threading.Event()
+    flush = wal.sync
 
     def wait():
         begun.set()
         goes_on.wait(10)
         flush()
 
-    steady._flush_journal = wait
+    wal.sync = wait
     results = []
     committing = threading.Thread(target=lambda: results.append(environment.committer.submit(append)))
     committing.start()

@@ -6,7 +6,7 @@ import forks
 import pytest
 
 import statelog
-from statelog.storage.journal import flushing
+from statelog.storage.wal import wal
 
 
 class TimeLimit(Exception):  # noqa: N818 - as of task queues
@@ -32,7 +32,7 @@ def test_a_flush_that_is_interrupted_is_no_failure_of_the_disk(tmp_path, monkeyp
         thread = store.thread("t")
         thread.commit({"n": 0})
         with monkeypatch.context() as patch:
-            patch.setattr(flushing, "flush_file", interrupted)
+            patch.setattr(wal, "flush_file", interrupted)
             with pytest.raises(error, match="of the application"):
                 _commit_flushed(store, thread)
         thread.commit({"n": 2})

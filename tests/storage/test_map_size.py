@@ -1,4 +1,4 @@
-"""LMDB's map gets another size: that ends every transaction, also the one that keeps the steady snapshot's pages."""
+"""LMDB's map gets another size: that ends every transaction, also the one that keeps the durable snapshot's pages."""
 
 import os
 import random
@@ -47,18 +47,18 @@ def test_the_pin_is_given_back_and_taken_again(path):
         for number in range(20):
             thread.commit({"n": number})
         environment = store._engine.environment
-        assert environment.steady.pins
-        with environment.headroom.reserve():
-            assert not environment.steady.pins
+        assert environment.checkpointer.pins
+        with environment.disk_reserve.in_use():
+            assert not environment.checkpointer.pins
         thread.commit({"n": -1})
-        assert environment.steady.pins
+        assert environment.checkpointer.pins
         assert thread.state["n"] == -1
         assert store.verify().ok
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_full_store_that_is_killed_is_whole(path, seed):
-    """Without its pin a process writes over the steady snapshot, which is what the next one begins with."""
+    """Without its pin a process writes over the durable snapshot, which is what the next one begins with."""
     folders = [os.path.dirname(each) for each in (__file__, forks.__file__)]  # noqa: PTH120
     command = [sys.executable, "-c", FILL, path, str(seed), *folders]
     for turn in range(2):

@@ -6,7 +6,7 @@ import pytest
 
 from statelog.errors import StoreFullError
 from statelog.storage.compaction import compact_file
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.sidecar_files import journal_path
 
 COMMIT = """
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
@@ -55,7 +55,7 @@ def test_who_leaves_a_store_leaves_the_journal_to_those_who_write_also_after_a_c
     assert run_child("Environment.open(sys.argv[1], max_size_bytes=2**26).close(); say('closed')") == (0, ["closed"])
     assert journal_path(path).stat().st_ino == journal
     environment.committer.submit(append)
-    environment.make_steady()
+    environment.checkpoint()
     assert check_whole(environment) == 3
 
 

@@ -1,4 +1,4 @@
-"""Several processes, failed flushes and interrupts: whoever writes keeps to steady snapshot and journal (J1 to J4)."""
+"""Several processes, failed flushes and interrupts: whoever writes keeps to durable snapshot and WAL (J1 to J4)."""
 
 import errno
 import os
@@ -8,9 +8,9 @@ import pytest
 
 from statelog.errors import JournalMissingError, StorageError
 from statelog.storage import faults
-from statelog.storage.commit import keeper
-from statelog.storage.file.neighbours import journal_path
-from statelog.storage.journal.journal import HALVES_AT, read_slots
+from statelog.storage.file.sidecar_files import journal_path
+from statelog.storage.wal import background_flusher
+from statelog.storage.wal.wal_format import HALVES_AT, read_slots
 
 RECOVERY_POINTS = [name for name in faults.POINTS if name.startswith("recovery.")]
 
@@ -19,7 +19,7 @@ environment = Environment.open(sys.argv[1], max_size_bytes=2**26, durability=sys
 for _ in range(int(sys.argv[3])):
     say(environment.committer.submit(append))
 if sys.argv[4:]:
-    environment.make_steady()
+    environment.checkpoint()
 sys.stdin.readline()
 environment.close()
 """
@@ -33,24 +33,24 @@ def test_whoever_goes_on_in_an_epoch_flushes_its_slot_before_it_writes_over_the_
     start_child, environment, append, monkeypatch
 ):
     """J3: the slot's writer was killed before it flushed it; what is acknowledged lies in the last epoch."""
-    monkeypatch.setattr(keeper, "IDLE_S", 60)  # at rest it would not go on in any
+    monkeypatch.setattr(background_flusher, "IDLE_S", 60)  # at rest it would not go on in any
     environment.committer.submit(append)
-    child = start_child(COMMIT_AND_STAY, "commit", 1, "advance", fault="steady.before_slot_flush:1:kill")
+    child = start_child(COMMIT_AND_STAY, "commit", 1, "checkpoint", fault="checkpoint.before_slot_flush:1:kill")
     child.communicate(timeout=300)
     assert child.returncode == -9
-    steady = environment.steady
-    half, epoch = HALVES_AT[steady.control.steady & 1], steady.control.epoch
-    first, flushed = os.pread(steady._descriptor, 16, half), []
+    wal = environment.wal
+    half, epoch = HALVES_AT[wal.shared_state.durable_epoch & 1], wal.shared_state.epoch
+    first, flushed = os.pread(wal.descriptor, 16, half), []
     fdatasync = os.fdatasync
 
     def record(descriptor):
         fdatasync(descriptor)
-        flushed.append(os.pread(steady._descriptor, 16, half) == first)
+        flushed.append(os.pread(wal.descriptor, 16, half) == first)
 
     monkeypatch.setattr(os, "fdatasync", record)
     assert environment.committer.submit(append) == 3
     assert flushed[:2] == [True, True]  # the data file, and the slot
-    assert steady.control.done > epoch
+    assert wal.shared_state.done > epoch
 
 
 def test_a_barrier_waits_for_the_flush_that_another_thread_has_begun(open_environment, append, monkeypatch):
@@ -86,7 +86,7 @@ def test_who_closes_while_others_stay_flushes_what_it_committed(start_child, ope
     child.stdout.readline()
     environment = open_environment(durability="interval", interval_ms=60_000)
     environment.committer.submit(append)
-    assert environment.steady.is_dirty
+    assert environment.wal.is_dirty
     flushed = []
     fdatasync = os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: (flushed.append(descriptor), fdatasync(descriptor)))
@@ -111,9 +111,9 @@ def test_after_a_failed_flush_nobody_writes_until_all_have_closed(
     """A flush that failed once need not fail again, in another process least of all."""
     environment = open_environment()
     environment.committer.submit(append)
-    faults.arm(f"steady.{call}", action=fail)
+    faults.arm(f"checkpoint.{call}", action=fail)
     with pytest.raises(StorageError):
-        environment.make_steady()
+        environment.checkpoint()
     script = """
     environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
     try:
@@ -134,7 +134,7 @@ def test_after_a_failed_flush_nobody_writes_until_all_have_closed(
 def test_a_mark_that_was_not_flushed_is_set_again(environment, append, monkeypatch):
     """It is in the page cache, and the next to join would take it for one that is on the disk."""
     fdatasync, flushed = os.fdatasync, []
-    faults.arm("steady.before_mark_flush", action=fail)
+    faults.arm("checkpoint.before_flag_flush", action=fail)
     with pytest.raises(StorageError):
         environment.committer.submit(append)
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: (flushed.append(descriptor), fdatasync(descriptor)))
@@ -145,9 +145,9 @@ def test_a_mark_that_was_not_flushed_is_set_again(environment, append, monkeypat
 def test_a_session_that_could_not_be_ended_keeps_its_mark(environment, append, path):
     """A compaction begins by ending it, and the store goes on when that fails."""
     environment.committer.submit(append)
-    faults.arm("steady.before_unlink", action=fail)
+    faults.arm("checkpoint.before_unlink", action=fail)
     with pytest.raises(OSError, match="as if"):
-        environment.steady.retire()
+        environment.checkpointer.remove_wal()
     assert path.read_bytes()[4096 - 64 :].startswith(b"stlguse1")
     assert environment.committer.submit(append) == 2
 
@@ -160,7 +160,7 @@ def test_a_leftover_journal_goes_only_when_the_cleared_mark_is_on_the_disk(
     environment.committer.submit(append)
     environment.close()
     """
-    assert run_child(script, fault="steady.before_unlink:1:kill") == (-9, [])
+    assert run_child(script, fault="checkpoint.before_unlink:1:kill") == (-9, [])
     assert journal_path(path).exists()
     fdatasync, there = os.fdatasync, []
     monkeypatch.setattr(
@@ -179,7 +179,7 @@ def test_what_an_interrupted_commit_has_done_is_what_a_kill_leaves(
     script = """
     environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
     say(environment.committer.submit(append))
-    environment.make_steady()
+    environment.checkpoint()
     def interrupt():
         raise KeyboardInterrupt
     faults.arm(sys.argv[2], action=interrupt)
@@ -215,9 +215,9 @@ def test_the_place_in_the_journal_is_found_again_after_an_interrupt(run_child, o
     assert check_whole(open_environment()) == 4
 
 
-@pytest.mark.parametrize("point", [name for name in faults.POINTS if name.startswith(("journal.", "steady."))])
+@pytest.mark.parametrize("point", [name for name in faults.POINTS if name.startswith(("journal.", "checkpoint."))])
 def test_a_killed_process_does_not_disturb_one_that_goes_on(start_child, environment, append, check_whole, point):
-    """Whoever held a pin, or was in the midst of an advance; then that one is killed, too."""
+    """Whoever held a pin, or was in the midst of a checkpoint; then that one is killed, too."""
     for _ in range(3):
         environment.committer.submit(append)
     child = start_child(COMMIT_AND_STAY, "commit", 3, fault=f"{point}:2:kill")
@@ -270,9 +270,9 @@ def test_a_slot_is_read_back_after_a_kill(environment, append, path):
 
 
 NEVER_CLOSED = """
-from statelog.storage.journal import checkpointing as steady
+from statelog.storage.wal import checkpointer
 if sys.argv[2] == "unmarked":
-    steady.set_marker = lambda descriptor, session, reach: None
+    checkpointer.set_dirty_flag = lambda descriptor, session, extent: None
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
 environment.committer.submit(append)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -16,7 +16,7 @@ def test_what_ended_before_a_fork_frees_no_slot_after_it(run_child, lingers, rea
     script = """
     environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
     environment.committer.submit(append)
-    environment.steady.let_go()
+    environment.checkpointer.release_pins()
     with environment.read() as ended:
         raw = ended._raw if sys.argv[2] == "True" else None
     if os.fork() == 0:
@@ -31,9 +31,9 @@ def test_what_ended_before_a_fork_frees_no_slot_after_it(run_child, lingers, rea
 
 def test_a_thread_reads_with_a_slot_while_another_forks(run_child):
     script = """
-    from statelog.storage.commit import keeper
+    from statelog.storage.wal import background_flusher
 
-    keeper.IDLE_S = 3600  # it reads, too
+    background_flusher.IDLE_S = 3600  # it reads, too
     environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
     environment.committer.submit(append)
     done = threading.Event()
@@ -65,17 +65,17 @@ def test_a_pin_that_is_taken_anew_is_no_reader(environment, append):
     """Before the old one is dropped: there are two for a moment."""
     found = []
     environment.committer.submit(append)
-    faults.arm("steady.after_slot", action=lambda: found.append(environment.statistics().readers))
-    environment.make_steady()
+    faults.arm("checkpoint.after_slot", action=lambda: found.append(environment.statistics().readers))
+    environment.checkpoint()
     assert found == [0]
 
 
 def test_a_history_is_read_on_with_a_slot_after_a_fork(run_child):
     script = """
     import statelog, statelog.store.history as module
-    from statelog.storage.commit import keeper
+    from statelog.storage.wal import background_flusher
 
-    keeper.IDLE_S = 3600  # it reads, too
+    background_flusher.IDLE_S = 3600  # it reads, too
     store = statelog.open(sys.argv[1], durability="interval")
     thread = store.thread("t")
     for number in range(200):
@@ -101,7 +101,7 @@ def test_a_history_is_read_on_with_a_slot_after_a_fork(run_child):
 
 def test_a_read_that_has_ended_holds_no_slot_and_reads_nothing(environment, append):
     environment.committer.submit(append)
-    environment.steady.let_go()
+    environment.checkpointer.release_pins()
     with environment.read() as transaction:
         assert "no active" not in environment.handles.raw.readers()
     assert "no active" in environment.handles.raw.readers()
@@ -122,7 +122,7 @@ def test_with_all_snapshots_open_the_process_commits_and_reads(path):
         for number in range(1, 50):
             thread.commit({"n": number})
             assert thread.state["n"] == number
-        store._engine.environment.make_steady()
+        store._engine.environment.checkpoint()
         store.board().set("k", 1)
         snapshots.pop_all().close()
         with store.snapshot() as snapshot:

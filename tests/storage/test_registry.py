@@ -64,10 +64,10 @@ def test_other_options_are_fine_once_all_have_closed(open_environment):
 def test_of_several_openings_the_shortest_interval_counts(open_environment, append):
     first = open_environment(durability="interval", interval_ms=60_000)
     first.committer.submit(append)
-    assert first.steady.is_dirty
+    assert first.wal.is_dirty
     assert open_environment(durability="interval", interval_ms=5) is first
     assert open_environment(durability="interval", interval_ms=1000).interval_s == 0.005
-    until(lambda: not first.steady.is_dirty)
+    until(lambda: not first.wal.is_dirty)
 
 
 def test_different_files_are_different_environments(open_environment, environment, tmp_path):

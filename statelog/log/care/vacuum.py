@@ -113,7 +113,7 @@ def fits_transaction(transaction: Transaction, lsns: Iterable[int], size_bytes_m
     Args:
         transaction: reads the records.
         lsns: LSNs of the records in the order of rewriting.
-        size_bytes_max: limit on the sum of the present sizes; see `Headroom.rewrite_size_bytes_max`.
+        size_bytes_max: limit on the sum of the present sizes; see `DiskReserve.rewrite_size_bytes_max`.
 
     """
     size_bytes = 0

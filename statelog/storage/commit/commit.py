@@ -28,10 +28,10 @@ import lmdb
 from statelog.errors import CommitOutcomeUnknownError, StatelogError, StoreReplacedError, UsageError
 from statelog.limits import GROUP_COMMITS_MAX
 from statelog.storage.commit.requests import NONE, Request, wake_all
-from statelog.storage.commit.transaction import Stage, WriteTransaction, alone, make_steady
+from statelog.storage.commit.transaction import Stage, WriteTransaction, alone, checkpoint
 from statelog.storage.faults import armed, point
+from statelog.storage.file.disk_reserve import NoDiskReserveError
 from statelog.storage.file.failures import error_code, full_error, is_full, is_of_system
-from statelog.storage.file.headroom import NoHeadroomError
 from statelog.storage.file.locks import is_owned
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _TRANSACTIONS_TO_REUSE = 2
 _MAP_ATTEMPTS = 4
 """How often a transaction is run again: pages were let go, LMDB's map got another end, what was freed is old enough."""
 
-_FAILURES = (StatelogError, MemoryError, NoHeadroomError)
+_FAILURES = (StatelogError, MemoryError, NoDiskReserveError)
 """Of a commit, besides the system's and LMDB's."""
 
 
@@ -91,7 +91,7 @@ class Committer:
             work: may be run by another thread, beside the works of others, and again if the
                 transaction fails for someone else's reason. It must raise before it writes;
                 what it raises reaches its own caller alone.
-            is_flushed: False leaves the flush to the next commit, or to the keeper, whatever `durability` says.
+            is_flushed: False leaves the flush to the next commit or the background flusher, whatever `durability` is.
 
         Raises:
             UsageError: called from within a work, or by what has interrupted the store where it holds a lock.
@@ -107,7 +107,7 @@ class Committer:
         if environment.writer_thread == thread or (thread in self.inside and self._is_within()):
             message = "a commit cannot be made from within another commit"
             raise UsageError(message, path=str(environment.path))
-        if is_owned(environment.write_lock, environment.gate, environment.steady.flushing):
+        if is_owned(environment.write_lock, environment.gate, environment.wal.flushing):
             environment.refuse_interrupter("a commit cannot be made")
         request = Request(work, is_flushed=is_flushed)
         try:
@@ -187,9 +187,9 @@ class Committer:
         is_flushed = environment.is_flushed_at_commit and any(each.is_flushed and each.error is None for each in group)
         try:
             if is_flushed:
-                environment.steady.flush()
+                environment.wal.flush()
             elif not environment.locks.file.is_kept():
-                environment.steady.check_file()
+                environment.wal.check_file()
         except BaseException as error:
             with environment.write_lock:
                 self._settle_by_looking(transaction, group, error)
@@ -200,7 +200,7 @@ class Committer:
             with contextlib.suppress(Exception):
                 call(wake)
         lsn = transaction.first_lsn + records - 1
-        if is_flushed or environment.is_shared or environment.steady.flushed_to() >= lsn:
+        if is_flushed or environment.is_shared or environment.wal.flushed_to() >= lsn:
             wake.notify(transaction.wakes, lsn)
         else:
             wake.defer(transaction.wakes, lsn)
@@ -321,7 +321,7 @@ class Committer:
                 if armed:
                     point("commit.between_works")
             if transaction.changes:
-                self._environment.headroom.provide(transaction)
+                self._environment.disk_reserve.ensure(transaction)
             if armed:
                 point("commit.before_lmdb_commit")
             self._commit(transaction)
@@ -360,43 +360,44 @@ class Committer:
 
     def _find_pages(self, error: BaseException, tried: int) -> bool:
         """After a transaction found no page, tell whether there may be some now: each time by another way first."""
-        ways = (self._let_go_of_pages, self._adapt, self._ripen)
+        ways = (self._let_go_of_pages, self._adapt, self._try_to_reuse_freed_pages)
         first = tried % len(ways)
         return any(way(error) for way in (*ways[first:], *ways[:first]))
 
     def _let_go_of_pages(self, error: BaseException) -> bool:
-        """After a transaction found no page, tell whether there are some now that were held for the steady snapshot."""
+        """After a transaction found no free page, return True if a checkpoint has released pages."""
         environment = self._environment
-        if not (isinstance(error, lmdb.MapFullError | NoHeadroomError) and environment.steady.is_unsteady):
+        is_short = isinstance(error, lmdb.MapFullError | NoDiskReserveError)
+        if not (is_short and environment.checkpointer.needs_checkpoint):
             return False
         with contextlib.suppress(StatelogError):
-            make_steady(environment)
+            checkpoint(environment)
             return True
         return False
 
     def _adapt(self, error: BaseException) -> bool:
-        return self._environment.headroom.adapt(error, alone(self._environment))
+        return self._environment.disk_reserve.shrink_map(error, alone(self._environment))
 
-    def ripen(self) -> None:
-        """Make what the last transaction freed usable for the next one, if that can be done: see `_ripen`."""
+    def reuse_freed_pages(self) -> None:
+        """Let the next transaction use the pages that the last one freed: see `_try_to_reuse_freed_pages`."""
         with contextlib.suppress(StatelogError):
             for _ in range(_TRANSACTIONS_TO_REUSE):
                 self.submit(WriteTransaction.write_header_again)
 
-    def _ripen(self, error: BaseException) -> bool:
-        """After a transaction found no page, tell whether there are some now: freed ones, grown old enough.
+    def _try_to_reuse_freed_pages(self, error: BaseException) -> bool:
+        """After a transaction found no free page, let LMDB reuse freed pages. Return True if that succeeded.
 
-        What a transaction frees LMDB hands out to the second one after it. Where nothing else is free, that one and
-        the one between would be refused for ever.
+        LMDB reuses the pages that a transaction frees in the second transaction after it. If no other pages are free,
+        both transactions would be refused for ever.
         """
         environment = self._environment
-        if not (isinstance(error, lmdb.MapFullError) and environment.headroom.is_worth_ripening()):
+        if not (isinstance(error, lmdb.MapFullError) and environment.disk_reserve.has_freed_pages()):
             return False
-        with contextlib.suppress(StatelogError), environment.headroom.reserve():
+        with contextlib.suppress(StatelogError), environment.disk_reserve.in_use():
             requests = [Request(WriteTransaction.write_header_again) for _ in range(_TRANSACTIONS_TO_REUSE)]
             for request in requests:
                 self._execute([request], 0)
-            environment.headroom.note_ripe()
+            environment.disk_reserve.note_all_reusable()
             return all(request.error is None for request in requests)
         return False
 
@@ -429,7 +430,7 @@ class Committer:
         try:
             if reopen:
                 environment.reopen()
-            make_steady(environment)
+            checkpoint(environment)
             return self._is_in_store(transaction)
         except (StatelogError, lmdb.Error):
             return None
@@ -445,7 +446,7 @@ class Committer:
         """Return what one caller of a transaction that was not written gets to see."""
         environment = self._environment
         if self._is_full(error):
-            disk_full = environment.headroom.is_disk_full or not isinstance(error, lmdb.MapFullError)
+            disk_full = environment.disk_reserve.is_disk_full or not isinstance(error, lmdb.MapFullError)
             refusal: StatelogError = full_error(
                 path=environment.path, max_size_bytes=environment.max_size_bytes, disk_full=disk_full
             )
@@ -462,10 +463,10 @@ class Committer:
 
     def _is_full(self, error: BaseException) -> bool:
         """Tell whether there was no room. LMDB calls a write of which the disk took a part an input/output error."""
-        if is_full(error) or isinstance(error, NoHeadroomError):
+        if is_full(error) or isinstance(error, NoDiskReserveError):
             return True
         is_short = isinstance(error, lmdb.Error) and error_code(error) == errno.EIO
-        return is_short and self._environment.headroom.is_refused_a_page(alone(self._environment))
+        return is_short and self._environment.disk_reserve.is_refused_a_page(alone(self._environment))
 
 
 def is_failure(transaction: WriteTransaction, error: BaseException) -> bool:

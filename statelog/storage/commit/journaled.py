@@ -24,27 +24,28 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.limits import READER_SLOTS, READERS_MAX, SHORT_READS_MIN
-from statelog.storage.commit.keeper import Keeper
-from statelog.storage.file.abandoned import end_abandoned
 from statelog.storage.file.creation import finish_leftovers, make_name_durable
+from statelog.storage.file.disk_reserve import DiskReserve
 from statelog.storage.file.failures import error_code
-from statelog.storage.file.headroom import Headroom
+from statelog.storage.file.file_identity import replaced_error
 from statelog.storage.file.locks import is_owned
 from statelog.storage.file.opened import OpenFile
 from statelog.storage.file.opening import open_handles
-from statelog.storage.file.place import replaced_error
+from statelog.storage.file.orphaned_transactions import end_orphaned
 from statelog.storage.file.reading import ReadTransaction
-from statelog.storage.journal.checkpointing import Steady
-from statelog.storage.journal.control import UNKNOWN, flushed_to
-from statelog.storage.journal.marker import read_marker, read_reach
-from statelog.storage.wake import Wake
-from statelog.storage.wake_file import remove_wake_file
+from statelog.storage.notify.slot_file import remove_wake_file
+from statelog.storage.notify.wake import Wake
+from statelog.storage.wal.background_flusher import BackgroundFlusher
+from statelog.storage.wal.checkpointer import Checkpointer
+from statelog.storage.wal.dirty_flag import read_dirty_flag, read_extent
+from statelog.storage.wal.shared_state import UNKNOWN, flushed_to
+from statelog.storage.wal.wal import Wal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from statelog.storage.file.abandoned import Ending
+    from statelog.storage.file.orphaned_transactions import Ending
     from statelog.storage.options import Options
 
 _DRAIN_TIMEOUT_S = 5.0  # reads are short by contract; one that outlives this is held by whoever waits for it
@@ -58,10 +59,11 @@ class JournaledFile(OpenFile):
     """What an `Environment` is to those who commit.
 
     Attributes:
-        headroom: what commits may fill, and what is kept back.
-        steady: the journal, and what of the file is on the disk.
+        disk_reserve: how far commits may fill the file, and the blocks behind.
+        wal: the write-ahead log.
+        checkpointer: makes snapshots of the file durable, and pins them.
         wake: tells other processes of commits, and waits for theirs.
-        keeper: flushes what commits have left to it.
+        background_flusher: the thread that flushes commits later, and makes a checkpoint when the store is idle.
         header: the header's fields. FORMAT.md section 2.
     """
 
@@ -87,10 +89,11 @@ class JournaledFile(OpenFile):
         self.writer_thread = 0
         """Identity of the thread that is inside a write transaction; 0: none is."""
         self.header: dict[str, Any] = {}
-        self.headroom = Headroom(self)
-        self.steady = Steady(self, self.headroom)
+        self.disk_reserve = DiskReserve(self)
+        self.wal = Wal(self)
+        self.checkpointer = Checkpointer(self, self.wal, self.disk_reserve)
         self.wake = Wake(self, self.flushed_lsn)
-        self.keeper = Keeper(self, self.steady, self.wake)
+        self.background_flusher = BackgroundFlusher(self, self.wal, self.checkpointer, self.wake)
 
     def read(self) -> ReadTransaction:
         """Return a read transaction for a `with` statement; short, never held across user code."""
@@ -102,17 +105,17 @@ class JournaledFile(OpenFile):
             last = transaction.last_lsn()
         if self.is_shared:
             return last
-        if not (self.read_only or self.keeper.has_thread) and self.write_lock.acquire(blocking=False):
+        if not (self.read_only or self.background_flusher.has_thread) and self.write_lock.acquire(blocking=False):
             try:
-                self.keeper.start()  # what a process has left that was killed nobody else flushes
+                self.background_flusher.start()  # what a process has left that was killed nobody else flushes
             finally:
                 self.write_lock.release()
-        flushed = flushed_to(self.path) if self.steady.control is None else self.steady.control.flushed_to()
+        flushed = flushed_to(self.path) if self.wal.shared_state is None else self.wal.shared_state.flushed_to()
         if flushed == UNKNOWN:  # who wrote was killed, and nobody has written since; or the store was closed
             with self.read():  # nobody takes the file away meanwhile, as a compaction does
                 descriptor = self.locks.descriptor
-                if (session := read_marker(descriptor)) is not None:
-                    flushed = read_reach(descriptor, session).lsn
+                if (session := read_dirty_flag(descriptor)) is not None:
+                    flushed = read_extent(descriptor, session).lsn
         return min(last, flushed)
 
     @contextlib.contextmanager
@@ -156,7 +159,7 @@ class JournaledFile(OpenFile):
             StoreLockedError: another process writes, so that a pin may be needed by the time it is freed.
         """
         with self.write_lock, self.locks.writing(min(self.lock_timeout_s, _CHECK_TIMEOUT_S)):
-            if not self.steady.may_check_readers():
+            if not self.checkpointer.may_check_readers():
                 return 0
             return self.handles.check_readers()
 
@@ -183,7 +186,7 @@ class JournaledFile(OpenFile):
 
     def refuse_interrupter(self, what: str) -> None:
         """Raise UsageError in a thread that has interrupted itself where it holds a lock of the store's."""
-        if is_owned(self.write_lock, self.gate, self.steady.flushing):
+        if is_owned(self.write_lock, self.gate, self.wal.flushing):
             message = f"{what} from within a commit, or by what interrupts who has the store alone, or flushes it"
             raise UsageError(message, path=str(self.path))
 
@@ -222,7 +225,7 @@ class JournaledFile(OpenFile):
             self.pass_gate(transaction)
             try:
                 if write:
-                    self.steady.prepare()
+                    self.checkpointer.prepare()
                 return self.handles.begin(None, None, True, True) if write else self.handles.begin_read(buffers=True)
             except lmdb.Error as again:
                 error = again
@@ -236,7 +239,7 @@ class JournaledFile(OpenFile):
                 make_name_durable(self.path)
                 self.is_name_durable = True
             finish_leftovers(self.path)
-        self.handles, self.header = open_handles(self, self.headroom.commit_size_bytes_max)
+        self.handles, self.header = open_handles(self, self.disk_reserve.commit_size_bytes_max)
         store_id: bytes = self.header["store_id"]
         if self.store_id not in {b"", store_id}:
             self.handles.close()
@@ -244,12 +247,12 @@ class JournaledFile(OpenFile):
             message = f"{self.path} is another store than the one that was opened"
             raise StorageError(message, path=str(self.path))
         self.store_id = store_id
-        self.headroom.look_again()
-        self.steady.look_for_pins()
+        self.disk_reserve.look_again()
+        self.checkpointer.look_for_pins()
         self.is_shut = False
 
     def set_map_size(self, size_bytes: int) -> None:
-        """As declared. LMDB maps anew, which ends every transaction, the pin's too: the next writer advances (J2)."""
+        """As declared. LMDB ends every transaction, also the pin, so the next writer makes a checkpoint (J2)."""
         with self.gate:
             self.check_open()
             self.shut_gate()
@@ -275,7 +278,7 @@ class JournaledFile(OpenFile):
         is_drained = False
         try:
             self.is_shut = True
-            end_abandoned(self.active_transactions)
+            end_orphaned(self.active_transactions)
             deadline = time.monotonic() + (_DRAIN_TIMEOUT_S if timeout_s is None else timeout_s)
             while self.active_transactions and time.monotonic() < deadline:
                 time.sleep(0.0001)
@@ -288,9 +291,9 @@ class JournaledFile(OpenFile):
 
     def _let_go_of_pins(self, timeout_s: float | None = None) -> None:
         """Hold no pin, before LMDB ends every read transaction. Raises StoreLockedError: another process writes."""
-        if self.steady.pins:
+        if self.checkpointer.pins:
             with self.locks.writing(self.lock_timeout_s if timeout_s is None else timeout_s):
-                self.steady.let_go()
+                self.checkpointer.release_pins()
 
     # --- closing, and forks --------------------------------------------------------------
 
@@ -311,7 +314,7 @@ class JournaledFile(OpenFile):
                         self._leave()
                     finally:
                         self.is_shut = self.closed or self.handles is None
-                self.keeper.stop()
+                self.background_flusher.stop()
                 self._close_files()
         finally:
             self.write_lock.release()
@@ -322,17 +325,17 @@ class JournaledFile(OpenFile):
             self.closed = True
             return
         if self.has_moved:  # nobody goes on with it
-            self.steady.leave()
+            self.checkpointer.leave()
             self.closed = True
-            self.steady.close_control(is_last=False)
+            self.wal.close_shared_state(is_last=False)
             return
         with self.locks.closing() as is_alone:
             if is_alone:
                 with contextlib.suppress(OSError, lmdb.Error, StatelogError):
-                    self.steady.retire()
-            self.steady.leave()
+                    self.checkpointer.remove_wal()
+            self.checkpointer.leave()
             self.closed = True
-            self.steady.close_control(is_last=is_alone)
+            self.wal.close_shared_state(is_last=is_alone)
 
     def _close_files(self) -> None:
         self.wake.close()
@@ -381,7 +384,7 @@ class JournaledFile(OpenFile):
         self.forget_mapped()
         os.close(self.locks.descriptor)
         self.gate.release()
-        self.steady.leave_after_fork()
+        self.checkpointer.leave_after_fork()
         if self._is_at_rest:
             if self.handles is not None:
                 self.handles.close()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.storage.commit.journaled import JournaledFile
-    from statelog.storage.wake import Wake
+    from statelog.storage.notify.wake import Wake
 
 
 class Stage(Enum):
@@ -61,8 +61,8 @@ class WriteTransaction(TableWriter):
 
     @property
     def rewrite_size_bytes_max(self) -> int:
-        """How much it should rewrite; see `Headroom.rewrite_size_bytes_max`."""
-        return self._environment.headroom.rewrite_size_bytes_max
+        """The size of the records that this may rewrite: see `DiskReserve.rewrite_size_bytes_max`."""
+        return self._environment.disk_reserve.rewrite_size_bytes_max
 
     def begin(self) -> None:
         """Take the writer lock between processes, and begin.
@@ -86,7 +86,7 @@ class WriteTransaction(TableWriter):
             if environment.moved[0] == MOVED:
                 self._follow()
             try:
-                environment.steady.prepare()
+                environment.checkpointer.prepare()
                 handles = environment.handles
                 self._raw = raw = handles.begin(None, None, True, True)
             except lmdb.Error as error:
@@ -139,9 +139,9 @@ class WriteTransaction(TableWriter):
         if self._borrowed:
             self._take_back()
         if self.changes:
-            environment.keeper.looks_after(self)
+            environment.background_flusher.commit_made(self)
         self.stage = Stage.COMMITTING
-        environment.steady.commit(self, self._raw)
+        environment.checkpointer.commit(self, self._raw)
         self.stage = Stage.COMMITTED
         self._end()
         callbacks, self.callbacks = self.callbacks, ()  # what they hold may lead back here: none becomes garbage
@@ -182,8 +182,8 @@ def alone(environment: JournaledFile) -> Iterator[None]:
             raise
 
 
-def make_steady(environment: JournaledFile) -> None:
-    """Flush all that was committed where it lies, whatever the durability: the journal is empty then.
+def checkpoint(environment: JournaledFile) -> None:
+    """Make all commits durable in the data file, whatever `durability` is. Afterwards the WAL has none of them.
 
     Raises:
         StorageError: it cannot be done. Facts: path.
@@ -191,7 +191,7 @@ def make_steady(environment: JournaledFile) -> None:
     """
     try:
         with environment.write_lock, alone(environment):
-            if environment.steady.is_unsteady:
-                environment.steady.advance()
+            if environment.checkpointer.needs_checkpoint:
+                environment.checkpointer.checkpoint()
     except lmdb.Error as error:
         raise environment.translate(error) from error

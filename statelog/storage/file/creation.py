@@ -24,7 +24,7 @@ from statelog.storage import faults
 from statelog.storage.file.descriptors import keep_standard_streams, open_file
 from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import translate_lmdb, translate_os
-from statelog.storage.file.neighbours import check_before_creation
+from statelog.storage.file.sidecar_files import check_before_creation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

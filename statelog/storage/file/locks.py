@@ -2,7 +2,7 @@
 
 LMDB does not tell which processes have the file open. So these locks are taken on bytes far beyond the end of the data
 file: one is shared by all processes that have the store open, one by those that may write, one belongs to the process
-that is just opening the store, and one to the process that completes an advance. They are locks of the open file
+that is just opening the store, and one to the process that finishes a checkpoint. They are locks of the open file
 description (OFD locks). They end with the process. Unlike plain POSIX locks, they are not released when the process
 closes another descriptor of the file. The writer lock is separate (`writer_lock.py`), and `lock_file.py` protects
 LMDB's own locks.
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.errors import StoreLockedError
 from statelog.storage.file.failures import is_of_system
-from statelog.storage.file.place import Place, former_error, lock_file_error
+from statelog.storage.file.file_identity import FileIdentity, former_error, lock_file_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,7 +96,7 @@ class FileLocks:
         self.supported = _SET_LOCK >= 0
         self._file_kind = fcntl.LOCK_SH
         self._path = path
-        self.file = Place(descriptor, path)
+        self.file = FileIdentity(descriptor, path)
         self.writer: WriterLock | None = None
         """The writer lock, where the store is open for writing."""
 
@@ -254,7 +254,7 @@ class FileLocks:
 
     @contextlib.contextmanager
     def advancing(self, timeout_s: float, *, is_awaited: bool) -> Iterator[bool]:
-        """Be the one process that completes an advance while the `with` block runs; tell whether it is.
+        """Let one process finish a checkpoint while its `with` block runs. Yield True if it is this one.
 
         Raises:
             StoreLockedError: another is at it, which is awaited, and does not end. Facts: path, timeout_s.

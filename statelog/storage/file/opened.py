@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog.errors import StatelogError
-    from statelog.storage.file.abandoned import Ending
     from statelog.storage.file.lock_file import LockFile
+    from statelog.storage.file.orphaned_transactions import Ending
     from statelog.storage.options import Options
 
 

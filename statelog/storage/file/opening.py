@@ -15,11 +15,11 @@ from statelog.storage.file.checks import check_file
 from statelog.storage.file.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
 from statelog.storage.file.descriptors import SHARED_MODE, keep_standard_streams
 from statelog.storage.file.failures import translate_lmdb
+from statelog.storage.file.file_identity import replaced_error
 from statelog.storage.file.lock_file import UNLOCKED, LockFile
 from statelog.storage.file.locks import is_same_file
-from statelog.storage.file.neighbours import open_lock_file
 from statelog.storage.file.opened import Handles, OpenFile
-from statelog.storage.file.place import replaced_error
+from statelog.storage.file.sidecar_files import open_lock_file
 from statelog.storage.file.upgrading import is_older, upgrade
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _open_locked(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles 
             readonly=file.read_only,
             create=False,
             mode=os.fstat(locks.descriptor).st_mode & SHARED_MODE,  # of a lock file that was just removed
-            sync=sync,  # by itself it flushes nothing: see `steady`
+            sync=sync,  # LMDB flushes nothing by itself: see `wal/checkpointer.py`.
             max_readers=READER_SLOTS,
             max_dbs=TABLES_MAX,
             max_spare_txns=_SPARE_READS,

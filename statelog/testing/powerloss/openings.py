@@ -17,8 +17,7 @@ from statelog.format.seal import seal, unseal
 from statelog.limits import INTERVAL_MAX_MS
 from statelog.log.care.replay import open_engine
 from statelog.portable.salvage import salvage
-from statelog.storage.commit import keeper
-from statelog.storage.journal import checkpointing as steady
+from statelog.storage.wal import background_flusher, checkpointer
 from statelog.testing.crash import Child
 from statelog.testing.history import Commit
 
@@ -74,30 +73,30 @@ def open_unhurried(path: Path, **options: Any) -> Store:
 
 
 def be_small() -> None:
-    """Let this process, a worker, advance the steady snapshot every few commits, and rest soon."""
+    """Let this process, a worker, make a checkpoint every few commits, and soon after the last one."""
     _set(
-        (steady, "JOURNAL_SIZE_BYTES_MAX", 12 * 1024),
-        (steady, "HELD_PAGES_MAX", 24),
-        (steady, "INTERVAL_HELD_PAGES_MAX", 24),
+        (checkpointer, "JOURNAL_SIZE_BYTES_MAX", 12 * 1024),
+        (checkpointer, "HELD_PAGES_MAX", 24),
+        (checkpointer, "INTERVAL_HELD_PAGES_MAX", 24),
     )
     rest_soon()
 
 
 def rest_soon() -> None:
     """Let this process, a worker, come to rest between two steps, and hold no pin any more."""
-    _set((keeper, "IDLE_S", _REST_S))
+    _set((background_flusher, "IDLE_S", _REST_S))
 
 
 def be_slow() -> None:
-    """Let this process, a worker, complete no advance before it has to: where no more may be held."""
+    """Let this process, a worker, finish a checkpoint only when it has to, because no more pages may be held."""
     be_small()
     leave_advances()
-    _set((steady, "HELD_PAGES_BOUND", 100))
+    _set((checkpointer, "HELD_PAGES_BOUND", 100))
 
 
 def leave_advances() -> None:
-    """Let this process, a worker, complete no advance of others before it has to: who began it is to meet its fault."""
-    _set((keeper, "IDLE_S", _NEVER_S), (steady.Steady, "complete_if_begun", lambda _self: None))
+    """Let this process, a worker, leave checkpoints to the process that began them, which has to meet its fault."""
+    _set((background_flusher, "IDLE_S", _NEVER_S), (checkpointer.Checkpointer, "finish_if_begun", lambda _self: None))
 
 
 def _set(*values: tuple[ModuleType | type, str, object]) -> None:

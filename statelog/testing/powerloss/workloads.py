@@ -327,15 +327,15 @@ def _journal(before: tuple[Step, ...]) -> Iterator[Workload]:
 def _processes(before: tuple[Step, ...]) -> Iterator[Workload]:
     """Advances that stay under way, in one process and several; processes that are killed, with the pin or the lock."""
     lane = _commits("a", 40, start=720, size=900)
-    yield Workload("advances under way", ((*lane, Rollback("b", 3)),), before, setup=_SLOW)
+    yield Workload("checkpoints under way", ((*lane, Rollback("b", 3)),), before, setup=_SLOW)
     lanes = tuple(_commits(f"p{n}", 14, start=20 * n, size=900) for n in range(2))
-    yield Workload("advances under way in two processes", lanes, before, processes=True, setup=_SLOW)
+    yield Workload("checkpoints under way in two processes", lanes, before, processes=True, setup=_SLOW)
     lanes = tuple(_commits(f"p{n}", 5, start=20 * n) for n in range(3))
     yield Workload("three processes", lanes, before, processes=True)
-    killed: list[Step] = [Killed("steady.before_mark_flush:1")]
-    # The one dies with the lock; so the next one advances, and dies in the midst of that.
+    killed: list[Step] = [Killed("checkpoint.before_flag_flush:1")]
+    # One process dies with the lock. The next one therefore makes a checkpoint, and dies in the middle of it.
     for n, point in enumerate(("after_sync", "before_slot_flush", "after_slot", "after_pin")):
-        killed += (_commit("a", 550 + n), Killed("commit.after_begin:1"), Killed(f"steady.{point}:1"))
+        killed += (_commit("a", 550 + n), Killed("commit.after_begin:1"), Killed(f"checkpoint.{point}:1"))
     others = ("journal.after_append:2", "journal.after_flush:3", "commit.after_lmdb_commit:2")
     for n, death in enumerate((*others, "commit.after_delivery:4")):
         killed += (_commit("a", 560 + n), Killed(death))

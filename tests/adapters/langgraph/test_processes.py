@@ -30,8 +30,8 @@ FAULTS = [
     ("commit.before_delivery", 10),
     ("journal.after_append", 12),
     ("journal.after_flush", 9),
-    ("steady.before_sync", 1),
-    ("steady.after_slot", 1),
+    ("checkpoint.before_sync", 1),
+    ("checkpoint.after_slot", 1),
 ]
 
 

@@ -105,13 +105,13 @@ def test_each_commit_of_a_group_that_is_run_one_by_one_is_flushed(environment, s
 
     first, *others = submit_together(append, fail_late, lambda _: 1 // 0)
     assert [type(caller.error) for caller in others] == [KeyError, ZeroDivisionError]
-    control = environment.steady.control
-    assert first.result == 1 == control.written == control.flushed
+    shared = environment.wal.shared_state
+    assert first.result == 1 == shared.written == shared.flushed
 
 
 def test_who_refuses_is_told_so_also_where_the_flush_of_the_group_fails(environment, submit_together, append):
     environment.committer.submit(append)
-    faults.arm("journal.after_append", action=lambda: setattr(environment.steady.control, "is_broken", 1))
+    faults.arm("journal.after_append", action=lambda: setattr(environment.wal.shared_state, "is_broken", 1))
     wrote, refused = submit_together(append, lambda _: 1 // 0)
     assert isinstance(wrote.error, CommitOutcomeUnknownError)
     assert isinstance(refused.error, ZeroDivisionError)

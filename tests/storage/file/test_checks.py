@@ -194,7 +194,7 @@ def test_a_file_that_ends_within_its_meta_pages_is_corruption(store, check, size
         check()
 
 
-def test_a_truncation_of_the_headroom_takes_nothing(store, open_environment):
+def test_a_truncation_of_the_disk_reserve_takes_nothing(store, open_environment):
     os.truncate(store, (live_meta(store).last_page + 1) * PAGE)
     assert open_environment().statistics().pages_used > 0
 

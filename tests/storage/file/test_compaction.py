@@ -378,7 +378,7 @@ def test_a_disk_that_takes_a_part_of_the_new_file_is_full(
     filled, path, append, check_whole, leftovers, monkeypatch, file_size_limit
 ):
     monkeypatch.setattr(compaction, "_COPIED_SIZE_BYTES", 500)
-    filled.steady.retire()
+    filled.checkpointer.remove_wal()
     inode = path.stat().st_ino
     file_size_limit(5 * 4096 + 1)
     with pytest.raises(StoreFullError) as caught:
@@ -395,7 +395,7 @@ def happened(filled, monkeypatch):
     """Flushes and renames, in order, by name."""
     log = []
     fsync, fdatasync, rename = os.fsync, os.fdatasync, Path.rename
-    filled.steady.retire()  # what a compaction begins with
+    filled.checkpointer.remove_wal()  # what a compaction begins with
 
     def record_fsync(descriptor):
         fsync(descriptor)

@@ -10,8 +10,8 @@ import pytest
 import statelog
 from statelog.storage import Environment
 from statelog.storage.file.descriptors import follow_owner, open_file, open_side_file
-from statelog.storage.file.neighbours import journal_path, open_journal
-from statelog.storage.wake_file import wake_path
+from statelog.storage.file.sidecar_files import journal_path, open_journal
+from statelog.storage.notify.slot_file import wake_path
 
 OWNER = 12345
 

@@ -17,7 +17,7 @@ from statelog.errors import StorageError, StoreReplacedError
 from statelog.storage.compaction import compact_file
 from statelog.storage.file import locks, opening
 from statelog.storage.file.lock_file import LockFile
-from statelog.storage.file.neighbours import lock_path
+from statelog.storage.file.sidecar_files import lock_path
 
 ASK = """
 import fcntl, struct
@@ -32,7 +32,7 @@ for at in (0, int(sys.argv[2])):
 USE = """
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
 environment.committer.submit(append)
-environment.make_steady()
+environment.checkpoint()
 environment.check_readers()
 for _ in range(20):
     environment.committer.submit(append)
@@ -201,7 +201,7 @@ def test_a_dead_reader_is_still_found(environment, start_child, append, path):
     child.kill()
     child.wait()
     environment.committer.submit(append)
-    environment.make_steady()
+    environment.checkpoint()
     assert str(child.pid) not in environment.handles.raw.readers().split()
     assert path.exists()
 

@@ -33,7 +33,7 @@ def test_used_and_free_pages_are_all_pages(environment, append):
         pages = environment.handles.raw.info()["last_pgno"] + 1
         assert statistics.pages_used + statistics.pages_free == pages
         assert statistics.pages_free > 0
-        assert statistics.file_size_bytes <= 1.5 * pages * statistics.page_size_bytes  # the headroom is beyond them
+        assert statistics.file_size_bytes <= 1.5 * pages * statistics.page_size_bytes  # the disk reserve is beyond them
 
 
 def test_deleting_frees_pages(environment):

@@ -28,8 +28,7 @@ from statelog.errors import (
     UsageError,
     ValueTypeError,
 )
-from statelog.storage.journal import checkpointing as steady
-from statelog.storage.journal import flushing
+from statelog.storage.wal import checkpointer, wal
 
 
 @pytest.fixture
@@ -113,10 +112,10 @@ def test_a_message_of_a_write_that_comes_after_its_checkpoint_is_the_channel_s(s
 
 
 def test_a_superstep_is_one_flush(tmp_path, monkeypatch):
-    monkeypatch.setattr("statelog.storage.commit.keeper.IDLE_S", 3600)
+    monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 3600)
     calls = []
-    flush_file = steady.flush_file
-    for module in (steady, flushing):
+    flush_file = checkpointer.flush_file
+    for module in (checkpointer, wal):
         monkeypatch.setattr(module, "flush_file", lambda descriptor: (calls.append(descriptor), flush_file(descriptor)))
 
     def flushes(function, *arguments):

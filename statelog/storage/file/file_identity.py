@@ -1,0 +1,98 @@
+"""Whether a path still leads to the file that was opened there.
+
+Somebody may remove the data file of a store in use, or move a backup into its place. The process then has a file
+without a name, and nobody would find what it commits. So each commit checks the path before it is acknowledged, and
+reads check it every `LOOK_S`. A file that was overwritten in place (`cp`) is the same file, so this cannot detect it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from statelog.errors import StoreReplacedError
+from statelog.storage.file.failures import is_of_system
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOOK_S = 0.02
+"""The time between two checks by reads. A check takes 2 us or more, as long as a short read."""
+
+
+class FileIdentity:
+    """The identity of one open data file. A file that was lost stays lost, because others may use its successor.
+
+    Attributes:
+        is_lost: the path has led to another file, or to none.
+        look_at_s: when a read has to check again.
+    """
+
+    __slots__ = ("_descriptor", "_identity", "_name", "_path", "is_lost", "look_at_s")
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        status = os.fstat(descriptor)
+        self._descriptor = descriptor
+        self._identity = (status.st_ino, status.st_dev)
+        self._path = path
+        self._name = os.fspath(path)
+        self.is_lost = False
+        self.look_at_s = 0.0
+
+    def is_kept(self) -> bool:
+        """Check the path, and return True if it leads to the open file."""
+        if not self.is_lost:
+            try:
+                status = os.stat(self._name)  # noqa: PTH116 - a path object takes twice as long
+                self.is_lost = (status.st_ino, status.st_dev) != self._identity
+            except (FileNotFoundError, NotADirectoryError):
+                self.is_lost = self._is_gone()
+            except OSError as error:
+                if not is_of_system(error):
+                    raise
+                return True  # This process may not read the directory any more.
+        return not self.is_lost
+
+    def _is_gone(self) -> bool:
+        """Return True if the file was removed or moved, and False if its directory was renamed."""
+        return not os.fstat(self._descriptor).st_nlink or self._path.parent.is_dir()
+
+    def check(self) -> None:
+        """Raise StoreReplacedError if the path leads elsewhere."""
+        if not self.is_kept():
+            raise replaced_error(self._path)
+
+    def look_again(self, now_s: float) -> bool:
+        """Return `is_kept()`, for a read, and set when the next read has to check."""
+        is_kept = self.is_kept()
+        if is_kept:
+            self.look_at_s = now_s + LOOK_S
+        return is_kept
+
+
+def replaced_error(path: Path) -> StoreReplacedError:
+    """Return the error of a store in use whose file was removed or replaced."""
+    message = (
+        f"{path} was replaced or removed while this process has it open: it is neither read nor written any more."
+        " Close the store in every process that has it open, then open it again. To put a backup back, close the store"
+        " everywhere first"
+    )
+    return StoreReplacedError(message, path=str(path))
+
+
+def former_error(path: Path) -> StoreReplacedError:
+    """Return the error of a file that has replaced that of a store in use."""
+    message = (
+        f"{path} has taken the place of a file that another process still has open: close the store there, then open it"
+        " again. To put a backup back, close the store everywhere first"
+    )
+    return StoreReplacedError(message, path=str(path))
+
+
+def lock_file_error(path: Path) -> StoreReplacedError:
+    """Return the error of a store whose other users have a different lock file open."""
+    message = (
+        f"{path}-lock is not in use, though another process has {path} open: it was removed or replaced meanwhile, or"
+        " that process, of an older release, has lost its locks. Close the store in every process, then open it again"
+    )
+    return StoreReplacedError(message, path=str(path))

@@ -1,0 +1,61 @@
+"""Orphaned transactions: an interrupt came as their `with` block was about to end them.
+
+A signal handler may raise where `__exit__` begins, and nobody calls `__exit__` again. After the frames that the
+interrupt went through are gone, only the set of active transactions refers to the transaction. A thread that waits for
+all transactions to end ends the orphaned ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_OWN_MODULES = ("statelog.", "contextlib")
+
+
+class Ending(Protocol):
+    """A transaction."""
+
+    def abort(self) -> None:
+        """End the transaction. A second call does nothing."""
+
+
+def end_orphaned(active: set[Ending]) -> None:
+    """End the transactions to which nothing but the set `active` refers."""
+    pending: list[BaseException | None] = [sys.exc_info()[1]]
+    seen: set[int] = set()
+    while pending:  # The traceback of an error that is being handled keeps objects alive.
+        error = pending.pop()
+        if error is not None and id(error) not in seen:  # The causes may form a cycle.
+            seen.add(id(error))
+            _clear_frames(error.__traceback__)
+            pending += [error.__cause__, error.__context__]
+    least, _unreferenced = _references({_Unreferenced()})[0]
+    for references, transaction in _references(active):
+        if references <= least:
+            transaction.abort()
+
+
+T = TypeVar("T")
+
+
+class _Unreferenced:
+    """An object to which nothing but a set refers."""
+
+
+def _references(active: set[T]) -> list[tuple[int, T]]:
+    return [(sys.getrefcount(each), each) for each in active.copy()]
+
+
+def _clear_frames(trace: TracebackType | None) -> None:
+    """Clear the frames of this library that have ended."""
+    while trace is not None:
+        frame = trace.tb_frame
+        if str(frame.f_globals.get("__name__")).startswith(_OWN_MODULES):
+            with contextlib.suppress(RuntimeError):  # The frame is still running.
+                frame.clear()
+        trace = trace.tb_next

@@ -1,1 +1,0 @@
-"""The write-ahead log beside the file, and recovery from it."""

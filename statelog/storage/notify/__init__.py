@@ -1,0 +1,1 @@
+"""Wake-ups across processes: commits notify the waiters."""

@@ -1,0 +1,222 @@
+"""The slot file: the wake-up file beside a store, in which waiters have their slots. The first waiter creates it.
+
+It is not LMDB's lock file, because LMDB initialises that at will, and closing it would release LMDB's locks. Beside the
+store, the file is shared by every process that has the store's directory, in any container. Still, some processes may
+not share it. So `SlotFile` compares the records that commits have counted in the file with the growth of the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import stat
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import lmdb
+
+from statelog.errors import CorruptionError, StatelogError
+from statelog.storage.file.descriptors import open_file, open_side_file
+from statelog.storage.file.reading import ReadTransaction
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from statelog.storage.file.opened import OpenFile
+
+try:
+    from statelog import kernels
+except ImportError:  # The kernels are not compiled: waiters poll.
+    kernels = None  # type: ignore[assignment]
+
+SLICE_S = 0.05
+"""The longest sleep on a slot, and the time between two looks of a committing process for a file that is missing."""
+
+_LOOK_S = 0.5
+"""The time between two looks of a process that has the file, whether the file is still there."""
+
+_COUNT_S = 0.25
+"""A commit that is not counted in the file for this time has not reached it: by then, all processes have found it."""
+
+_COUNTS = 1 << 64
+
+_MAGIC = b"slgwake1"
+_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class WakeFile(NamedTuple):
+    """A mapped wake-up file.
+
+    Attributes:
+        slots: of the waiters.
+        identity: device and inode.
+    """
+
+    slots: kernels.WakeSlots
+    identity: tuple[int, int]
+
+
+def wake_path(path: Path) -> Path:
+    """Return the path of the wake-up file of the store at `path`."""
+    return path.with_name(f"{path.name}-wake")
+
+
+def identity_of(own: str) -> tuple[int, int] | None:
+    """Return device and inode of the file at the path `own`, or None if there is none."""
+    try:
+        status = os.lstat(own)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def map_wake_file(own: str, store: os.stat_result, *, create: bool) -> WakeFile | None:
+    """Map the file at the path `own`. Return None if it cannot be trusted, or is not a wake-up file.
+
+    Args:
+        own: path of the wake-up file.
+        store: status of the data file.
+        create: create the file if there is none.
+
+    Raises:
+        OSError: there is no file, or the operating system refuses to create it.
+    """
+    if kernels is None:
+        return None
+    flags = os.O_RDWR | _FLAGS
+    descriptor = open_side_file(own, flags, store) if create else open_file(own, flags)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid not in {store.st_uid, os.geteuid()}:
+            return None  # Any user may put a file there. Trust only the store's owner and this user.
+        if not _is_own(descriptor):
+            return None
+        if status.st_size < kernels.WAKE_FILE_SIZE_BYTES:
+            if not create:
+                return None
+            _lengthen(descriptor, status.st_size)
+        mapped = mmap.mmap(descriptor, kernels.WAKE_FILE_SIZE_BYTES)
+        with contextlib.suppress(CorruptionError):
+            return WakeFile(kernels.WakeSlots(mapped), (status.st_dev, status.st_ino))
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def remove_wake_file(path: Path) -> None:
+    """Remove the wake-up file of a store that no other process has open. Keep another file of its name."""
+    with contextlib.suppress(OSError):
+        descriptor = open_file(wake_path(path), os.O_RDONLY | _FLAGS)
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode) and _is_own(descriptor):
+                wake_path(path).unlink()
+        finally:
+            os.close(descriptor)
+
+
+class SlotFile:
+    """The wake-up file of one store.
+
+    Attributes:
+        file: the mapped file, or None.
+        look_at_s: when to look again whether the file is there and the same.
+    """
+
+    def __init__(self, environment: OpenFile) -> None:
+        self.file: WakeFile | None = None
+        self.look_at_s = 0.0
+        self._environment = environment
+        self._path = str(wake_path(environment.path))
+        self._mapped_at_s = 0.0
+        self._suspect: tuple[int, float] | None = None
+        """The number of uncounted records before a commit that was not counted, and when that commit was seen."""
+        self._is_unreached = False
+
+    def slots(self, *, create: bool) -> kernels.WakeSlots | None:
+        """Return the slots, or None if there is no file. With `create`, try to create it. Raises nothing."""
+        file, now_s = self.file, time.monotonic()
+        if now_s < self.look_at_s and not (create and file is None):
+            return None if file is None else file.slots
+        if self.look_at_s != float("inf"):
+            self.look_at_s = now_s + (SLICE_S if file is None else _LOOK_S)
+            found = identity_of(self._path)
+            if file is not None and found != file.identity:
+                self.file = file = None
+            if file is None and (create or found is not None):
+                file = self._map(create=create)
+        return None if file is None else file.slots
+
+    def _map(self, *, create: bool) -> WakeFile | None:
+        with contextlib.suppress(OSError, ValueError):
+            store = os.fstat(self._environment.locks.descriptor)
+            self.file = map_wake_file(self._path, store, create=create)
+            self._mapped_at_s, self._suspect = time.monotonic(), None
+        return self.file
+
+    def close(self) -> None:
+        """Use no file any more."""
+        self.file = None
+        self.look_at_s = float("inf")
+
+    # --- commits that do not reach the file -----------------------------------------------
+
+    def note_no_file(self) -> None:
+        """Record that a commit was made while there was no file."""
+        self._is_unreached = True
+
+    @property
+    def unreached(self) -> bool:
+        """Whether a process has committed that does not share the file with this one."""
+        with contextlib.suppress(StatelogError):
+            self.settle_suspicion(None)
+        return self._is_unreached
+
+    def gap(self, slots: kernels.WakeSlots) -> int:
+        """Return the number of records of the log that the file does not count. Commits are counted a little late."""
+        noted = slots.noted()
+        gap = (self.last_lsn() - noted) % _COUNTS
+        return gap - _COUNTS if gap >= _COUNTS // 2 else gap
+
+    def commit_number(self) -> int | None:
+        """Return LMDB's number of the last commit, at little cost, or None if it is not known now."""
+        environment = self._environment
+        with contextlib.suppress(lmdb.Error, AttributeError):  # The store is closed, or is being opened again.
+            if not environment.has_moved:
+                return int(environment.handles.raw.info()["last_txnid"])
+        return None
+
+    def last_lsn(self) -> int:
+        """Return the LSN of the last record, flushed or not."""
+        with ReadTransaction(self._environment) as transaction:
+            return transaction.last_lsn()
+
+    def settle_suspicion(self, gap: int | None) -> None:
+        """Decide whether a commit has not reached the file. A commit has some time to be counted.
+
+        Args:
+            gap: the number of uncounted records before a commit that was not counted; None: there is no such commit.
+        """
+        now_s = time.monotonic()
+        if gap is not None and now_s >= self._mapped_at_s + _COUNT_S and self._suspect is None:
+            self._suspect = (gap, now_s)
+        elif self._suspect is not None and (file := self.file) is not None:
+            before, seen_s = self._suspect
+            is_noted = self.gap(file.slots) <= before
+            if is_noted or now_s >= seen_s + _COUNT_S:
+                self._suspect = None
+                self._is_unreached |= not is_noted
+
+
+def _is_own(descriptor: int) -> bool:
+    """Return True if a file is a wake-up file, or the beginning of one: zeros."""
+    start = os.pread(descriptor, len(_MAGIC), 0)
+    return start == _MAGIC or not any(start)
+
+
+def _lengthen(descriptor: int, size_bytes: int) -> None:
+    """Allocate the whole file. If a full disk could not fill a hole, a process that writes there would be killed."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, kernels.WAKE_FILE_SIZE_BYTES)
+    else:
+        os.pwrite(descriptor, bytes(kernels.WAKE_FILE_SIZE_BYTES - size_bytes), size_bytes)

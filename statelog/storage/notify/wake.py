@@ -1,0 +1,147 @@
+"""Wake-ups: commits wake the waiters of all processes.
+
+Each waiter has a slot in the wake-up file beside the store, with a word to sleep on. A commit notifies the slots whose
+masks overlap what it has changed, and may wake the first waiter whose subject fits. The first waiter creates the file.
+Committing processes look for it from time to time.
+
+Some processes may not share the file: it cannot be created, belongs to another user, has no free slot, or a sandbox has
+its own copy. Then waiters look at the log, which always works. `SlotFile` detects commits of such processes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from xxhash import xxh3_64_intdigest
+
+from statelog.storage.notify.slot_file import SlotFile
+from statelog.storage.notify.waiter import STALE_MS, Waiter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.storage.file.opened import OpenFile
+
+ANY = 1
+"""The mask of waiters for every flushed record."""
+
+EVERY_SEGMENT = 1 << 63
+"""The mask of waiters for any key of the board. A commit that changes a key sets it."""
+
+_SEGMENT_BITS = 62
+
+_POLL_S_MIN = 0.0005
+_POLL_S_MAX = 0.02
+_PENDING_MAX = 1024
+EVERYBODY = (1 << 64) - 1
+"""The mask of all waiters."""
+
+
+def segment_bit(segment: str) -> int:
+    """Return the mask of waiters for keys whose first segment is `segment`. Other segments may have the same mask."""
+    return 2 << xxh3_64_intdigest(segment.encode()) % _SEGMENT_BITS
+
+
+class Wake:
+    """Notifies the waiters of one store, and makes waiters."""
+
+    def __init__(self, environment: OpenFile, flushed_lsn: Callable[[], int]) -> None:
+        self.slot_file = SlotFile(environment)
+        self._flushed_lsn = flushed_lsn
+        self._lock = threading.Lock()
+        self._pending: deque[tuple[int, int]] = deque()
+        """The LSNs and masks of commits that are not flushed yet."""
+
+    # --- for commits ---------------------------------------------------------------------
+
+    def note(self, records: int) -> None:
+        """Count committed records, flushed or not, in the file. Without a file, do nothing."""
+        slot_file = self.slot_file
+        if time.monotonic() < slot_file.look_at_s:
+            if slot_file.file is not None:
+                slot_file.file.slots.note(records)
+        elif (slots := slot_file.slots(create=False)) is not None:
+            slots.note(records)
+
+    def notify(self, mask: int, lsn: int) -> None:
+        """Wake the waiters of any process whose mask overlaps `mask`. The log is flushed up to `lsn`."""
+        if self._pending:
+            mask |= self._take_pending(lsn)
+        if (slots := self.slot_file.slots(create=False)) is not None:
+            slots.call_mask(mask | ANY)
+
+    def defer(self, mask: int, lsn: int) -> None:
+        """Let `tell_flushed` notify waiters after the record `lsn` is flushed."""
+        with self._lock:
+            if len(self._pending) >= _PENDING_MAX:
+                mask |= self._pending.pop()[1]
+            self._pending.append((lsn, mask))
+
+    def tell_flushed(self, lsn: int) -> None:
+        """Notify the waiters that `defer` has left. The log is flushed up to `lsn`."""
+        if self._pending and self._pending[0][0] <= lsn:
+            self.notify(0, lsn)
+
+    def notify_all(self) -> None:
+        """Wake all waiters: the process that has committed has died, so its masks are not known."""
+        self.notify(EVERYBODY, 0)
+
+    def close(self) -> None:
+        """Close the file. A waiter that still uses it finds that the store is closed."""
+        if self._pending:
+            self.notify_all()
+        self.slot_file.close()
+
+    def call_next(self, fits: Callable[[bytes], bool]) -> bool:
+        """Wake the first waiter whose subject fits and who was not woken yet. Return False if there is none."""
+        slots = self.slot_file.slots(create=False)
+        return slots is not None and slots.call_next(fits, stale_ms=STALE_MS)
+
+    # --- for waiters ---------------------------------------------------------------------
+
+    def wait(self, after: int, timeout_s: float) -> bool:
+        """Wait until a record after the LSN `after` is flushed. Return False if the time is up.
+
+        Raises:
+            ClosedError, ForkedError: the store cannot be used.
+        """
+        deadline = time.monotonic() + timeout_s
+        pause_s = _POLL_S_MIN
+        if self._flushed_lsn() > after:
+            return True
+        with self.enter(ANY) as waiter:
+            while self._flushed_lsn() <= after:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return False
+                if waiter.has_slot:
+                    waiter.pass_slice(left_s)
+                else:
+                    waiter.pass_slice(min(pause_s, left_s))
+                    pause_s = min(2 * pause_s, _POLL_S_MAX)
+        return True
+
+    def enter(self, mask: int, subject: bytes = b"", *, bell: Waiter | None = None) -> Waiter:
+        """Return a waiter, which is used as a context manager.
+
+        Args:
+            mask: the mask of the notifications that wake the waiter; ignored if there is a subject.
+            subject: the subject of its notifications, with up to `WAKE_SUBJECT_SIZE_BYTES_MAX` bytes.
+            bell: another waiter of the same thread. A notification of this waiter wakes it, too.
+        """
+        return Waiter(self.slot_file, mask, subject, bell)
+
+    def positions(self, *, within_s: float) -> int | None:
+        """Return the lowest position of waiters that wait now, or did so within the time; None if none has one."""
+        slots = self.slot_file.slots(create=False)
+        return None if slots is None else slots.lowest_position(within_ms=int(within_s * 1000))
+
+    def _take_pending(self, lsn: int) -> int:
+        mask = 0
+        with self._lock:
+            while self._pending and (self._pending[0][0] <= lsn or not lsn):
+                mask |= self._pending.popleft()[1]
+        return mask

@@ -1,0 +1,368 @@
+"""Recovery: an opening restores the durable snapshot of a store that was not closed, and replays the WAL.
+
+Recovery is the same after a killed process and after a power failure. Everything acknowledged is in the snapshot or in
+the WAL, and recovery uses nothing else. If recovery is cut off, the next opening begins it again, because it removes
+the WAL last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import lmdb
+
+from statelog.errors import CorruptionError, FormatError, NewerFormatError, StoreLockedError
+from statelog.storage.commit.transaction import WriteTransaction
+from statelog.storage.faults import point
+from statelog.storage.file.checks import check_file, put_metas_back, restore_meta
+from statelog.storage.file.creation import make_name_durable, sync_directory
+from statelog.storage.file.descriptors import open_file
+from statelog.storage.file.disk import flush_file
+from statelog.storage.file.failures import translate_os
+from statelog.storage.file.locks import FileLocks
+from statelog.storage.file.moved import SUCCESSOR, read_word
+from statelog.storage.file.sidecar_files import (
+    journal_path,
+    misfit_error,
+    missing_error,
+    older_error,
+    open_journal,
+    remove_journal,
+    set_aside,
+)
+from statelog.storage.wal.dirty_flag import clear_dirty_flag, read_dirty_flag, read_extent
+from statelog.storage.wal.wal_format import (
+    Group,
+    Groups,
+    Slot,
+    check_leftover,
+    find_groups,
+    find_records,
+    is_of_older_build,
+    read_slots,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from statelog.storage.commit.journaled import JournaledFile
+
+    Replay: TypeAlias = Callable[[WriteTransaction, int, Sequence[bytes]], bool]
+    """Puts records into a transaction, from an LSN on, with the index rows that follow from them.
+
+    Returns False, and puts nothing, if the records do not continue the log."""
+
+_REPLAYED_SIZE_BYTES = 4 * 1024 * 1024
+"""The size of the records of one transaction of a replay."""
+
+
+class UnrecoveredError(Exception):
+    """A reader has found a store that was not closed, and that no process has open."""
+
+
+def is_unclean(path: Path, descriptor: int) -> bool:
+    """Return True if a store is in use, or was not closed."""
+    return read_dirty_flag(descriptor) is not None or os.path.lexists(journal_path(path))
+
+
+def check_before_recovery(path: Path, descriptor: int) -> None:
+    """Refuse a file that is not a store before any sidecar file exists. Recovery checks a store with a WAL.
+
+    Raises:
+        FormatError, CorruptionError: as `check_file`. Facts: path.
+    """
+    if not os.path.lexists(journal_path(path)):
+        check_file(descriptor, path)
+
+
+def waits_for_recovery(path: Path, descriptor: int) -> bool:
+    """Return True if no process has the store open, and it was not closed or its compaction was cut off."""
+    is_unfinished = read_dirty_flag(descriptor) is not None or read_word(descriptor) == SUCCESSOR
+    return is_unfinished and not FileLocks(descriptor, path).is_open_for_writing()
+
+
+def recover(environment: JournaledFile, replay: Replay) -> None:
+    """Refuse a file that is not a store, before any sidecar file exists. Recovery checks a store with a WAL.
+
+    The caller holds the lock of openings.
+
+    Raises:
+        JournalMissingError: the store was not closed, and its WAL is missing. Facts: path.
+        CorruptionError: the WAL is damaged where a power failure cannot damage it, or is of an earlier moment. Both
+            files are unchanged. Facts: path, journal.
+        FormatError: the file with the name of the WAL is not a WAL of this store. Facts: path, journal.
+        StorageError, ...: as for an opening.
+        UnrecoveredError: the store is opened read-only, and the process that was about to recover it has ended.
+    """
+    locks, path = environment.locks, environment.path
+    if environment.read_only and waits_for_recovery(path, locks.descriptor):
+        raise UnrecoveredError
+    if environment.read_only or not is_unclean(path, locks.descriptor) or not locks.try_exclusive():
+        environment.open_handles()
+        if not is_unclean(path, locks.descriptor):
+            environment.wal.clear_failure()
+        return
+    try:
+        environment.wal.shared().reset()
+        make_name_durable(path)
+        wal = _read_wal(path, locks.descriptor)
+        if wal is None:
+            environment.open_handles()
+            _remove_leftover(environment)
+        else:
+            _recover(environment, wal, replay)
+        environment.wal.clear_failure()
+    except BaseException as error:
+        if environment.handles is not None:
+            environment.handles.close()
+        if isinstance(error, OSError):
+            raise translate_os(error, path=path) from error
+        if isinstance(error, lmdb.Error):
+            raise environment.translate(error) from error
+        raise
+    finally:
+        locks.acquire_presence(0)
+
+
+class Abandoned(NamedTuple):
+    """The result of `abandon_journal`.
+
+    Attributes:
+        aside: the new path of the WAL; None if there was none.
+    """
+
+    aside: Path | None
+
+
+def abandon_journal(path: Path) -> Abandoned | None:
+    """Make a store usable without its WAL, and set the WAL aside. Return None if the store was closed.
+
+    Raises:
+        StoreNotFoundError, AccessError, StorageError: the file cannot be opened for writing. Facts: path.
+        StoreLockedError: another process has it open. Facts: path.
+    """
+    try:
+        descriptor = open_file(path, os.O_RDWR)
+    except OSError as error:
+        raise translate_os(error, path=path) from error
+    try:
+        locks = FileLocks(descriptor, path)
+        with locks.opening(0.0, read_only=False):
+            if not locks.try_exclusive():
+                message = f"{path} is open in another process: close it there first"
+                raise StoreLockedError(message, path=str(path))
+            check_file(descriptor, path)
+            if read_dirty_flag(descriptor) is None:
+                return None
+            aside = set_aside(path)
+            sync_directory(path.parent)
+            clear_dirty_flag(descriptor)
+            flush_file(descriptor)
+            return Abandoned(aside)
+    except OSError as error:
+        raise translate_os(error, path=path) from error
+    finally:
+        os.close(descriptor)
+
+
+def count_beyond(journal: Path, lsn: int) -> int:
+    """Return the number of whole records after `lsn` in a WAL that was set aside."""
+    with contextlib.suppress(OSError):
+        descriptor = open_file(journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            for slot in read_slots(descriptor)[:1]:
+                return sum(number > lsn for number in find_records(descriptor, slot))
+        finally:
+            os.close(descriptor)
+    return 0
+
+
+def put_records(transaction: WriteTransaction, lsn: int, records: Sequence[bytes]) -> bool:
+    """Put records into a transaction, without index rows."""
+    if lsn != transaction.last_lsn() + 1:
+        return False
+    for offset, record in enumerate(records):
+        transaction.put_log(lsn + offset, record)
+    return True
+
+
+class _Wal(NamedTuple):
+    """The durable snapshot, and the groups of later commits."""
+
+    slot: Slot
+    groups: list[Group]
+
+
+def _read_wal(path: Path, data: int) -> _Wal | None:
+    """Return the content of a store's WAL, or None if the dirty flag is not set: then the data file is complete.
+
+    Recovery writes nothing before this has checked that the WAL is whole and belongs to the data file.
+    """
+    session = read_dirty_flag(data)
+    if session is None:
+        return None
+    try:
+        descriptor = open_journal(path)
+    except FileNotFoundError:
+        check_file(data, path)  # A file that is not a store has other bytes there.
+        raise missing_error(path) from None
+    try:
+        slot = _newest_slot(path, descriptor, session)
+        extent = read_extent(data, session)
+        if slot.epoch < extent.epoch:
+            what = (
+                f"its journal is of an earlier moment (epoch {slot.epoch}; the file is at {extent.epoch}), or damaged"
+            )
+            raise misfit_error(path, what)
+        size_bytes = os.fstat(descriptor).st_size
+        if size_bytes < extent.size_bytes:
+            what = f"its journal was cut off: it has {size_bytes} bytes, and had {extent.size_bytes}"
+            raise misfit_error(path, what)
+        return _Wal(slot, _read_groups(path, descriptor, slot, extent.lsn))
+    finally:
+        os.close(descriptor)
+
+
+def _newest_slot(path: Path, descriptor: int, session: bytes) -> Slot:
+    """Return the newest slot.
+
+    An epoch begins after the slot of the epoch before is flushed (J3). So if the WAL has a group of the epoch after a
+    slot that cannot be read, this slot was not torn but damaged. The other slot would lose acknowledged commits.
+    """
+    slots = [slot for slot in read_slots(descriptor) if session in (slot.session, b"")]
+    if not slots and is_of_older_build(descriptor):
+        raise older_error(path)
+    if not slots:
+        raise misfit_error(path, "its journal is damaged, or of another time")
+    slot = slots[0]
+    if any(find_groups(descriptor, slot.session, slot.epoch + 2)):
+        raise misfit_error(path, "a slot of its journal is damaged")
+    return slot
+
+
+def _read_groups(path: Path, descriptor: int, slot: Slot, flushed: int) -> list[Group]:
+    """Return the groups of the commits since the snapshot of `slot`.
+
+    A group that was not flushed may be torn. A group that was flushed, as the extent or a later group says, may not: it
+    was acknowledged, and is damaged.
+    """
+    found: list[Group] = []
+    behind: list[Group] = []
+    lsn = slot.lsn
+    for epoch in (slot.epoch, slot.epoch + 1):
+        groups = Groups(descriptor, slot.session, epoch, lsn)
+        found += groups
+        behind += find_groups(descriptor, slot.session, epoch, groups.at)
+        lsn = groups.lsn
+    if lsn < flushed or any(group.flushed > lsn for group in behind):
+        raise misfit_error(path, f"record {lsn + 1} is damaged in its journal, or was cut off")
+    return found
+
+
+def _remove_leftover(environment: JournaledFile) -> None:
+    """Remove the WAL of a store that is complete without it: its creation or closing was cut off."""
+    path, data = environment.path, environment.locks.descriptor
+    try:
+        descriptor = open_journal(path)
+    except FileNotFoundError:
+        return
+    try:
+        check_leftover(path, descriptor, environment.store_id)
+    finally:
+        os.close(descriptor)
+    # The process that cleared the flag may have died before its flush. After a power failure, the flag would be set
+    # again, and the WAL would be missing.
+    clear_dirty_flag(data)
+    flush_file(data)
+    remove_journal(path)
+
+
+def _recover(environment: JournaledFile, wal: _Wal, replay: Replay) -> None:
+    """Write the meta page of the durable snapshot into both meta pages, and replay the groups.
+
+    If the data file turns out not to be that of the WAL, put its meta pages back.
+    """
+    data, slot = environment.locks.descriptor, wal.slot
+    point("recovery.before_restore")
+    before = restore_meta(data, slot.meta)
+    point("recovery.after_restore")
+    try:
+        _open_restored(environment, slot)
+        environment.set_map_size(environment.max_size_bytes)  # Acknowledged commits may need the reserve.
+        _replay(environment, wal.groups, replay)
+        environment.set_map_size(environment.disk_reserve.commit_size_bytes_max)
+    except BaseException as error:
+        if not environment.replayed and read_dirty_flag(data) is not None:
+            with contextlib.suppress(OSError):  # Nothing is lost: the flag and the WAL are there.
+                put_metas_back(data, slot.meta, before)
+        found = environment.translate(error) if isinstance(error, lmdb.Error) else error
+        if isinstance(found, CorruptionError) and "journal" not in found.facts:
+            raise misfit_error(environment.path, f"to go on from its journal fails: {found.message}") from error
+        raise
+
+
+def _open_restored(environment: JournaledFile, slot: Slot) -> None:
+    path = environment.path
+    try:
+        environment.open_handles()
+    except NewerFormatError:
+        raise
+    except (CorruptionError, FormatError) as error:
+        what = f"what its journal goes back to is not in the file ({error.message})"
+        raise misfit_error(path, what) from error
+    if slot.store_id != environment.store_id:
+        raise misfit_error(path, "its journal is another store's")
+
+
+def _replay(environment: JournaledFile, groups: Sequence[Group], replay: Replay) -> None:
+    """Commit the groups again, flush the data file, and remove the WAL."""
+    wal = environment.wal
+    pin = environment.handles.begin_read()
+    wal.is_off = True
+    try:
+        done = 0
+        while done < len(groups):
+            done += _replay_some(environment, groups[done:], replay)
+            point("recovery.between_transactions")
+    finally:
+        wal.is_off = not environment.options.flush
+        pin.abort()
+    _remove_wal(environment)
+
+
+def _remove_wal(environment: JournaledFile) -> None:
+    """Flush the replayed commits, clear the dirty flag, and then remove the WAL."""
+    data = environment.locks.descriptor
+    if environment.options.flush:
+        environment.handles.raw.sync(True)
+    clear_dirty_flag(data)
+    flush_file(data)
+    point("recovery.before_unlink")
+    remove_journal(environment.path)
+    sync_directory(environment.path.parent)
+
+
+def _replay_some(environment: JournaledFile, groups: Sequence[Group], replay: Replay) -> int:
+    """Replay groups in one transaction, and return their number."""
+    transaction = WriteTransaction(environment)
+    transaction.begin()
+    done = count = size_bytes = 0
+    try:
+        for group in groups:
+            if not replay(transaction, group.lsn, group.records):
+                raise misfit_error(environment.path, f"record {group.lsn} of its journal does not continue the log")
+            done += 1
+            count += len(group.records)
+            size_bytes += sum(map(len, group.records))
+            if size_bytes >= _REPLAYED_SIZE_BYTES:
+                break
+        environment.replayed += (
+            count  # Before the commit: if it fails, it may have overwritten pages of the former file.
+        )
+        transaction.commit()
+        return done
+    finally:
+        transaction.abort()

@@ -1,0 +1,1 @@
+"""The write-ahead log (WAL) beside the data file, and its checkpoints."""

@@ -1,0 +1,162 @@
+"""The background flusher: a thread that flushes commits later, and makes a checkpoint when the store is idle.
+
+No promise depends on it. Without the thread, closing the store flushes its commits, and an idle store has no
+checkpoint. The thread starts with the first commit, and sleeps while it has nothing to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import lmdb
+
+from statelog.errors import StatelogError
+
+if TYPE_CHECKING:
+    from statelog.storage.file.opened import OpenFile
+    from statelog.storage.file.writing import TableWriter
+    from statelog.storage.notify.wake import Wake
+    from statelog.storage.wal.checkpointer import Checkpointer
+    from statelog.storage.wal.wal import Wal
+
+IDLE_S = 1.0
+"""After this time without a commit, the thread makes a checkpoint and releases the snapshot pin."""
+
+_PATIENCE_S = 0.1
+"""How long the thread waits for the writer lock."""
+
+_LOOK_S = 0.02
+"""How long the thread sleeps between two looks, at most."""
+
+
+class BackgroundFlusher:
+    """The background flusher of one store that is open for writing.
+
+    Attributes:
+        flushes: commits have left their flush to the thread.
+        is_at_work: the thread looks at intervals. Otherwise it sleeps until a commit wakes it.
+        has_thread: the thread has started.
+        commits: number of commits that were left to the thread.
+    """
+
+    def __init__(self, environment: OpenFile, wal: Wal, checkpointer: Checkpointer, wake: Wake) -> None:
+        self._environment = environment
+        self._wal = wal
+        self._checkpointer = checkpointer
+        self._wake = wake
+        self._is_interval = environment.options.durability == "interval"
+        self.flushes = self._is_interval
+        self.is_at_work = False
+        self.has_thread = False
+        self.commits = 0
+        self._alarm = threading.Event()
+        """Wakes the thread. A thread whose event is no longer this one ends."""
+
+    def commit_made(self, transaction: TableWriter) -> None:
+        """Count a commit that is about to be made, and start or wake the thread. The caller holds `write_lock`."""
+        if self._wal.is_off:
+            return
+        self.commits += 1
+        if not self.is_at_work:
+            self.start()
+        if not (transaction.is_flushed or self.flushes):
+            self.flushes = True
+            self._alarm.set()
+        elif not self._checkpointer.is_plain and self._checkpointer.is_checkpoint_begun:
+            self._alarm.set()
+
+    def start(self) -> None:
+        """Start the thread, or wake it. The caller holds `write_lock`."""
+        self.is_at_work = True
+        if self.has_thread:
+            self._alarm.set()
+            return
+        self._alarm = threading.Event()
+        name = f"statelog {self._environment.path.name}"
+        thread = threading.Thread(target=self._run, args=(self._alarm,), name=name, daemon=True)
+        self.has_thread = True
+        try:
+            thread.start()
+        except RuntimeError:  # No thread can be started, or the interpreter is exiting. Closing the store flushes.
+            self.is_at_work = self.has_thread = False
+
+    def stop(self) -> None:
+        """Let the thread end soon. The caller holds `write_lock`."""
+        alarm, self._alarm = self._alarm, threading.Event()
+        alarm.set()
+        self.is_at_work = self.has_thread = False
+
+    def _run(self, alarm: threading.Event) -> None:
+        unflushed = 0
+        while self._alarm is alarm:
+            self._work(alarm)
+            while not alarm.wait(IDLE_S):
+                unflushed = self._flush_for_others(alarm, unflushed)
+            if self._alarm is alarm:
+                alarm.clear()
+
+    def _flush_for_others(self, alarm: threading.Event, before: int) -> int:
+        """Flush commits of other processes that have been unflushed since the last call: those processes have died.
+
+        Return the LSN of the last unflushed record, which the next call compares with its own.
+        """
+        environment, now = self._environment, self._wal.unflushed_to()
+        if now and now == before:
+            with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):
+                with environment.write_lock, environment.locks.writing(min(environment.lock_timeout_s, _PATIENCE_S)):
+                    if self._alarm is not alarm:
+                        return 0
+                    self._checkpointer.prepare()  # Opens the WAL if this process has not written yet.
+                    self.start()
+                self._wal.flush()
+                self._wake.notify_all()
+        return now
+
+    def _work(self, alarm: threading.Event) -> None:
+        """Flush commits and finish checkpoints until the store is idle, or the thread has to end."""
+        environment, wal, checkpointer = self._environment, self._wal, self._checkpointer
+        seen, busy_s = -1, time.monotonic()
+        flushed_s = busy_s
+        while self._alarm is alarm:
+            interval_s = min(environment.interval_s, IDLE_S)
+            left_s = flushed_s + interval_s - time.monotonic()
+            if alarm.wait(max(min(left_s, _LOOK_S), 0.0) if self.flushes else _LOOK_S):
+                if self._alarm is not alarm:
+                    return
+                alarm.clear()
+            with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):  # The next writer meets it, too.
+                now_s = time.monotonic()
+                if self.flushes and now_s >= flushed_s + interval_s:
+                    flushed_s = now_s
+                    if wal.is_dirty:
+                        wal.flush()
+                self._wake.tell_flushed(wal.flushed_to())
+                if seen != self.commits:
+                    seen, busy_s = self.commits, now_s
+                checkpointer.finish_if_begun()
+                wal.note_flushed()
+                wal.look_for_file()
+                checkpointer.release_old_pins()
+                if now_s - busy_s >= IDLE_S:
+                    busy_s = now_s  # If the checkpoint fails, the thread tries again after the same time.
+                    if self._end_work(alarm, seen):
+                        self._wake.tell_flushed(wal.flushed_to())
+                        return
+
+    def _end_work(self, alarm: threading.Event, seen: int) -> bool:
+        """Make a checkpoint if no commit was made meanwhile. Return True if nothing is left to do."""
+        environment = self._environment
+        with environment.write_lock:
+            if self._alarm is not alarm:
+                return True
+            if seen != self.commits:
+                return False
+            with environment.locks.writing(min(environment.lock_timeout_s, _PATIENCE_S)):
+                if not self._checkpointer.checkpoint_when_idle():
+                    return False
+            self.is_at_work = False
+            self.flushes = self._is_interval
+            return True

@@ -1,0 +1,531 @@
+"""Checkpoints of the write-ahead log (WAL): they make a later snapshot of the data file durable. DESIGN.md section 6.
+
+LMDB flushes nothing by itself here. Only the *durable snapshot* is certainly on the disk: the WAL has a copy of its
+meta page, and a read transaction of some process, the *snapshot pin*, keeps LMDB from reusing its pages. Later commits
+are in the WAL. A *checkpoint* makes a later snapshot the durable one. It begins under the writer lock, with a new epoch
+in the other half of the WAL. The flushes of the data file and of the slot need no lock. DESIGN.md has the invariants,
+J1 to J7.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from statelog.errors import StatelogError
+from statelog.limits import (
+    HELD_PAGES_BOUND,
+    HELD_PAGES_MAX,
+    INTERVAL_HELD_PAGES_MAX,
+    JOURNAL_SIZE_BYTES_MAX,
+    JOURNALED_RECORDS_MAX,
+    JOURNALED_SIZE_BYTES_MAX,
+)
+from statelog.storage.faults import armed, point
+from statelog.storage.file.checks import read_live_meta_bytes
+from statelog.storage.file.creation import sync_directory
+from statelog.storage.file.disk import flush_file
+from statelog.storage.file.failures import is_of_system, translate_os
+from statelog.storage.file.sidecar_files import journal_path, missing_error, remove_journal
+from statelog.storage.file.statistics import collect_statistics, numbers_read
+from statelog.storage.wal.dirty_flag import FlushedExtent, clear_dirty_flag, read_dirty_flag, set_dirty_flag
+from statelog.storage.wal.session import fill_first_half
+from statelog.storage.wal.shared_state import (
+    AT,
+    DONE,
+    DURABLE,
+    EPOCH,
+    IS_BROKEN,
+    LSN,
+    LSN_BEFORE,
+    PATH_PAGES,
+    PINS,
+    TAKEN,
+    TAKEN_MAX,
+    UNKNOWN,
+    WRITTEN,
+)
+from statelog.storage.wal.snapshot_pins import SnapshotPins, last_lsn
+from statelog.storage.wal.wal_format import HALF_SIZE_BYTES, HALVES_AT, Slot, decode_slot, encode_slot, write_slot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import lmdb
+
+    from statelog.storage.file.disk_reserve import DiskReserve
+    from statelog.storage.file.opened import OpenFile
+    from statelog.storage.file.writing import TableWriter
+    from statelog.storage.wal.wal import Wal
+
+_PAGE_SIZE_BYTES = 4096
+_OWN_PAGES = 2
+"""The pages that a commit takes for LMDB's list of tables, and for its list of free pages."""
+
+_GROUP_SIZE_BYTES_MAX = JOURNALED_SIZE_BYTES_MAX + 64 * 1024
+"""The size of the largest group: its records and their sizes."""
+
+
+class Checkpointer:
+    """The checkpoints of one store. The owner of the writer lock calls it, unless a method says that it needs no lock.
+
+    Attributes:
+        pins: the snapshot pins of this process.
+        is_plain: no checkpoint was under way when the last write transaction began.
+    """
+
+    def __init__(self, environment: OpenFile, wal: Wal, disk_reserve: DiskReserve) -> None:
+        self.pins = SnapshotPins()
+        self.is_plain = False
+        self._environment = environment
+        self._wal = wal
+        self._disk_reserve = disk_reserve
+        self._finishing = threading.RLock()
+        """Held by a thread that finishes a checkpoint, and while the WAL is closed or replaced."""
+        self._adopted = 0
+        """A durable epoch. This process has no pins of epochs before it."""
+
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Whether any process has committed since the durable snapshot."""
+        shared = self._wal.shared_state
+        if shared is None or not shared.epoch:
+            return False
+        if shared.epoch != shared.durable_epoch or shared.lsn == UNKNOWN:
+            return True
+        number: int = self._environment.handles.raw.info()["last_txnid"]
+        return number != shared.durable_number
+
+    @property
+    def is_checkpoint_begun(self) -> bool:
+        """Whether a checkpoint is under way, which any process may have begun."""
+        shared = self._wal.shared_state
+        return shared is not None and shared.epoch > shared.done
+
+    # --- commits --------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Make ready for a write transaction (J2). Each write transaction calls this before it begins.
+
+        Raises:
+            StorageError: the WAL cannot be created or flushed, or an earlier flush failed. Facts: path.
+            StoreFullError: the disk is full.
+        """
+        wal = self._wal
+        if wal.is_off:
+            return
+        shared = wal.shared_state
+        assert shared is not None
+        words = shared.words
+        epoch = words[EPOCH]
+        # Nearly every commit finds the durable snapshot pinned, and nothing broken, under way or due.
+        self.is_plain = (
+            epoch == words[DURABLE] == words[DONE] == words[PINS + (epoch & 1)] == self._adopted
+            and words[TAKEN] <= words[TAKEN_MAX]
+            and words[AT] - HALVES_AT[epoch & 1] <= JOURNAL_SIZE_BYTES_MAX
+            and words[LSN] - words[LSN_BEFORE] <= JOURNALED_RECORDS_MAX
+            and not (wal.is_broken or words[IS_BROKEN] or wal.descriptor < 0 or shared.lock.needs_repair)
+        )
+        if not self.is_plain:
+            self._prepare_carefully()
+            self.pins.drop_before(shared.durable_epoch)
+            self._adopted = shared.durable_epoch
+
+    def _prepare_carefully(self) -> None:
+        wal, shared = self._wal, self._wal.shared()
+        wal.refuse_if_broken()
+        if not wal.is_open:
+            self._join()
+        if shared.lock.needs_repair:
+            self.checkpoint()
+        if not self.adopt() or not shared.is_pinned(shared.durable_epoch):
+            wal.look_for_file()
+            wal.refuse_if_broken()
+            if not self._pin_again():
+                self.checkpoint()
+        if self.is_due():
+            if shared.epoch == shared.durable_epoch:
+                wal.look_for_file()
+                wal.refuse_if_broken()
+                self._begin()
+            elif self._is_full():
+                self.finish(is_awaited=True)
+                if not self.adopt():
+                    self.checkpoint()
+
+    def is_due(self) -> bool:
+        """Return True if a checkpoint has to begin."""
+        shared = self._wal.shared()
+        return (
+            shared.taken > shared.taken_max
+            or shared.at - HALVES_AT[shared.epoch & 1] > JOURNAL_SIZE_BYTES_MAX
+            or shared.lsn - shared.lsn_before > JOURNALED_RECORDS_MAX
+        ) and shared.lsn != UNKNOWN
+
+    def _is_full(self) -> bool:
+        """Return True if the checkpoint that is under way has to end before the next commit."""
+        shared = self._wal.shared()
+        left = HALF_SIZE_BYTES - (shared.at - HALVES_AT[shared.epoch & 1])
+        return shared.taken + shared.taken_before > HELD_PAGES_BOUND or left < _GROUP_SIZE_BYTES_MAX
+
+    def commit(self, transaction: TableWriter, raw: lmdb.Transaction) -> None:
+        """Commit `raw`, so that `Wal.flush` makes it durable.
+
+        A commit that the WAL cannot have is followed by a checkpoint: it changes more than it appends, or is large.
+
+        Raises:
+            StorageError, StoreFullError: the operating system refuses the append. Nothing was committed.
+            lmdb.Error: LMDB refuses the commit.
+        """
+        wal = self._wal
+        if wal.is_off or not transaction.changes:
+            raw.commit()
+            return
+        shared = wal.shared_state
+        assert shared is not None
+        if transaction.is_steady:
+            shared.rewritten += 1
+        if not wal.append(transaction):
+            shared.lsn = UNKNOWN
+            raw.commit()
+            self.checkpoint()
+            wal.check_file()
+            return
+        raw.commit()
+        words = shared.words
+        words[AT] = wal.end
+        words[LSN] = words[WRITTEN] = transaction.first_lsn + len(transaction.appended) - 1
+        words[TAKEN] += words[PATH_PAGES] + transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES
+
+    # --- checkpoints ------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Make the snapshot of the last commit the durable one, and pin it. No other process writes meanwhile.
+
+        Raises:
+            StorageError: a flush failed. The durable snapshot is as before, and nothing is written before the store was
+                closed and opened. Facts: path.
+            JournalMissingError: somebody removed the WAL of a store in use. Facts: path, journal.
+            lmdb.Error: LMDB cannot begin a read transaction.
+        """
+        wal, shared = self._wal, self._wal.shared()
+        wal.look_for_file()
+        if wal.is_gone:
+            wal.refuse_if_broken()
+        if shared.epoch > shared.durable_epoch:  # The half of the epoch before is needed until this has ended.
+            self._finish_and_adopt()
+        self._begin()
+        self._finish_and_adopt()
+        self.pins.drop_before(shared.durable_epoch)
+
+    def _begin(self) -> None:
+        """Pin the present snapshot, and begin an epoch, whose commits go into the other half of the WAL."""
+        environment, wal, shared = self._environment, self._wal, self._wal.shared()
+        handles = environment.handles
+        epoch = shared.epoch + 1
+        pin = handles.begin_read()
+        try:
+            lsn = last_lsn(pin, handles.log)
+            meta = read_live_meta_bytes(environment.locks.descriptor)
+            slot = encode_slot(Slot(environment.store_id, wal.session, epoch, lsn, meta))
+        except BaseException:
+            pin.abort()
+            raise
+        shared.prepare_slot(slot, pin.id())
+        self.pins.keep(pin, epoch)
+        shared.note_pin(epoch, is_held=True)
+        shared.begin_epoch(epoch, lsn)
+        if armed:
+            point("checkpoint.after_pin")
+        self._schedule()
+
+    def _schedule(self) -> None:
+        """Set when the next checkpoint is due: after a number of pages, or half of the free pages if they are more.
+
+        The pages that one epoch takes are reused in the next epoch but one. So the file grows by no more than that.
+        """
+        shared, found = self._wal.shared(), collect_statistics(self._environment)
+        is_interval = self._environment.options.durability == "interval"
+        held_max = INTERVAL_HELD_PAGES_MAX if is_interval else HELD_PAGES_MAX
+        shared.taken_max = min(max(held_max, found.pages_free // 2), HELD_PAGES_BOUND // 2)
+        shared.path_pages = _OWN_PAGES + sum(table.depth for table in found.tables.values())
+
+    def finish(self, *, is_awaited: bool = False) -> None:
+        """Flush the data file and the slot of a checkpoint that any process has begun (J3). Needs no lock.
+
+        Args:
+            is_awaited: wait for a process that is finishing it. Without it, leave the checkpoint to that process.
+
+        Raises:
+            StorageError: a flush failed. Nothing is written any more.
+            StoreLockedError: the process that is finishing it does not end.
+        """
+        environment, wal, shared = self._environment, self._wal, self._wal.shared()
+        alone = environment.locks.advancing(environment.lock_timeout_s, is_awaited=is_awaited)
+        with self._finishing, alone if wal.is_open else contextlib.nullcontext(False) as is_mine:
+            if not is_mine or shared.done == shared.epoch:
+                return
+            wal.refuse_if_broken()  # The process that was finishing it may have failed.
+            slot = decode_slot(shared.prepared_slot())
+            assert slot is not None, "the slot that was prepared is damaged"
+            try:
+                if armed:
+                    point("checkpoint.before_sync")
+                self._flush_data()
+                if armed:
+                    point("checkpoint.after_sync")
+                size_bytes = wal.size_bytes()  # Before the flush, which may miss what others append meanwhile.
+                write_slot(wal.descriptor, slot)
+            except BaseException as error:
+                if not is_of_system(error):
+                    raise
+                raise wal.fail() from error
+            shared.size_bytes = size_bytes
+            if slot.epoch in self.pins:  # Before `done` is set: until then no other checkpoint can begin, and die.
+                environment.handles.check_readers()
+            shared.done = slot.epoch
+            if slot.lsn > shared.flushed:
+                shared.note_flushed(slot.lsn)
+            if armed:
+                point("checkpoint.after_slot")
+            wal.note_extent(FlushedExtent(slot.epoch, size_bytes, slot.lsn))
+
+    def finish_if_begun(self) -> None:
+        """Finish a checkpoint, unless another process is finishing it. Needs no lock. Raises as `finish`."""
+        if self.is_checkpoint_begun and self._wal.is_open:
+            self.finish()
+
+    def _flush_data(self) -> None:
+        flush_file(self._environment.locks.descriptor)
+
+    def adopt(self) -> bool:
+        """Make a snapshot whose slot is flushed the durable one, and release older pins.
+
+        Return False if the process that began the checkpoint has released its pin. Then the durable snapshot stays.
+        """
+        shared = self._wal.shared()
+        if shared.done > shared.durable_epoch:
+            if not shared.is_pinned(shared.done):
+                return False
+            shared.durable_number = shared.prepared_number
+            shared.durable_epoch = shared.done
+        self.pins.drop_before(shared.durable_epoch)
+        return True
+
+    def _finish_and_adopt(self) -> None:
+        """Finish a checkpoint, and make its snapshot the durable one without a look at its pin."""
+        shared = self._wal.shared()
+        self.finish(is_awaited=True)
+        shared.durable_number, shared.durable_epoch = shared.prepared_number, shared.done
+
+    def checkpoint_when_idle(self) -> bool:
+        """Make all commits durable in the data file, and release the pins.
+
+        Return False if another process is about to do so: the caller does not wait for it.
+        """
+        wal, shared = self._wal, self._wal.shared_state
+        if shared is None or not shared.epoch or not wal.is_open or wal.is_broken or shared.is_broken:
+            return True
+        if shared.epoch > shared.done:
+            self.finish()
+        self.adopt()
+        if not self.pins:
+            return True
+        if shared.epoch > shared.done:
+            return False
+        if self.needs_checkpoint:
+            self.checkpoint()
+        self.release_pins()
+        return True
+
+    # --- pins -------------------------------------------------------------------------
+
+    def _pin_again(self) -> bool:
+        """Pin the durable snapshot, which nobody pins. Return False if there are later commits (J2)."""
+        shared = self._wal.shared()
+        pin = self._environment.handles.begin_read()
+        if pin.id() != shared.durable_number or shared.epoch != shared.durable_epoch or shared.lsn == UNKNOWN:
+            pin.abort()
+            return False
+        self.pins.keep(pin, shared.durable_epoch)
+        shared.note_pin(shared.durable_epoch, is_held=True)
+        return True
+
+    def release_pins(self) -> None:
+        """End all pins of this process, and record it. The next writer pins again, or makes a checkpoint (J2)."""
+        shared = self._wal.shared_state
+        if shared is not None:
+            for epoch in self.pins.epochs:
+                shared.note_pin(epoch, is_held=False)
+        self.pins.drop()
+
+    def release_old_pins(self) -> None:
+        """End the pins of snapshots before the durable one, which nobody needs. Needs no lock."""
+        shared = self._wal.shared_state
+        if shared is not None and len(self.pins) > 0:
+            self.pins.drop_before(shared.durable_epoch)
+
+    def look_for_pins(self) -> None:
+        """Clear the words of pins that LMDB has forgotten (J2). The caller has opened LMDB, and written nothing.
+
+        LMDB forgets all readers when it is opened and no other process has it open, because their process has died.
+        """
+        shared = self._wal.shared_state
+        if shared is None or not shared.epoch:
+            return
+        noted = ((shared.durable_epoch, shared.durable_number), (shared.epoch, shared.prepared_number))
+        held = numbers_read(self._environment.handles)
+        for epoch, number in noted:
+            if number not in held:
+                shared.note_pin(epoch, is_held=False)
+
+    def may_check_readers(self) -> bool:
+        """Return True if LMDB may forget dead processes, because none of their pins is needed (J2)."""
+        shared = self._wal.shared_state
+        if shared is None:
+            return not self._environment.locks.is_open_for_writing()
+        if not shared.epoch:
+            return True
+        return shared.epoch == shared.durable_epoch and shared.durable_epoch in self.pins
+
+    # --- joining a session, and leaving it ----------------------------------------------
+
+    def _join(self) -> None:
+        """Open the WAL that other processes use, or create one."""
+        environment, wal, shared = self._environment, self._wal, self._wal.shared()
+        environment.locks.file.check()  # Otherwise the WAL may be that of a file that has taken the place of ours.
+        flagged = read_dirty_flag(environment.locks.descriptor)
+        try:
+            epoch = wal.open(flagged, self._disk_reserve)
+            if flagged is None:  # Processes of a session that has ended may have left their words.
+                shared.reset()
+            if not shared.epoch:
+                self._begin_session(epoch)
+            wal.is_flagged = True
+        except BaseException as error:
+            self.release_pins()
+            wal.close()
+            if flagged is not None and isinstance(error, FileNotFoundError):
+                raise missing_error(environment.path) from None
+            if isinstance(error, OSError):
+                raise translate_os(error, path=journal_path(environment.path)) from error
+            raise
+
+    def _begin_session(self, epoch: int) -> None:
+        """Begin a session (`epoch` 0), or continue the session of processes that were killed.
+
+        A continued session makes two checkpoints, because both halves of its WAL may be needed.
+        """
+        wal, shared = self._wal, self._wal.shared()
+        is_new = not epoch
+        try:
+            shared.durable_epoch = shared.done = epoch
+            shared.epoch = epoch
+            if is_new:
+                shared.note_filled(1, fill_first_half(wal.descriptor))
+            else:  # Otherwise one slot might be torn while the other is only in the page cache.
+                wal.sync()
+            self.checkpoint()
+            if is_new:
+                sync_directory(self._environment.path.parent)
+            else:
+                self.checkpoint()
+            # Set the flag even if it is set: the process that set it may have been killed before its flush.
+            extent = FlushedExtent(shared.done, shared.size_bytes, shared.flushed)
+            set_dirty_flag(self._environment.locks.descriptor, wal.session, extent)
+            wal.note_extent(extent)
+        except BaseException:
+            self.release_pins()
+            shared.reset()
+            raise
+
+    def remove_wal(self) -> None:
+        """Flush everything and remove the WAL, so that one file is left. No other process has the store open.
+
+        Raises:
+            OSError, lmdb.Error, StorageError: it failed. The WAL stays, and the next opening reads it.
+        """
+        environment, wal, shared = self._environment, self._wal, self._wal.shared_state
+        if wal.is_off or shared is None or (wal.is_broken and not wal.is_gone) or shared.is_broken:
+            return
+        data = environment.locks.descriptor
+        is_flagged = environment.locks.file.is_kept() and read_dirty_flag(data) is not None
+        if not wal.is_open and not is_flagged:
+            return
+        with self._finishing:
+            environment.handles.raw.sync(True)
+            session = read_dirty_flag(data) or wal.session
+            with wal.flushing:  # The background flusher may be about to write an extent behind the flag.
+                wal.is_flagged = False
+            try:
+                clear_dirty_flag(data)
+                flush_file(data)
+                if armed:
+                    point("checkpoint.before_unlink")
+                if not wal.is_open or wal.is_kept():  # Otherwise the WAL at the path is that of another file.
+                    remove_journal(environment.path)
+                if armed:
+                    point("checkpoint.after_unlink")
+            except BaseException:
+                if not wal.is_open or wal.is_kept():
+                    self._set_flag_again(session)
+                else:  # An interrupt came after the removal: nothing may be appended to the removed file.
+                    self._end_session()
+                raise
+            self._end_session()
+        sync_directory(environment.path.parent)
+
+    def _end_session(self) -> None:
+        self.release_pins()
+        with self._wal.flushing:
+            self._wal.shared().reset()
+            self._wal.close()
+
+    def _set_flag_again(self, session: bytes) -> None:
+        """Set the dirty flag, because the session could not be ended and may continue."""
+        try:
+            set_dirty_flag(self._environment.locks.descriptor, session)
+            self._wal.is_flagged = self._wal.is_open
+        except OSError as error:
+            raise self._wal.fail() from error
+
+    def leave(self) -> None:
+        """Close the WAL. What is committed stays in it. Needs no lock.
+
+        Raises:
+            StoreLockedError: this process has a pin that others rely on, and cannot get the lock to release it.
+        """
+        with contextlib.suppress(StatelogError):
+            self._wal.flush()  # Otherwise nothing would be flushed before another process commits.
+        with self._finishing:  # A thread that finishes a checkpoint needs the WAL.
+            if self.pins:
+                with self._environment.locks.writing(self._environment.lock_timeout_s):
+                    self.release_pins()
+            self._wal.close()
+
+    def leave_after_fork(self) -> None:
+        """Close the WAL in a forked child, and touch nothing else of the parent's."""
+        self._wal.flushing = threading.RLock()  # A thread of the parent may have held them.
+        self._finishing = threading.RLock()
+        self._wal.close()
+
+    @contextlib.contextmanager
+    def moving(self) -> Iterator[None]:
+        """Be in no session while the `with` block opens the successor of the data file.
+
+        At the end, close what this process had open of the former file. If the block raises, use it again.
+        """
+        wal = self._wal
+        with self._finishing, wal.flushing:
+            pins, former = self.pins, wal.detach()
+            self.pins = SnapshotPins()
+            try:
+                yield
+            except BaseException:
+                self.pins = pins
+                wal.attach(former)
+                raise
+            wal.begin_anew()
+        pins.drop()
+        former.close()

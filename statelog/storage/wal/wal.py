@@ -1,0 +1,304 @@
+"""The write-ahead log (WAL) as one process has it open: appends and flushes. DESIGN.md section 6."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.limits import JOURNALED_SIZE_BYTES_MAX
+from statelog.storage.faults import armed, point
+from statelog.storage.file.disk import flush_file, write_all
+from statelog.storage.file.failures import DISK_FULL_ERRNOS, is_of_system, translate_os
+from statelog.storage.file.locks import is_same_file
+from statelog.storage.file.sidecar_files import journal_path, open_journal
+from statelog.storage.wal.dirty_flag import NO_EXTENT, FlushedExtent, write_extent
+from statelog.storage.wal.session import broken_wal_error, is_removed, join_or_begin
+from statelog.storage.wal.shared_state import AT, EPOCH, FILLED, FLUSHED, LSN, UNKNOWN, SharedState
+from statelog.storage.wal.wal_format import HALF_SIZE_BYTES, HALVES_AT, encode_group, fill
+
+if TYPE_CHECKING:
+    from statelog.errors import JournalMissingError, StorageError
+    from statelog.storage.file.disk_reserve import DiskReserve
+    from statelog.storage.file.opened import OpenFile
+    from statelog.storage.file.writing import TableWriter
+
+_FLUSH_SLICE_S = 0.05
+_SLICES_MAX = 5
+"""How many slices a flush waits for the flush of another process, which may have been stopped."""
+
+
+class DetachedWal(NamedTuple):
+    """What a process had open of a WAL from which it turned away. See `Wal.detach`."""
+
+    shared_state: SharedState | None
+    descriptor: int
+    is_flagged: bool
+
+    def close(self) -> None:
+        """Close the shared state and the WAL."""
+        if self.shared_state is not None:
+            self.shared_state.close()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
+class Wal:
+    """The WAL of one store. The owner of the writer lock calls it, unless a method says that it needs no lock.
+
+    Attributes:
+        shared_state: what the writing processes share; None if the store is open for reading only.
+        flushing: held during a flush, so that threads that come later wait for this flush. It is also held while the
+            WAL or the data file is replaced.
+        descriptor: of the WAL; -1 while it is not open.
+        session: 16 bytes that name the session of the WAL.
+        end: offset after the group that was appended last.
+        is_off: nothing is appended or flushed: for measurements, and while recovery replays the WAL.
+        is_flagged: the data file has the dirty flag of this session.
+        is_broken: nothing may be written, because a flush has failed and the page cache cannot be trusted.
+        is_gone: nothing may be written, because the WAL or the data file was removed. The page cache has everything.
+    """
+
+    def __init__(self, environment: OpenFile) -> None:
+        self.shared_state: SharedState | None = None
+        self.flushing = threading.RLock()
+        self.descriptor = -1
+        self.session = b""
+        self.end = 0
+        self.is_off = not environment.options.flush
+        self.is_broken = self.is_gone = self.is_flagged = False
+        self._environment = environment
+        self._extent = NO_EXTENT
+
+    def shared(self) -> SharedState:
+        """Return the shared state of a store that is open for writing."""
+        assert self.shared_state is not None, "a store that is open for reading is not written to"
+        return self.shared_state
+
+    def open_shared_state(self, *, is_first: bool) -> None:
+        """Map the shared state, and use its writer lock. The caller holds the lock of openings."""
+        locks = self._environment.locks
+        shared = SharedState(self._environment.path, os.fstat(locks.descriptor), is_first=is_first)
+        self.shared_state = shared
+        locks.writer = shared.lock
+
+    def close_shared_state(self, *, is_last: bool) -> None:
+        """Unmap the shared state, and remove it if no other process has the store open."""
+        shared, self.shared_state = self.shared_state, None
+        if shared is None:
+            return
+        if is_last and not shared.is_broken and is_same_file(shared.path, shared.descriptor):
+            with contextlib.suppress(OSError):
+                shared.path.unlink()
+        shared.close()
+
+    # --- appending and flushing -----------------------------------------------------
+
+    def append(self, transaction: TableWriter) -> bool:
+        """Append the records of a transaction. Return False if the WAL cannot have them (J4).
+
+        Raises:
+            StorageError: the operating system refuses. Facts: path, of the WAL.
+        """
+        shared = self.shared_state
+        assert shared is not None
+        words, lsn = shared.words, transaction.first_lsn
+        if transaction.is_steady or transaction.size_bytes > JOURNALED_SIZE_BYTES_MAX or words[LSN] + 1 != lsn:
+            return False
+        at, epoch = words[AT], words[EPOCH]
+        half = epoch & 1
+        group = encode_group(self.session, epoch, lsn, transaction.appended, flushed=words[FLUSHED])
+        self.end = at + len(group)
+        if self.end > HALVES_AT[half] + HALF_SIZE_BYTES:
+            return False
+        # From here on, the WAL may have a group that is not committed. With the LSN unknown, the next commit cannot
+        # append. A process that looks for the outcome of this commit makes a checkpoint first.
+        words[LSN] = UNKNOWN
+        try:
+            filled = max(words[FILLED + half], HALVES_AT[half])
+            if self.end > filled:
+                shared.note_filled(half, fill(self.descriptor, HALVES_AT[half], self.end, filled))
+            if armed:
+                point("journal.before_append")
+            write_all(self.descriptor, group, at)
+            if armed:
+                point("journal.after_append")
+        except OSError as error:
+            if error.errno in DISK_FULL_ERRNOS:
+                return False
+            raise translate_os(error, path=journal_path(self._environment.path)) from error
+        return True
+
+    def flush(self, lsn: int | None = None) -> None:
+        """Make commits durable up to the record `lsn`, by default all. Needs no lock.
+
+        If another thread or process flushes meanwhile, wait for its flush.
+
+        Raises:
+            StorageError: a flush failed, here or in another process. Facts: path.
+            JournalMissingError, StoreReplacedError: the WAL or the data file was removed.
+        """
+        shared = self.shared_state
+        if self.is_off or shared is None or self.descriptor < 0:
+            return
+        lsn = shared.written if lsn is None else lsn
+        slices = 0
+        while shared.flushed < lsn:
+            sequence = shared.flush_sequence()
+            with self.flushing:
+                if shared.flushed >= lsn or self.descriptor < 0 or shared is not self.shared_state:
+                    break  # The WAL was removed, or is that of the file before a compaction: the data file has all.
+                try:
+                    # If the owner of the lock was stopped, flush without it: one more flush does no harm.
+                    if shared.flush_lock.try_acquire() or slices >= _SLICES_MAX:
+                        self.refuse_if_broken()  # After a flush has failed, the next one may succeed without writing.
+                        written = shared.written  # Read before the flush, which may miss later commits (J7).
+                        self.sync()
+                        if written > shared.flushed:
+                            shared.note_flushed(written)
+                        continue
+                finally:
+                    try:
+                        shared.flush_lock.release()
+                    except BaseException:  # An interrupt came as the release began.
+                        shared.flush_lock.release()
+                        raise
+            shared.await_flush(sequence, _FLUSH_SLICE_S)
+            slices = slices + 1 if shared.flush_sequence() == sequence else 0
+        if self.is_broken or shared.is_broken:
+            raise self._broken_error()
+        self.check_file()
+        if armed:
+            point("journal.after_flush")
+
+    def sync(self) -> None:
+        """Flush the WAL file. If the operating system refuses, let no process write any more. Raises StorageError."""
+        try:
+            flush_file(self.descriptor)
+        except BaseException as error:
+            if not is_of_system(error):
+                raise
+            raise self.fail() from error
+
+    # --- how far it is flushed ------------------------------------------------------
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether the WAL has commits that are not flushed."""
+        return self.unflushed_to() > 0
+
+    def unflushed_to(self) -> int:
+        """Return the LSN of the last record that is not flushed, or 0 if all are."""
+        shared = self.shared_state
+        return shared.written if shared is not None and shared.written > shared.flushed else 0
+
+    def flushed_to(self) -> int:
+        """Return the LSN up to which the log is on the disk, as far as processes that write know. `UNKNOWN`: all."""
+        return UNKNOWN if self.is_off or self.shared_state is None else self.shared_state.flushed_to()
+
+    def size_bytes(self) -> int:
+        """Return the size of the file."""
+        return os.fstat(self.descriptor).st_size
+
+    def note_flushed(self) -> None:
+        """Record in the data file how much of the WAL is flushed. Needs no lock."""
+        shared = self.shared_state
+        if shared is not None and self.is_flagged and shared.flushed > self._extent.lsn and not shared.is_broken:
+            self.note_extent(FlushedExtent(shared.done, shared.size_bytes, shared.flushed))
+
+    def note_extent(self, extent: FlushedExtent) -> None:
+        """Record an extent in the data file. It is only a help for recovery, so a refusal raises nothing."""
+        with self.flushing, contextlib.suppress(OSError):
+            if self.is_flagged and self.descriptor >= 0:
+                write_extent(self._environment.locks.descriptor, self.session, extent)
+            self._extent = extent
+
+    # --- the file -------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has the WAL open."""
+        return self.descriptor >= 0
+
+    def open(self, flagged: bytes | None, disk_reserve: DiskReserve) -> int:
+        """Open the WAL, or create it. Return the epoch of its session, or 0 if the session is new.
+
+        Args:
+            flagged: the session that the dirty flag names; None if the flag is not set.
+            disk_reserve: releases blocks if the disk is full.
+
+        Raises:
+            FileNotFoundError: the flag is set, and there is no WAL.
+            JournalMissingError, FormatError, OSError: as `join_or_begin`.
+        """
+        environment = self._environment
+        store = os.fstat(environment.locks.descriptor) if flagged is None else None
+        self.descriptor = open_journal(environment.path, store=store)
+        self.session, epoch = join_or_begin(environment, disk_reserve, self.descriptor, flagged)
+        return epoch
+
+    def is_kept(self) -> bool:
+        """Return True if the WAL's path leads to the open file."""
+        return is_same_file(journal_path(self._environment.path), self.descriptor)
+
+    def look_for_file(self) -> None:
+        """Let this process write no more if the WAL was removed: no recovery could read it. Needs no lock."""
+        with self.flushing:
+            if self.descriptor >= 0 and not self.is_broken and is_removed(self._environment, self.descriptor):
+                self.is_broken = self.is_gone = not self._environment.has_moved
+
+    def check_file(self) -> None:
+        """Raise StoreReplacedError if the path no longer leads to the data file, so that no commit is acknowledged."""
+        with self.flushing:
+            if not (self._environment.locks.file.is_kept() or self._environment.has_moved):
+                self.is_broken = self.is_gone = True
+                raise self._broken_error()
+
+    def close(self) -> None:
+        """Close the WAL. After a removal, another WAL may be created, unless the dirty flag asks for the former."""
+        with self.flushing:
+            descriptor, self.descriptor = self.descriptor, -1
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.is_flagged = False
+        self._extent = NO_EXTENT
+        if self.is_gone:
+            self.is_broken = self.is_gone = False
+
+    def detach(self) -> DetachedWal:
+        """Turn away from the WAL of this data file, and return it. The caller holds `flushing`."""
+        former = DetachedWal(self.shared_state, self.descriptor, self.is_flagged)
+        self.shared_state, self.descriptor, self.is_flagged = None, -1, False
+        return former
+
+    def attach(self, former: DetachedWal) -> None:
+        """Undo `detach`."""
+        self.shared_state, self.descriptor, self.is_flagged = former
+
+    def begin_anew(self) -> None:
+        """Forget failures and the extent of the WAL that was detached."""
+        self.is_broken = self.is_gone = False
+        self._extent = NO_EXTENT
+
+    # --- failures -------------------------------------------------------------------
+
+    def fail(self) -> StorageError | JournalMissingError:
+        """Let no process write any more after a failed flush, and return the error. The next flush may hide it."""
+        self.is_broken, self.is_gone = True, False
+        if self.shared_state is not None:
+            self.shared_state.is_broken = 1
+        return self._broken_error()
+
+    def clear_failure(self) -> None:
+        """Forget a failed flush. The store was recovered or closed, so the file is as the disk has it."""
+        if self.shared_state is not None:
+            self.shared_state.is_broken = 0
+
+    def refuse_if_broken(self) -> None:
+        """Raise if nothing may be written. Needs no lock."""
+        if self.is_broken or self.shared().is_broken:
+            raise self._broken_error()
+
+    def _broken_error(self) -> StorageError | JournalMissingError:
+        return broken_wal_error(self._environment, is_gone=self.is_gone)

@@ -1,0 +1,387 @@
+"""What lies beside a store under its names, and is not its own: left alone, and named."""
+
+import errno
+import os
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import beating
+
+import statelog
+from statelog.errors import AccessError, CommitOutcomeUnknownError, FormatError, JournalMissingError
+from statelog.storage import Environment
+from statelog.storage.file.sidecar_files import journal_path, lock_path, set_aside
+from statelog.storage.notify.slot_file import wake_path
+from statelog.storage.wal import checkpointer
+from statelog.storage.wal.shared_state import shared_state_path
+from statelog.storage.wal.wal_format import Slot, encode_slot, is_journal_of
+
+TEXT = b"my own notes, which nobody else has\n" * 300
+KILLED = """
+environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+for _ in range(5):
+    environment.committer.submit(append)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def place_text(journal):
+    journal.write_bytes(TEXT)
+
+
+def place_journal_of_another(journal):
+    with statelog.open(journal.with_name("other.state")) as other:
+        other.thread("t").commit({"n": 1})
+        data = journal_path(journal.with_name("other.state")).read_bytes()
+    journal.write_bytes(data)
+
+
+def place_store(journal):
+    statelog.open(journal).close()
+
+
+def place_directory(journal):
+    journal.mkdir()
+
+
+def place_pipe(journal):
+    os.mkfifo(journal)
+
+
+def place_link(journal):
+    target = journal.with_name("elsewhere")
+    target.write_bytes(b"")
+    journal.symlink_to(target)
+
+
+@pytest.fixture(
+    params=[place_text, place_journal_of_another, place_store, place_directory, place_pipe, place_link],
+    ids=lambda place: place.__name__[len("place_") :],
+)
+def place(request):
+    return request.param
+
+
+def look(journal):
+    status = journal.lstat()
+    return status.st_ino, status.st_mode, status.st_size, journal.read_bytes() if journal.is_file() else b""
+
+
+def next_descriptor():
+    descriptor = os.dup(0)
+    os.close(descriptor)
+    return descriptor
+
+
+def test_a_closed_store_is_not_opened_for_writing(open_environment, append, check_whole, path, place):
+    environment = open_environment()
+    environment.committer.submit(append)
+    environment.close()
+    place(journal_path(path))
+    before = look(journal_path(path)), path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(FormatError, match="move it elsewhere") as caught:
+            open_environment()
+        assert caught.value.facts == {"path": str(path), "journal": str(journal_path(path))}
+    assert (look(journal_path(path)), path.read_bytes()) == before
+    assert check_whole(open_environment(read_only=True)) == 1
+
+
+def test_a_store_is_not_made_where_its_journal_would_have_no_name(open_environment, path, place):
+    place(journal_path(path))
+    before = look(journal_path(path))
+    with pytest.raises(FormatError, match="stands where"):
+        open_environment()
+    assert look(journal_path(path)) == before
+    assert not path.exists()
+
+
+def test_it_is_not_written_over_by_a_first_commit_either(open_environment, append, check_whole, path, place):
+    environment = open_environment()
+    place(journal_path(path))
+    before = look(journal_path(path))
+    descriptor = next_descriptor()
+    for _ in range(3):
+        with pytest.raises(FormatError, match="stands where"):
+            environment.committer.submit(append)
+    assert next_descriptor() == descriptor
+    assert look(journal_path(path)) == before
+    aside = set_aside(path)
+    assert environment.committer.submit(append) == 1
+    assert check_whole(environment) == 1
+    assert look(aside) == before
+
+
+def test_it_is_not_believed_by_who_opens_a_killed_store(run_child, open_environment, check_whole, path, place):
+    assert run_child(KILLED) == (-9, [])
+    own = set_aside(path)
+    place(journal_path(path))
+    before = look(journal_path(path)), path.read_bytes()
+    for read_only in (False, True):
+        with pytest.raises(statelog.StatelogError) as caught:
+            open_environment(read_only=read_only)
+        assert caught.value.facts["journal"] == str(journal_path(path))
+    assert (look(journal_path(path)), path.read_bytes()) == before
+    set_aside(path)
+    own.rename(journal_path(path))
+    assert check_whole(open_environment()) == 5
+
+
+def test_what_may_not_be_opened_is_named(run_child, open_environment, monkeypatch, path):
+    assert run_child(KILLED) == (-9, [])
+    plain = os.open
+
+    def refuse(name, flags, *more, **others):
+        if str(name) == str(journal_path(path)):
+            raise PermissionError(errno.EACCES, "permission denied", str(name))
+        return plain(name, flags, *more, **others)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(AccessError, match=r"agent\.state-journal") as caught:
+        open_environment()
+    assert caught.value.facts["path"] == str(journal_path(path))
+
+
+@pytest.mark.parametrize("size_bytes", [0, 4096, 8192, 65536, 1 << 20])
+def test_an_empty_journal_is_the_beginning_of_one(open_environment, append, path, size_bytes):
+    open_environment().close()
+    journal_path(path).write_bytes(bytes(size_bytes))
+    environment = open_environment()
+    assert not journal_path(path).exists()
+    assert environment.committer.submit(append) == 1
+
+
+STORE = bytes(range(1, 17))
+SLOT = encode_slot(Slot(STORE, b"n" * 16, 1, 42, b"meta" * 38))
+
+
+@given(is_there=st.booleans(), size_bytes=st.sampled_from([4096, 8192, 65536]), cut=st.integers(0, 128))
+def test_any_part_of_a_first_slot_is_the_beginning_of_a_journal(tmp_path_factory, is_there, size_bytes, cut):
+    """As a loss of power leaves it: with the slot's sector or without, in a file of any length on the way."""
+    data = bytearray(max(size_bytes, 8192))
+    if is_there:
+        data[4096 : 4096 + len(SLOT)] = SLOT
+    path = tmp_path_factory.mktemp("part") / "journal"
+    path.write_bytes(bytes(data[: min(size_bytes, 512 * cut)]))
+    assert judge(path, STORE)
+    assert judge(path, bytes(16)) == (not any(path.read_bytes()))
+
+
+@given(st.binary(min_size=1, max_size=100), st.sampled_from([0, 1, 24, 30, 4000, 4096, 5000, 8192, 70_000]))
+def test_whatever_else_is_none(tmp_path_factory, data, at):
+    path = tmp_path_factory.mktemp("other") / "journal"
+    path.write_bytes(bytes(at) + data)
+    assert judge(path, STORE) == (not any(data))
+
+
+def judge(path, store_id):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return is_journal_of(descriptor, store_id)
+    finally:
+        os.close(descriptor)
+
+
+# --- LMDB's lock file -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [place_store, place_directory, place_pipe])
+def test_what_is_no_lock_file_is_not_written_over(open_environment, path, place):
+    open_environment().close()
+    lock_path(path).unlink()
+    place(lock_path(path))
+    before = look(lock_path(path))
+    for read_only in (False, True):
+        with pytest.raises(FormatError, match="stands where"):
+            open_environment(read_only=read_only)
+    assert look(lock_path(path)) == before
+
+
+@pytest.mark.parametrize(
+    "data", [b"", bytes(8192), TEXT, bytes(range(1, 200)) * 40], ids=["none", "zeros", "text", "any"]
+)
+def test_a_lock_file_may_hold_whatever_a_loss_of_power_left(open_environment, append, path, data):
+    open_environment().close()
+    lock_path(path).write_bytes(data)
+    assert open_environment().committer.submit(append) == 1
+
+
+# --- symbolic links ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [lock_path, journal_path, shared_state_path, wake_path])
+@pytest.mark.parametrize("is_there", [True, False], ids=["file", "dangling"])
+def test_a_symbolic_link_of_a_side_files_name_is_refused(open_environment, path, tmp_path, name, is_there):
+    open_environment().close()
+    own, target = name(path), tmp_path / "notes"
+    own.unlink(missing_ok=True)
+    if is_there:
+        target.write_bytes(b"my diary\n" * 1000)
+    own.symlink_to(target)
+    with pytest.raises(FormatError, match="needs a file of its own") as caught:
+        open_environment()
+    assert caught.value.facts == {"path": str(path), "journal": str(own)}
+    assert (target.read_bytes() if target.exists() else None) == (b"my diary\n" * 1000 if is_there else None)
+    own.unlink()
+    open_environment()
+
+
+@pytest.mark.parametrize("name", [lock_path, wake_path])
+def test_who_only_reads_refuses_the_links_that_it_would_write_to(open_environment, path, tmp_path, name):
+    open_environment().close()
+    name(path).unlink(missing_ok=True)
+    (tmp_path / "notes").write_bytes(b"my diary\n")
+    name(path).symlink_to(tmp_path / "notes")
+    with pytest.raises(FormatError, match="stands where"):
+        open_environment(read_only=True)
+    assert (tmp_path / "notes").read_bytes() == b"my diary\n"
+
+
+@pytest.mark.usefixtures("environment")
+def test_who_only_reads_does_not_believe_a_linked_control_page(run_child, path, tmp_path):
+    shared_state_path(path).rename(tmp_path / "page")
+    shared_state_path(path).symlink_to(tmp_path / "page")
+    script = """
+    environment = Environment.open(sys.argv[1], max_size_bytes=2**26, read_only=True)
+    try:
+        environment.flushed_lsn()
+    except FormatError as error:
+        say(error.journal)
+    """
+    assert run_child(script) == (0, [str(shared_state_path(path))])
+
+
+# --- a journal that somebody removes ----------------------------------------------------
+
+
+def await_refusal(environment, append):
+    """Commit until the loss of the journal is reported.
+
+    Returns:
+        How many commits were made, how many more there may be, and the error.
+
+    """
+    done, deadline = 0, time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            environment.committer.submit(append)
+        except JournalMissingError as error:
+            return done, 0, error
+        except CommitOutcomeUnknownError as error:  # the loss was noticed while this commit was on its way
+            return done, 1, error.__cause__
+        done += 1
+    pytest.fail("commits go on without a journal")
+
+
+@pytest.mark.parametrize("durability", ["commit", "interval"])
+@pytest.mark.parametrize("how", ["removed", "moved"])
+def test_a_removed_journal_is_noticed_and_nothing_is_lost(
+    open_environment, append, check_whole, path, tmp_path, durability, how
+):
+    environment = open_environment(durability=durability)
+    environment.committer.submit(append)
+    journal_path(path).rename(tmp_path / "moved")
+    if how == "removed":
+        (tmp_path / "moved").unlink()
+    with beating(pause_s=1) as beats_s:
+        done, unknown, error = await_refusal(environment, append)
+    assert len(beats_s) <= 5, "it was noticed late"
+    assert "removed while the store is in use" in error.message
+    with pytest.raises(JournalMissingError, match="removed while"):
+        environment.committer.submit(append)
+    last_lsn = check_whole(environment)
+    assert 1 + done <= last_lsn <= 1 + done + unknown
+    journal_path(path).write_bytes(TEXT)
+    environment.close()
+    assert journal_path(path).read_bytes() == TEXT
+    journal_path(path).unlink()
+    assert check_whole(open_environment()) == last_lsn
+
+
+def commit_for(thread, beats):
+    with beating(pause_s=0.5) as beats_s:
+        while len(beats_s) <= beats:
+            thread.commit({"n": 1}, durable=False)
+
+
+def test_who_commits_without_a_pause_learns_of_it_soon(path, monkeypatch):
+    """The background flusher needs no lock for it; and no epoch ends meanwhile."""
+    monkeypatch.setattr(checkpointer, "HELD_PAGES_MAX", 1 << 20)
+    monkeypatch.setattr(checkpointer, "HELD_PAGES_BOUND", 1 << 21)
+    with statelog.open(path) as store:
+        thread = store.thread("t")
+        thread.commit({"n": 0})
+        journal_path(path).unlink()
+        with pytest.raises(JournalMissingError):
+            commit_for(thread, beats=4)
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_closing_leaves_what_took_the_journals_place(open_environment, append, check_whole, path, rests, monkeypatch):
+    monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 0.01 if rests else 3600)
+    environment = open_environment()
+    environment.committer.submit(append)
+    while environment.checkpointer.needs_checkpoint and rests:
+        time.sleep(0.005)
+    journal_path(path).unlink()
+    journal_path(path).write_bytes(TEXT)
+    environment.close()
+    assert journal_path(path).read_bytes() == TEXT
+    assert check_whole(open_environment(read_only=True)) == 1
+
+
+def test_a_store_whose_directory_is_renamed_goes_on(tmp_path, append):
+    (tmp_path / "before").mkdir()
+    environment = Environment.open(tmp_path / "before" / "agent.state")
+    environment.committer.submit(append)
+    (tmp_path / "before").rename(tmp_path / "after")
+    deadline = time.monotonic() + 0.1
+    while time.monotonic() < deadline:
+        environment.committer.submit(append)
+    environment.close()
+
+
+def test_who_may_not_remove_the_journal_leaves_it(run_child, open_environment, append, check_whole, path, monkeypatch):
+    """A store of somebody else's, in a directory of his."""
+    assert run_child(KILLED) == (-9, [])
+    plain = os.unlink
+
+    def refuse(name, *more, **others):
+        if str(name) == str(journal_path(path)):
+            raise PermissionError(errno.EACCES, "permission denied", str(name))
+        return plain(name, *more, **others)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    for done in (5, 6):
+        environment = open_environment()
+        assert check_whole(environment) == done
+        assert environment.committer.submit(append) == done + 1
+        environment.close()
+        assert journal_path(path).exists()
+    monkeypatch.undo()
+    assert check_whole(open_environment()) == 7
+    assert not journal_path(path).exists()
+
+
+def test_who_joins_a_store_without_its_journal_makes_none(start_child, environment, append, path):
+    """The mark says that there was one; an empty one in its place would be taken for damaged."""
+    environment.committer.submit(append)
+    child = start_child(
+        """
+        environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+        say("open")
+        sys.stdin.readline()
+        try:
+            environment.committer.submit(append)
+        except JournalMissingError as error:
+            say("missing")
+        """
+    )
+    assert child.stdout.readline() == "open\n"
+    journal_path(path).unlink()
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == "missing\n"
+    assert not journal_path(path).exists()
