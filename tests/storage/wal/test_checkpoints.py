@@ -14,8 +14,8 @@ from statelog.storage import faults
 from statelog.storage.file.sidecar_files import journal_path
 from statelog.storage.wal import background_flusher
 from statelog.storage.wal.dirty_flag import read_extent
+from statelog.storage.wal.reader_slots import SnapshotPins
 from statelog.storage.wal.shared_state import UNKNOWN, SharedState
-from statelog.storage.wal.snapshot_pins import SnapshotPins
 from statelog.storage.wal.wal_format import HALF_SIZE_BYTES, HALVES_AT
 
 SMALL = """
@@ -239,9 +239,9 @@ def test_nobody_frees_dead_readers_while_another_process_writes(environment, app
     )
     assert child.stdout.readline() == "writes\n"
     with pytest.raises(StoreLockedError):
-        environment.check_readers()
+        environment.reader_slots.release_dead()
     child.communicate("\n", timeout=300)
-    assert environment.check_readers() == 0
+    assert environment.reader_slots.release_dead() == 0
 
 
 def test_who_only_reads_frees_no_pin_of_a_dead_process(environment, append, run_child, monkeypatch):
@@ -254,9 +254,9 @@ def test_who_only_reads_frees_no_pin_of_a_dead_process(environment, append, run_
     shared = environment.wal.shared_state
     assert shared.is_pinned(shared.durable_epoch)
     assert not environment.checkpointer.pins
-    reads = "say(Environment.open(sys.argv[1], read_only=True, max_size_bytes=2**26).check_readers())"
+    reads = "say(Environment.open(sys.argv[1], read_only=True, max_size_bytes=2**26).reader_slots.release_dead())"
     assert run_child(reads) == (0, ["0"])
-    assert environment.check_readers() == 0
+    assert environment.reader_slots.release_dead() == 0
     environment.checkpoint()
     assert environment.statistics().readers == 0
 
