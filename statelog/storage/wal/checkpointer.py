@@ -262,7 +262,7 @@ class Checkpointer:
             StoreLockedError: the process that is finishing it does not end.
         """
         environment, wal, shared = self._environment, self._wal, self._wal.shared()
-        alone = environment.locks.advancing(environment.lock_timeout_s, is_awaited=is_awaited)
+        alone = environment.locks.finishing_checkpoint(environment.lock_timeout_s, is_awaited=is_awaited)
         with self._finishing, alone if wal.is_open else contextlib.nullcontext(False) as is_mine:
             if not is_mine or shared.done == shared.epoch:
                 return
