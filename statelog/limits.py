@@ -73,35 +73,35 @@ INTERVAL_MAX_MS = 60_000
 """How long a commit of an `interval` store may wait for its flush; below a millisecond `commit` costs less."""
 
 JOURNAL_SIZE_BYTES_MAX = 1024 * 1024
-"""A journal this long ends an epoch: some hundred commits; so the file beside a store stays small."""
+"""A checkpoint begins when a half of the WAL has this size, after some hundred commits. So the WAL stays small."""
 
 JOURNALED_RECORDS_MAX = 2560
-"""So many records in the journal end an epoch, too: of small ones, each takes 80 to 140 us to be put back."""
+"""A checkpoint also begins after this number of records. Recovery takes 80 to 140 us for each small record."""
 
 JOURNALED_SIZE_BYTES_MAX = 512 * 1024
-"""A larger commit is flushed where it lies instead of being written twice."""
+"""A larger commit is not written to the WAL. A checkpoint flushes it in the data file."""
 
 HELD_PAGES_MAX = 144
 INTERVAL_HELD_PAGES_MAX = 2048
-"""When commits have taken about so many pages (half a megabyte; eight, where none waits for a flush) the next snapshot
-is made steady: the file grows by as much for those that are held. It takes some 15 commits. Where more are held LMDB's
-list of free pages is longer, which each of its transactions writes: at 256 a late commit wrote 1.34 times the bytes of
-an early one, at 144 1.30 times, and from some 300 on a page more (300 B appended, 20,000 times)."""
+"""A checkpoint begins after commits have taken about this number of pages: half a megabyte, or eight with `interval`.
+The file grows by as much, because the pages of the durable snapshot are held. That is some 15 commits. With more held
+pages, LMDB's list of free pages is longer, and each of its transactions writes it. With 256, a late commit wrote 1.34
+times the bytes of an early one, with 144 1.30 times, and from 300 on one page more (300 B appended, 20,000 times)."""
 
 DISK_RESERVE_PAGES_MAX = 32
 DISK_RESERVE_SHARE = 128
-"""Pages at the end of the file for retention and deletion on a full disk: a quarter of a small store, then 32,
-and at least this share of a large one."""
+"""The disk reserve: pages at the end of the file for retention and deletion on a full disk. It is a quarter of a small
+store, then 32 pages, and at least this share of a large store."""
 
 STEP_PAGES_MAX = 32
-"""By so many pages the file grows ahead of its contents, a small one by a sixteenth: 128 KiB are written in a
-fraction of a flush."""
+"""The file grows in advance by this number of pages, and a small file by a sixteenth. 128 KiB are written in a fraction
+of the time of a flush."""
 
 REWRITTEN_SIZE_BYTES_MAX = 4 * 1024 * 1024
 """Records that one transaction of retention rewrites: large ones a few, or one, at a time."""
 
 HELD_PAGES_BOUND = 4096
-"""So many pages taken since the durable snapshot (16 MB), and a commit waits until the next one is steady."""
+"""After this number of pages (16 MB) since the durable snapshot, a commit waits for the end of the checkpoint."""
 
 READERS_MAX = 1022
 """Maximum number of snapshots that are open at one time. Each needs a slot of 64 bytes in LMDB's lock file."""

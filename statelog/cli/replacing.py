@@ -31,7 +31,7 @@ _NAME_LENGTH_MAX = 50
 
 
 def refuse_files_of(store: Path, target: Path) -> None:
-    """Refuse to write over a store, its lock file, its journal, control page or wake-up file. Nothing is opened.
+    """Refuse to write over a store, its lock file, its WAL, shared state or wake-up file. Nothing is opened.
 
     Raises:
         UsageError: `target` is one of them, by whichever name.

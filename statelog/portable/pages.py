@@ -146,14 +146,14 @@ class PageFile:
         for low, high, flags, _key_size, _at in _nodes(page):
             yield low | high << 16 | flags << 32
 
-    def _read_metas(self, steady: bytes) -> list[int]:
+    def _read_metas(self, durable: bytes) -> list[int]:
         """Return the roots of the main tables, that of the newest meta page first.
 
         Of a store that was not closed, the durable snapshot's alone: the others may lead anywhere.
         """
         metas: list[tuple[int, int]] = []
         for at in (0, *_PAGE_SIZES_BYTES):
-            page = steady or self.read(at, _META_SIZE_BYTES)
+            page = durable or self.read(at, _META_SIZE_BYTES)
             if len(page) < _META_SIZE_BYTES or _META.unpack_from(page, _PAGE.size)[0] != _MAGIC:
                 continue
             free = _DATABASE.unpack_from(page, _PAGE.size + _META.size)

@@ -1,7 +1,7 @@
-"""The open store file: one LMDB environment per file and process.
+"""The open store file: it is opened, and recovered if it was not closed.
 
-LMDB must not open a file twice in one process: closing either drops the locks of both. The registry sees to that;
-here a store is opened, and recovered if it was not closed.
+A process must not open a file twice in LMDB, because closing one environment releases the locks of both. The registry
+keeps one `Environment` for each file and process.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from statelog.storage.recovery import Replay
 
 
-def _let_go(raw: lmdb.Environment, lock_file: LockFile | None, descriptor: int) -> None:
-    """Close a file that has a successor, after its last transaction."""
+def _close_former(raw: lmdb.Environment, lock_file: LockFile | None, descriptor: int) -> None:
+    """Close a file that has a successor, after its last transaction has ended."""
     raw.close()
     if lock_file is not None:
         lock_file.close()
@@ -53,10 +53,10 @@ def _let_go(raw: lmdb.Environment, lock_file: LockFile | None, descriptor: int) 
 
 
 class Environment(JournaledFile):
-    """An open store file, written to through its `committer`. Get one by `open`; `close` it once for each `open`."""
+    """An open store file. Get one by `open`, and call `close` once for each `open`. Write through its `committer`."""
 
     def __init__(self, path: Path, descriptor: int, options: Options, replay: Replay) -> None:
-        """Use `open`: it keeps one environment per file."""
+        """Use `open` instead, which keeps one environment for each file."""
         super().__init__(path, descriptor, options)
         self._replay = replay
         try:
@@ -68,7 +68,7 @@ class Environment(JournaledFile):
         self.committer = Committer(self)
 
     def _enter(self) -> None:
-        """Take part in the use of the file that `locks` has open; recover it first if need be. Holds under `gate`."""
+        """Use the file that `locks` has open, and recover it first if needed. The caller holds `gate`."""
         locks, path = self.locks, self.path
         with locks.opening(self.lock_timeout_s, read_only=self.read_only):
             locks.file.check()
@@ -84,7 +84,7 @@ class Environment(JournaledFile):
                 raise
 
     def follow(self) -> None:
-        """As declared."""
+        """Use the successor of the data file, as declared in `OpenFile`."""
         if not self.has_moved or os.getpid() != self.process_id:
             return
         if not self.write_lock.acquire(timeout=self.lock_timeout_s):
@@ -101,9 +101,9 @@ class Environment(JournaledFile):
             self.write_lock.release()
 
     def _open_successor(self) -> None:
-        """Open the file that has this one's name now, and let go of this one when its last transaction has ended.
+        """Open the file that has the name now, and close the former one after its last transaction has ended.
 
-        Nothing happens if the name has gone on to the next file meanwhile.
+        Do nothing if another compaction has replaced that file meanwhile.
         """
         descriptor = registry.open_data_file(self.path, writable=not self.read_only, create=False)
         former, former_moved, former_handles = self.locks, self.moved, self.handles
@@ -120,37 +120,36 @@ class Environment(JournaledFile):
             is_named = is_same_file(self.path, descriptor)
             os.close(descriptor)
             if isinstance(error, StoreReplacedError) and not is_named:
-                return  # the next compaction was quicker
+                return  # Another compaction has replaced it.
             raise
         registry.note_inode(self)
-        if former_handles is None:  # it could not be opened again
+        if former_handles is None:  # An earlier reopening of the former file has failed.
             os.close(former.descriptor)
         else:
             raw, lock_file = former_handles.raw, former_handles.lock_file
-            weakref.finalize(former_handles, _let_go, raw, lock_file, former.descriptor)
+            weakref.finalize(former_handles, _close_former, raw, lock_file, former.descriptor)
 
     @classmethod
     def open(
         cls, path: str | os.PathLike[str], *, create: bool = True, replay: Replay = put_records, **options: Any
     ) -> Environment:
-        """Open the store at `path`, or share it with whoever in this process has it open.
+        """Open the store at `path`, or share the open environment of this process.
 
         Args:
-            path: of the data file; symbolic links are followed.
-            create: make a new store where there is none.
-            replay: puts records of a journal back, if the store was not closed. By default it puts them and nothing
-                else: the index is the log's.
-            options: those of `Options`. Of several openings in one process, the shortest interval and the first one's
-                time-out count.
+            path: of the data file. Symbolic links are followed.
+            create: create the store if there is none.
+            replay: puts records of the WAL into a store that was not closed. The default puts no index rows.
+            options: those of `Options`. If a process opens a store several times, the shortest interval and the
+                time-out of the first opening count.
 
         Raises:
-            UsageError: options that cannot be, or differ from those of the open store.
-            StoreNotFoundError: no file, and not to be created; or no directory. Facts: path.
-            FormatError: not a store, or a newer one. Facts: path.
-            CorruptionError: a damaged store. Facts: path.
-            AccessError: no permission. Facts: path.
-            StoreLockedError: another process holds it. Facts: path, timeout_s.
-            StorageError: whatever else the operating system refuses. Facts: path.
+            UsageError: invalid options, or options that differ from those of the open store.
+            StoreNotFoundError: there is no file, and `create` is False; or there is no directory. Facts: path.
+            FormatError: the file is not a store, or its format is newer. Facts: path.
+            CorruptionError: the store is damaged. Facts: path.
+            AccessError: the user has no permission. Facts: path.
+            StoreLockedError: another process holds the store. Facts: path, timeout_s.
+            StorageError: the operating system refuses for another reason. Facts: path.
         """
         given = Options(**options).check()
         check_path(path)
@@ -159,7 +158,9 @@ class Environment(JournaledFile):
             while True:
                 if given.read_only and waits_for_recovery(real, descriptor):
                     cls._recover_first(real, given, replay)
-                with contextlib.suppress(UnrecoveredError):  # whoever was about to do it is gone
+                with contextlib.suppress(
+                    UnrecoveredError
+                ):  # The process that was about to recover the store has ended.
                     return cls(real, descriptor, given, replay)
 
         may_write = not given.read_only
@@ -177,7 +178,7 @@ class Environment(JournaledFile):
 
     @classmethod
     def _recover_first(cls, path: Path, options: Options, replay: Replay) -> None:
-        """Have a store that was not closed recovered before it is opened read-only."""
+        """Recover a store that was not closed, by opening it for writing, before it is opened read-only."""
         try:
             cls.open(path, create=False, replay=replay, **options._replace(read_only=False)._asdict()).close()
         except AccessError as error:
@@ -185,12 +186,12 @@ class Environment(JournaledFile):
             raise AccessError(message, path=str(path)) from error
 
     def last_transaction_id(self) -> int:
-        """Return the id of the last commit, of whichever process."""
+        """Return LMDB's number of the last commit of any process."""
         with self.read() as transaction:
             return transaction.id
 
     def statistics(self) -> EnvironmentStatistics:
-        """Return sizes, pages per table, free pages and readers, all of one moment."""
+        """Return sizes, pages of each table, free pages and readers, all of one moment."""
         return collect_statistics(self, self.checkpointer.pins.numbers)
 
     def checkpoint(self) -> None:
@@ -198,21 +199,22 @@ class Environment(JournaledFile):
         checkpoint(self)
 
     def flush_journal(self) -> None:
-        """Make durable what was committed without a flush, by whomever, and tell the data file.
+        """Make all commits durable that any process has made without a flush.
 
         Raises:
-            StorageError: the disk refuses. StoreLockedError: another process wrote all the time allowed. Facts: path.
-            UsageError: called by what has interrupted the store where it holds a lock.
+            StorageError: the disk refuses. Facts: path.
+            StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
+            UsageError: a signal handler that has interrupted the store calls this.
         """
         self.refuse_interrupter("a flush cannot be made")
         if self.wal.is_dirty and not self.wal.is_open:
-            with self.write_lock, alone(self):  # opens the journal
+            with self.write_lock, alone(self):  # Opens the WAL.
                 pass
         self.wal.flush()
         self.wal.note_flushed()
 
     def fence_off(self, error: FencedError) -> None:
-        """Let nobody commit any more, whoever has the file, or opens it; this process raises `error` then.
+        """Fence the file: no process may commit to it any more. Commits of this process raise `error`.
 
         Raises:
             ReadOnlyError, ClosedError, StoreLockedError, StorageError: as for a commit. Facts: path.
@@ -228,9 +230,9 @@ class Environment(JournaledFile):
             raise translate_os(refused, path=self.path) from refused
 
     def close(self) -> None:
-        """Give back one `open`; the last one closes the file.
+        """Release one `open`. The last release closes the file.
 
         Raises:
-            UsageError: a read transaction is still open after some seconds.
+            UsageError: a transaction stays open for some seconds. Nothing was closed.
         """
         registry.release(self)

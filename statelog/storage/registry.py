@@ -1,8 +1,8 @@
-"""Which files this process has open: each once, however it is called.
+"""The registry: it has one environment for each file that this process has open.
 
-Opening a file twice in one process breaks LMDB's locks (design: POSIX locks belong
-to the process), so a second opening shares the first one's environment. Files are
-known by device and inode as well as by real path: a hard link is the same file.
+LMDB uses POSIX locks, which belong to the process, so opening a file twice in one process would break them. A second
+opening therefore shares the environment of the first. The keys are real paths, and device and inode: a hard link is the
+same file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _lock = threading.RLock()
 _by_path: dict[Path, JournaledFile] = {}
 _by_inode: dict[tuple[int, int], JournaledFile] = {}
 _unusable: set[tuple[int, int]] = set()
-"""Files whose environment was forked in the midst of a transaction: this process can never open them."""
+"""Files that this process can never open, because it was forked while a transaction was open."""
 
 
 def acquire(path: Path, make: Callable[[Path, int], JournaledFile], *, writable: bool, create: bool) -> JournaledFile:
@@ -43,13 +43,13 @@ def acquire(path: Path, make: Callable[[Path, int], JournaledFile], *, writable:
         path: symbolic links are followed.
         make: builds the environment of a file not yet open, from its real path and a
             descriptor of it that the environment then owns.
-        writable: whether the descriptor must be.
-        create: make a store where there is no file.
+        writable: open the descriptor for writing.
+        create: create the store if there is no file.
     """
     with _lock:
         real = real_path(path)
         environment = _find(real)
-        if environment is not None and environment.closed:  # by a close that was interrupted
+        if environment is not None and environment.closed:  # A close was interrupted.
             _end(environment)
             environment = None
         for _ in range(_ATTEMPTS):
@@ -82,7 +82,7 @@ def real_path(path: str | os.PathLike[str]) -> Path:
 def _make(
     real: Path, make: Callable[[Path, int], JournaledFile], *, writable: bool, create: bool
 ) -> JournaledFile | None:
-    """Open a file that is not open yet; None if another process put a new file in its place meanwhile."""
+    """Open a file that is not open yet. Return None if another process has replaced it meanwhile."""
     descriptor = open_data_file(real, writable=writable, create=create)
     try:
         environment = make(real, descriptor)
@@ -91,7 +91,7 @@ def _make(
         os.close(descriptor)
         if is_replaced:
             return None
-        if isinstance(error, OSError):  # a file of the system's that cannot be read at its beginning
+        if isinstance(error, OSError):  # A special file that cannot be read at offset 0.
             raise translate_os(error, path=real) from error
         raise
     if not is_same_file(real, descriptor):
@@ -103,7 +103,7 @@ def _make(
 
 
 def note_inode(environment: JournaledFile) -> None:
-    """Know an environment by the file that it has open now."""
+    """Register an environment by the file that it has open now."""
     if _by_inode.get(environment.inode) is environment:
         del _by_inode[environment.inode]
     status = os.fstat(environment.locks.descriptor)
@@ -112,7 +112,7 @@ def note_inode(environment: JournaledFile) -> None:
 
 
 def release(environment: JournaledFile) -> None:
-    """Give one reference back; the last one closes the environment."""
+    """Release one reference. The last release closes the environment."""
     with _lock:
         if environment.references == 0 or environment.process_id != os.getpid():
             return
@@ -122,7 +122,7 @@ def release(environment: JournaledFile) -> None:
 
 
 def _end(environment: JournaledFile) -> None:
-    """Close an environment, and know it no more."""
+    """Close an environment, and remove it from the registry."""
     environment.shut()
     if _by_path.get(environment.path) is environment:
         del _by_path[environment.path]
@@ -131,12 +131,12 @@ def _end(environment: JournaledFile) -> None:
 
 
 def _find(real: Path) -> JournaledFile | None:
-    """Return the open environment of that file, if there is one.
+    """Return the open environment of a file, or None.
 
     Raises:
         ForkedError: this process was forked within a transaction on that file. Facts: path.
-        StoreReplacedError: the file was moved away while open here; or replaced, and what was there is being used.
-            Facts: path.
+        StoreReplacedError: the file was moved away while it is open here, or was replaced while the former file is
+            in use. Facts: path.
     """
     former = _by_path.get(real)
     try:
@@ -157,7 +157,7 @@ def _find(real: Path) -> JournaledFile | None:
         return former
     if environment is None and former is not None:
         try:
-            former.locks.file.is_kept()  # looks: what is lost is refused to all who have it
+            former.locks.file.is_kept()  # Marks the former file as lost, so that its users get an error.
             _end(former)
         except (UsageError, StoreLockedError):
             raise replaced_error(real) from None
@@ -165,7 +165,7 @@ def _find(real: Path) -> JournaledFile | None:
 
 
 def open_data_file(real: Path, *, writable: bool, create: bool) -> int:
-    """Open the data file by itself, for checks and locks."""
+    """Open the data file, for checks and locks."""
     flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NONBLOCK
     for attempt in range(_ATTEMPTS):
         try:
@@ -180,13 +180,13 @@ def open_data_file(real: Path, *, writable: bool, create: bool) -> int:
         os.close(descriptor)
         message = f"{real} is not a regular file"
         raise FormatError(message, path=str(real))
-    if writable and status.st_nlink > 1:  # a creation killed between link and unlink
+    if writable and status.st_nlink > 1:  # A creation was killed between link and unlink.
         remove_leftovers(real)
     return descriptor
 
 
 def _close_at_exit() -> None:
-    """Close what is still open when the interpreter ends, so that one file is left of each store."""
+    """Close the open stores when the interpreter exits, so that each store is one file."""
     with _lock:
         for environment in list(_by_path.values()):
             if environment.process_id == os.getpid():
@@ -195,7 +195,7 @@ def _close_at_exit() -> None:
 
 
 def _before_fork() -> None:
-    """Bring every environment to rest, so that the child can close its copy without touching the parent's."""
+    """Shut every gate, so that the child can close its copy without an effect on the parent's."""
     _lock.acquire()
     for environment in _by_path.values():
         environment.rest_for_fork()
@@ -208,7 +208,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Drop the parent's environments: they are not ours, and their files may be opened anew."""
+    """Close the parent's environments, whose files the child may open again."""
     for environment in _by_path.values():
         if not environment.abandon_after_fork():
             _unusable.add(environment.inode)

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.skipif(not is_supported(), reason="recording needs a 64
 WORKLOADS = {workload.name: workload for workload in standard_workloads()}
 QUICK = ("creation", "commit", "interval reopened", "refused commits")
 """What is looked at by the fast path; the soak looks at all there are."""
-ADVANCING = ("epochs", "checkpoints under way", "checkpoints under way in two processes", "pin holder killed")
-RECORDED = (*QUICK, "interval", *ADVANCING)
+CHECKPOINTING = ("epochs", "checkpoints under way", "checkpoints under way in two processes", "pin holder killed")
+RECORDED = (*QUICK, "interval", *CHECKPOINTING)
 SOAK_IMAGES = 100_000
 QUICK_CONTROLS = (
     "journal never flushed",
@@ -100,13 +100,13 @@ def test_a_share_of_the_cuts_is_spread_over_all_of_them(recordings):
 
 
 def test_a_clean_close_is_a_cut_like_any_other(recordings):
-    """The mark is cleared and the journal removed; before, the mark was set."""
+    """The dirty flag is cleared and the WAL removed; before, the flag was set."""
     events = recordings["commit"].trace.events
     marks = [event.data for event in events if isinstance(event, Write) and event.offset == 4096 - 64]
     assert [mark[:8] for mark in marks] == [b"stlguse1", bytes(8)]
 
 
-@pytest.mark.parametrize("name", ADVANCING)
+@pytest.mark.parametrize("name", CHECKPOINTING)
 def test_the_epoch_changes_again_and_again(recordings, name):
     slots = [
         event

@@ -13,7 +13,7 @@ from statelog.storage import recovery
 from statelog.storage.file.disk import flush_file
 from statelog.storage.wal import dirty_flag, wal_format
 from statelog.storage.wal.checkpointer import Checkpointer
-from statelog.storage.wal.snapshot_pins import SnapshotPins
+from statelog.storage.wal.reader_slots import SnapshotPins
 from statelog.storage.wal.wal import Wal
 from statelog.store.store import Store
 from statelog.testing.powerloss import examine_recordings, openings, record

@@ -121,7 +121,7 @@ def test_readers_that_died_are_cleared_when_the_store_is_opened(start_child, ope
     assert open_environment().statistics().readers == 0
 
 
-def test_readers_that_died_are_cleared_with_each_advance(start_child, environment, append):
+def test_readers_that_died_are_cleared_with_each_checkpoint(start_child, environment, append):
     environment.committer.submit(append)
     kill(reading(start_child))
     assert environment.statistics().readers == 1

@@ -360,11 +360,11 @@ class Committer:
 
     def _find_pages(self, error: BaseException, tried: int) -> bool:
         """After a transaction found no page, tell whether there may be some now: each time by another way first."""
-        ways = (self._let_go_of_pages, self._adapt, self._try_to_reuse_freed_pages)
+        ways = (self._release_pages_by_checkpoint, self._shrink_map, self._try_to_reuse_freed_pages)
         first = tried % len(ways)
         return any(way(error) for way in (*ways[first:], *ways[:first]))
 
-    def _let_go_of_pages(self, error: BaseException) -> bool:
+    def _release_pages_by_checkpoint(self, error: BaseException) -> bool:
         """After a transaction found no free page, return True if a checkpoint has released pages."""
         environment = self._environment
         is_short = isinstance(error, lmdb.MapFullError | NoDiskReserveError)
@@ -375,7 +375,7 @@ class Committer:
             return True
         return False
 
-    def _adapt(self, error: BaseException) -> bool:
+    def _shrink_map(self, error: BaseException) -> bool:
         return self._environment.disk_reserve.shrink_map(error, alone(self._environment))
 
     def reuse_freed_pages(self) -> None:

@@ -23,34 +23,34 @@ if TYPE_CHECKING:
 
 
 class Stage(Enum):
-    """How far a write transaction got."""
+    """The stage of a write transaction."""
 
     NEW = 0
     BEGUN = 1
     COMMITTING = 2
-    """LMDB's commit was called: only its return, or a look at the store, tells whether it happened."""
+    """LMDB's commit was called. Only its return, or a look at the store, shows whether it succeeded."""
     COMMITTED = 3
-    """It is in the store, as durable as the mode says."""
+    """The commit is in the store and in the WAL."""
 
 
 class WriteTransaction(TableWriter):
-    """The one write transaction of the store: reads see its own writes.
+    """The only write transaction of the store. Its reads see its own writes.
 
-    Only `commit.Committer` begins and ends one.
+    Only `Committer`, `alone` and recovery begin and end one.
     """
 
     _environment: JournaledFile
 
-    # What each begins with stands here, once: one is made for every commit.
+    # Class attributes are the initial values, because each commit makes an instance.
     _raw: Any = None
     _leaf = NO_PAGE
     callbacks: tuple[Callable[[], None], ...] = ()
-    """Called once this has committed, before the next write transaction of this process begins: not after a commit of
-    unknown outcome. None may raise."""
+    """Called after the commit, before the next write transaction of this process begins, but not after a commit of
+    unknown outcome. They must not raise."""
     wakes = 0
-    """Masks of whom it concerns: see `Wake.notify`."""
+    """The masks of the waiters that the commit concerns: see `Wake.notify`."""
     calls: tuple[Callable[[Wake], object], ...] = ()
-    """Called once this has committed, without the writer lock. What they raise is lost."""
+    """Called after the commit, without the writer lock. Exceptions are ignored."""
     stage = Stage.NEW
 
     def __init__(self, environment: JournaledFile) -> None:  # and no call of super(), which takes as long as all of it
@@ -65,9 +65,9 @@ class WriteTransaction(TableWriter):
         return self._environment.disk_reserve.rewrite_size_bytes_max
 
     def begin(self) -> None:
-        """Take the writer lock between processes, and begin.
+        """Acquire the writer lock between processes, and begin.
 
-        The caller holds `Environment.write_lock`, and has checked for a fork.
+        The caller holds `write_lock`, and has checked for a fork.
 
         Raises:
             ClosedError, ReadOnlyError: as named.
@@ -94,7 +94,7 @@ class WriteTransaction(TableWriter):
                 handles = environment.handles
             environment.writer_thread = get_ident()
             if writer is not None and writer.needs_repair:
-                environment.locks.note_repaired()  # not before: LMDB's own lock has had a dead owner, too
+                environment.locks.note_repaired()  # Only now, because LMDB's own lock had a dead owner, too.
         except BaseException:
             environment.active_transactions.add(self)  # `begin_again` may have taken it out
             self._end()
@@ -106,7 +106,7 @@ class WriteTransaction(TableWriter):
         self.stage = Stage.BEGUN
 
     def _follow(self) -> None:
-        """Begin on the file that a compaction has put in the place of the one that is locked."""
+        """Go on with the file by which a compaction has replaced the locked one."""
         environment = self._environment
         while environment.has_moved:
             environment.locks.release_writer()
@@ -114,14 +114,14 @@ class WriteTransaction(TableWriter):
             environment.follow()
             environment.pass_gate(self)
             environment.locks.acquire_writer(environment.lock_timeout_s)
-        if environment.moved[0] == MOVED:  # who was about to was killed, or its disk refused
+        if environment.moved[0] == MOVED:  # The compaction was killed, or the disk refused its rename.
             try:
                 write_word(environment.locks.descriptor, 0)
             except OSError as error:
                 raise translate_os(error, path=environment.path) from error
 
     def _end(self) -> None:
-        """Release the writer lock; harmless when repeated."""
+        """Release the writer lock. A second call does nothing."""
         environment = self._environment
         if self in environment.active_transactions and not environment.is_forked:
             environment.writer_thread = 0
@@ -129,12 +129,12 @@ class WriteTransaction(TableWriter):
             if writer is not None and not environment.closed:
                 writer.release(self.stage is Stage.COMMITTED)
             environment.active_transactions.discard(self)
-            self._handles = NO_HANDLES  # the committer may keep this one longer than the file is in use
+            self._handles = NO_HANDLES  # The committer keeps this object, perhaps longer than the file.
 
     def commit(self) -> None:
-        """Commit, and return when it is as durable as the store's mode says. On failure, `abort` follows."""
+        """Commit. `Wal.flush` makes the commit durable. After a failure, the caller calls `abort`."""
         environment = self._environment
-        if environment.is_forked:  # a work that forked goes on in the child, too
+        if environment.is_forked:  # A work that forks goes on in the child, too.
             raise environment.forked_error()
         if self._borrowed:
             self._take_back()
@@ -144,12 +144,12 @@ class WriteTransaction(TableWriter):
         environment.checkpointer.commit(self, self._raw)
         self.stage = Stage.COMMITTED
         self._end()
-        callbacks, self.callbacks = self.callbacks, ()  # what they hold may lead back here: none becomes garbage
+        callbacks, self.callbacks = self.callbacks, ()  # They may refer to this object, which would be a cycle.
         for callback in callbacks:
             callback()
 
     def is_commit(self, number: int | None) -> bool:
-        """Whether it is the store's commit of that number."""
+        """Return True if this is the commit with LMDB's transaction number `number`."""
         return self.stage is Stage.COMMITTED and self.changes > 0 and self.number == number
 
     @property
@@ -158,7 +158,7 @@ class WriteTransaction(TableWriter):
         return self.stage is Stage.COMMITTING or self.stage is Stage.COMMITTED
 
     def abort(self) -> None:
-        """Drop every change; harmless after the transaction has ended."""
+        """Drop every change. After the transaction has ended, do nothing."""
         try:
             self._take_back()
         finally:
@@ -169,7 +169,7 @@ class WriteTransaction(TableWriter):
 
 @contextmanager
 def alone(environment: JournaledFile) -> Iterator[None]:
-    """Let nobody else write. The caller holds `write_lock`, and no transaction."""
+    """Hold the writer lock while the `with` block runs. The caller holds `write_lock`, and has no transaction open."""
     transaction = WriteTransaction(environment)
     try:
         transaction.begin()
@@ -177,7 +177,7 @@ def alone(environment: JournaledFile) -> Iterator[None]:
     finally:
         try:
             transaction.abort()
-        except BaseException:  # an interrupt, as it began
+        except BaseException:  # An interrupt came as the abort began.
             transaction.abort()
             raise
 

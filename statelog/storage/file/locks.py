@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from statelog.storage.file.writer_lock import WriterLock
 
 _PRESENCE_AT = 2**62
-_ADVANCING_AT = 2**62 + 5
+_FINISHING_AT = 2**62 + 5
 _OPENING_AT = 2**62 + 3
 _WRITABLE_AT = 2**62 + 4
 _UNTABLED_AT = 2**62 + 6
@@ -66,8 +66,8 @@ _OPENING_FREE = range_lock(fcntl.F_UNLCK, _OPENING_AT)
 _WRITABLE_SHARED = range_lock(fcntl.F_RDLCK, _WRITABLE_AT)
 _WRITABLE_EXCLUSIVE = range_lock(fcntl.F_WRLCK, _WRITABLE_AT)
 _WRITABLE_FREE = range_lock(fcntl.F_UNLCK, _WRITABLE_AT)
-_ADVANCING_TAKEN = range_lock(fcntl.F_WRLCK, _ADVANCING_AT)
-_ADVANCING_FREE = range_lock(fcntl.F_UNLCK, _ADVANCING_AT)
+_FINISHING_TAKEN = range_lock(fcntl.F_WRLCK, _FINISHING_AT)
+_FINISHING_FREE = range_lock(fcntl.F_UNLCK, _FINISHING_AT)
 _LMDB_ANY = range_lock(fcntl.F_WRLCK, 0)
 """Conflicts with the lock on the first byte of LMDB's lock file, which every process that has it open holds."""
 
@@ -253,21 +253,21 @@ class FileLocks:
                 raise
 
     @contextlib.contextmanager
-    def advancing(self, timeout_s: float, *, is_awaited: bool) -> Iterator[bool]:
+    def finishing_checkpoint(self, timeout_s: float, *, is_awaited: bool) -> Iterator[bool]:
         """Let one process finish a checkpoint while its `with` block runs. Yield True if it is this one.
 
         Raises:
-            StoreLockedError: another is at it, which is awaited, and does not end. Facts: path, timeout_s.
+            StoreLockedError: another process does not end, and `is_awaited` is True. Facts: path, timeout_s.
         """
         if is_awaited:
-            self._acquire(_ADVANCING_TAKEN, timeout_s)
-        elif not self._try(_ADVANCING_TAKEN):
+            self._acquire(_FINISHING_TAKEN, timeout_s)
+        elif not self._try(_FINISHING_TAKEN):
             yield False
             return
         try:
             yield True
         finally:
-            self._try(_ADVANCING_FREE)
+            self._try(_FINISHING_FREE)
 
     def _acquire(self, lock: bytes, timeout_s: float) -> None:
         self._until(lambda: self._try(lock), timeout_s)

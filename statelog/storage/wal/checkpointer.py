@@ -30,6 +30,7 @@ from statelog.storage.file.failures import is_of_system, translate_os
 from statelog.storage.file.sidecar_files import journal_path, missing_error, remove_journal
 from statelog.storage.file.statistics import collect_statistics, numbers_read
 from statelog.storage.wal.dirty_flag import FlushedExtent, clear_dirty_flag, read_dirty_flag, set_dirty_flag
+from statelog.storage.wal.reader_slots import SnapshotPins, last_lsn
 from statelog.storage.wal.session import fill_first_half
 from statelog.storage.wal.shared_state import (
     AT,
@@ -46,7 +47,6 @@ from statelog.storage.wal.shared_state import (
     UNKNOWN,
     WRITTEN,
 )
-from statelog.storage.wal.snapshot_pins import SnapshotPins, last_lsn
 from statelog.storage.wal.wal_format import HALF_SIZE_BYTES, HALVES_AT, Slot, decode_slot, encode_slot, write_slot
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class Checkpointer:
             StoreLockedError: the process that is finishing it does not end.
         """
         environment, wal, shared = self._environment, self._wal, self._wal.shared()
-        alone = environment.locks.advancing(environment.lock_timeout_s, is_awaited=is_awaited)
+        alone = environment.locks.finishing_checkpoint(environment.lock_timeout_s, is_awaited=is_awaited)
         with self._finishing, alone if wal.is_open else contextlib.nullcontext(False) as is_mine:
             if not is_mine or shared.done == shared.epoch:
                 return

@@ -90,11 +90,11 @@ def rest_soon() -> None:
 def be_slow() -> None:
     """Let this process, a worker, finish a checkpoint only when it has to, because no more pages may be held."""
     be_small()
-    leave_advances()
+    leave_checkpoints()
     _set((checkpointer, "HELD_PAGES_BOUND", 100))
 
 
-def leave_advances() -> None:
+def leave_checkpoints() -> None:
     """Let this process, a worker, leave checkpoints to the process that began them, which has to meet its fault."""
     _set((background_flusher, "IDLE_S", _NEVER_S), (checkpointer.Checkpointer, "finish_if_begun", lambda _self: None))
 

@@ -54,7 +54,7 @@ MIB = 1 << 20
 
 _SMALL = f"{openings.__name__}:{openings.be_small.__name__}"
 _RESTING = f"{openings.__name__}:{openings.rest_soon.__name__}"
-_LEAVING = f"{openings.__name__}:{openings.leave_advances.__name__}"
+_LEAVING = f"{openings.__name__}:{openings.leave_checkpoints.__name__}"
 _SLOW = f"{openings.__name__}:{openings.be_slow.__name__}"
 
 
@@ -325,7 +325,7 @@ def _journal(before: tuple[Step, ...]) -> Iterator[Workload]:
 
 
 def _processes(before: tuple[Step, ...]) -> Iterator[Workload]:
-    """Advances that stay under way, in one process and several; processes that are killed, with the pin or the lock."""
+    """Checkpoints that stay under way, in one process and several; processes killed with the pin or the lock."""
     lane = _commits("a", 40, start=720, size=900)
     yield Workload("checkpoints under way", ((*lane, Rollback("b", 3)),), before, setup=_SLOW)
     lanes = tuple(_commits(f"p{n}", 14, start=20 * n, size=900) for n in range(2))

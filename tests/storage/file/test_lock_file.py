@@ -33,7 +33,7 @@ USE = """
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
 environment.committer.submit(append)
 environment.checkpoint()
-environment.check_readers()
+environment.reader_slots.release_dead()
 for _ in range(20):
     environment.committer.submit(append)
 say("done")
@@ -196,7 +196,7 @@ def test_a_dead_reader_is_still_found(environment, start_child, append, path):
         """
     )
     child.stdout.readline()
-    environment.check_readers()
+    environment.reader_slots.release_dead()
     assert str(child.pid) in environment.handles.raw.readers().split()
     child.kill()
     child.wait()

@@ -86,7 +86,7 @@ def rest(environment):
     assert not environment.checkpointer.needs_checkpoint
 
 
-def keepers():
+def flushers():
     return [each.ident for each in threading.enumerate() if each.name == "statelog agent.state"]
 
 
@@ -105,7 +105,7 @@ def test_the_first_commit_after_a_rest_is_a_flush_of_the_journal_like_any_other(
     assert store.thread("t").state["x"] == number
 
 
-def test_a_commit_of_many_threads_after_a_rest_needs_no_advance_either(store, environment, thread):
+def test_a_commit_of_many_threads_of_an_idle_store_needs_no_checkpoint_either(store, environment, thread):
     rest(environment)
     epoch = environment.wal.shared_state.epoch
     with store.transaction() as together:
@@ -183,12 +183,12 @@ def test_a_process_killed_after_a_rest_loses_nothing(path):
 
 
 def test_one_thread_looks_after_a_store_that_rests_again_and_again(environment, thread):
-    first = keepers()
+    first = flushers()
     for number in range(5):
         rest(environment)
         thread.commit({"x": number})
         assert environment.background_flusher.is_at_work
-    assert keepers() == first
+    assert flushers() == first
     assert len(first) == 1
 
 
@@ -196,8 +196,8 @@ def test_closing_a_store_at_rest_ends_its_thread(path):
     with statelog.open(path) as store:
         store.thread("t").commit({"x": 1})
         rest(store._engine.environment)
-        assert len(keepers()) == 1
-    until(lambda: not keepers())
+        assert len(flushers()) == 1
+    until(lambda: not flushers())
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from statelog.storage import faults
 from statelog.storage.file.sidecar_files import journal_path
 from statelog.storage.wal import background_flusher
 from statelog.storage.wal.dirty_flag import read_extent
+from statelog.storage.wal.reader_slots import SnapshotPins
 from statelog.storage.wal.shared_state import UNKNOWN, SharedState
-from statelog.storage.wal.snapshot_pins import SnapshotPins
 from statelog.storage.wal.wal_format import HALF_SIZE_BYTES, HALVES_AT
 
 SMALL = """
@@ -35,7 +35,7 @@ def fail(*_arguments):
     raise OSError(errno.EIO, "as if")
 
 
-def test_an_advance_whose_pin_was_let_go_is_followed_by_one_whose_pin_is_held(
+def test_a_checkpoint_whose_pin_was_released_is_followed_by_one_whose_pin_is_held(
     environment, append, run_child, check_whole, monkeypatch
 ):
     """Else the epoch that it began would go on for ever, and keep every page."""
@@ -65,7 +65,7 @@ def test_a_half_is_never_left_behind(environment, append, monkeypatch):
 
 
 @pytest.mark.parametrize("point", ["checkpoint.after_sync", "checkpoint.before_slot_flush"])
-def test_who_closes_waits_for_its_own_advance(environment, append, run_child, check_whole, point):
+def test_a_closing_process_waits_for_its_own_checkpoint(environment, append, run_child, check_whole, point):
     """Its thread would flush a closed file, or one that was opened since under the same number, for the slot."""
     environment.committer.submit(append)
     closes = f"""{SMALL}
@@ -139,7 +139,7 @@ environment.close()
     assert check_whole(environment) == 3
 
 
-def test_who_rests_waits_for_nobody_that_was_stopped_in_an_advance(
+def test_an_idle_checkpoint_waits_for_no_process_that_was_stopped_in_one(
     environment, append, start_child, check_whole, monkeypatch
 ):
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)
@@ -230,7 +230,7 @@ def test_an_interrupt_as_an_epoch_begins_leaves_no_wrong_place(environment, appe
 
 
 def test_nobody_frees_dead_readers_while_another_process_writes(environment, append, start_child):
-    """An advance could begin, and end, and who holds the new pin die, before the slots are freed."""
+    """A checkpoint could begin and end, and the owner of the new pin die, before the slots are freed."""
     environment.committer.submit(append)
     child = start_child(
         "environment = Environment.open(sys.argv[1], max_size_bytes=2**26)\n"
@@ -239,9 +239,9 @@ def test_nobody_frees_dead_readers_while_another_process_writes(environment, app
     )
     assert child.stdout.readline() == "writes\n"
     with pytest.raises(StoreLockedError):
-        environment.check_readers()
+        environment.reader_slots.release_dead()
     child.communicate("\n", timeout=300)
-    assert environment.check_readers() == 0
+    assert environment.reader_slots.release_dead() == 0
 
 
 def test_who_only_reads_frees_no_pin_of_a_dead_process(environment, append, run_child, monkeypatch):
@@ -254,9 +254,9 @@ def test_who_only_reads_frees_no_pin_of_a_dead_process(environment, append, run_
     shared = environment.wal.shared_state
     assert shared.is_pinned(shared.durable_epoch)
     assert not environment.checkpointer.pins
-    reads = "say(Environment.open(sys.argv[1], read_only=True, max_size_bytes=2**26).check_readers())"
+    reads = "say(Environment.open(sys.argv[1], read_only=True, max_size_bytes=2**26).reader_slots.release_dead())"
     assert run_child(reads) == (0, ["0"])
-    assert environment.check_readers() == 0
+    assert environment.reader_slots.release_dead() == 0
     environment.checkpoint()
     assert environment.statistics().readers == 0
 
@@ -305,7 +305,7 @@ def test_a_failed_flush_is_not_forgotten_while_somebody_reads(open_environment, 
     assert check_whole(alone) == 3
 
 
-def test_after_a_dead_writer_the_next_advances_until_one_has_begun(environment, append, run_child, monkeypatch):
+def test_after_a_dead_writer_checkpoints_are_made_until_one_has_begun(environment, append, run_child, monkeypatch):
     """LMDB's own lock has had a dead owner, too: whoever takes it first frees dead readers, and pins among them."""
     environment.committer.submit(append)
     assert run_child(COMMIT, 1, fault="commit.after_begin:1:kill") == (-9, [])

@@ -1,0 +1,142 @@
+"""Reader slots: the slots of LMDB's reader table. Snapshot pins, snapshots and short reads of all processes share them.
+
+A snapshot pin keeps LMDB from reusing the pages of the durable snapshot (invariant J2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import lmdb
+
+from statelog.errors import LimitError, StoreLockedError
+from statelog.limits import READER_SLOTS, READERS_MAX, SHORT_READS_MIN
+from statelog.storage.file.reading import ReadTransaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from statelog.storage.file.opened import OpenFile
+
+_CHECK_TIMEOUT_S = 0.1
+"""How long a search for dead readers waits for the writer lock. Another search will follow."""
+
+
+class SnapshotPins:
+    """The pins of one process, by epoch. There is at most one, and during a checkpoint at most two."""
+
+    __slots__ = ("_transactions",)
+
+    def __init__(self) -> None:
+        self._transactions: dict[int, lmdb.Transaction] = {}
+
+    def __len__(self) -> int:
+        """Return the number of pins."""
+        return len(self._transactions)
+
+    def __contains__(self, epoch: int) -> bool:
+        """Return True if this process pins the snapshot of `epoch`."""
+        return epoch in self._transactions
+
+    @property
+    def epochs(self) -> tuple[int, ...]:
+        """The epochs whose snapshots this process pins."""
+        return tuple(self._transactions)
+
+    def numbers(self) -> list[int]:
+        """Return LMDB's transaction numbers of the pinned snapshots."""
+        found = []
+        for pin in tuple(self._transactions.values()):
+            with contextlib.suppress(lmdb.Error):  # Another thread has ended the pin.
+                found.append(pin.id())
+        return found
+
+    def keep(self, transaction: lmdb.Transaction, epoch: int) -> None:
+        """Make a read transaction the pin of `epoch`, in place of an earlier one."""
+        before = self._transactions.pop(epoch, None)
+        self._transactions[epoch] = transaction
+        if before is not None:
+            before.abort()
+
+    def drop_before(self, epoch: int) -> None:
+        """End the pins of epochs before `epoch`."""
+        for number in tuple(self._transactions):  # Two threads may do this at the same time.
+            pin = self._transactions.pop(number, None) if number < epoch else None
+            if pin is not None:
+                pin.abort()
+
+    def drop(self) -> None:
+        """End all pins."""
+        for number in self.epochs:
+            pin = self._transactions.pop(number, None)
+            if pin is not None:
+                pin.abort()
+
+
+class ReaderSlots:
+    """The reader slots of one store.
+
+    Args:
+        environment: the open store file.
+        may_release_dead: returns True if no pin of a dead process is needed. The caller owns the writer lock.
+    """
+
+    def __init__(self, environment: OpenFile, may_release_dead: Callable[[], bool]) -> None:
+        self._environment = environment
+        self._may_release_dead = may_release_dead
+        self._snapshots: list[None] = []
+        """One element for each open snapshot. It is a list because appending and popping are atomic between threads."""
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Count a snapshot as open. The `with` block begins the transaction of the snapshot.
+
+        Some slots are kept free, so that commits and short reads work even if the maximum number of snapshots is open.
+
+        Raises:
+            LimitError: the maximum number of snapshots is open, in this process or in all processes. Facts: path,
+                limit, actual.
+        """
+        self._snapshots.append(None)
+        try:
+            if len(self._snapshots) > READERS_MAX or not self._has_free_slots():
+                path = self._environment.path
+                message = f"{path}: more than {READERS_MAX} snapshots at one time"
+                raise LimitError(message, path=str(path), limit=READERS_MAX, actual=READERS_MAX + 1)
+            yield
+        finally:
+            self._snapshots.pop()
+
+    def _has_free_slots(self) -> bool:
+        taken_max = READER_SLOTS - SHORT_READS_MIN
+        if self._count(taken_max) < taken_max:
+            return True
+        with contextlib.suppress(StoreLockedError):
+            self.release_dead()
+        return self._count(taken_max) < taken_max
+
+    def _count(self, enough: int) -> int:
+        """Return the number of taken reader slots. A result below `enough` may be too high."""
+        with ReadTransaction(self._environment) as transaction:
+            raw = transaction.handles.raw
+            most_ever: int = raw.info()["num_readers"]
+            return most_ever if most_ever < enough else len(raw.readers().splitlines()) - 1  # without the heading
+
+    def release_dead(self) -> int:
+        """Release the slots of dead processes, whose snapshots keep pages from reuse. Return their number.
+
+        Raises:
+            StoreLockedError: another process writes, so one of the slots may be a pin that it needs.
+        """
+        environment = self._environment
+        with environment.write_lock, environment.locks.writing(min(environment.lock_timeout_s, _CHECK_TIMEOUT_S)):
+            if not self._may_release_dead():
+                return 0
+            return environment.handles.check_readers()
+
+
+def last_lsn(transaction: lmdb.Transaction, log: Any) -> int:
+    """Return the LSN of the last record that a read transaction sees."""
+    cursor: Any = transaction.cursor(log)
+    return int.from_bytes(cursor.key()) if cursor.last() else 0
