@@ -1,8 +1,9 @@
-/* Records of entries of the board: what a reader of an entry asks, of several records at once (FORMAT.md 3 to 5).
+/* Reads several records of entries of the board at once (FORMAT.md 3 to 5).
  *
- * Trust: none in the records. Their checksums are checked here, and that each ref leads to a node of its type and digest.
- * Invariants: what is handed out of an entry that is not plain is `is_plain` alone. Of a plain one it is what the general
- * path reads, byte for byte.
+ * Trust: none in the records. This file checks their checksums, and that each reference leads to a node of its type and
+ * digest.
+ * Invariants: of an entry that is not plain, only `is_plain` and `lsn` have a meaning. Of a plain entry, the fields and
+ * the value are those that the general path reads, byte for byte.
  */
 #include "internal.h"
 
@@ -26,25 +27,25 @@ enum { ACT_DELETE = 1, ACT_EXPIRE = 2, ACT_COMPLETE = 7, ACT_DEAD = 9 };
 
 static const uint8_t VALUE_KEY[] = {0x65, 'v', 'a', 'l', 'u', 'e'}; /* the channel of an entry's value, as an item */
 
-/* A record, and the fields of its body that lead to the value. */
+/* A record, and the fields of its body that refer to the value. */
 typedef struct {
     const uint8_t *bytes;
     size_t size;
     uint64_t lsn;
     const uint8_t *root_digest;
-    uint64_t root_lsn; /* 0: of this record */
+    uint64_t root_lsn; /* 0: the root is in this record */
     uint64_t root_node;
 } entry_record;
 
-/* A node that was found in a record: content, then locators. */
+/* A node in a record: its content, followed by its locators. */
 typedef struct {
     const uint8_t *bytes;
     size_t content_size;
     size_t size;
 } found_node;
 
-/* Find a node of a record by its number. The row must say what the ref says. That the content is what it was when the row
- * was written, the checksum of the record has told. */
+/* Find a node of a record by its number. The type and the digest in the node table must be those of the reference. The
+ * content is not compared with the digest, because the checksum of the record covers both. */
 static bool node_in_record(const entry_record *record, uint64_t type, const uint8_t *digest, uint64_t number,
                            found_node *node)
 {
@@ -75,7 +76,7 @@ static bool take_null(sl_reader *in)
     return sl_item_open(in, &item) && item.shape == SL_ITEM_NULL;
 }
 
-/* Bytes or text of the body; NULL for null. */
+/* Read bytes or text; NULL for a null item. */
 static bool take_string(sl_reader *in, sl_shape shape, const uint8_t **bytes, size_t *size)
 {
     sl_item item;
@@ -108,7 +109,7 @@ static bool goes(uint64_t act)
     return act == ACT_DELETE || act == ACT_EXPIRE || act == ACT_COMPLETE || act == ACT_DEAD;
 }
 
-/* Read the body of an entry that is there and not claimed. */
+/* Read the body of a record. False unless the entry exists, is not claimed, and has no error. */
 static bool body_read(entry_record *record, sl_reader *in, const uint8_t **agent, size_t *agent_size,
                       sl_entry_facts *facts)
 {
@@ -129,7 +130,7 @@ static bool body_read(entry_record *record, sl_reader *in, const uint8_t **agent
 
 /* --- the value ------------------------------------------------------------------------------------ */
 
-/* Put the item of a slot whose value is inline, or a leaf of the record. */
+/* Write the value of a slot. False unless the value is inline or in a leaf of this record. */
 static bool put_small(const entry_record *record, const uint8_t *slot, size_t size, uint64_t lsn, uint64_t number,
                       sl_writer *out)
 {
@@ -169,7 +170,7 @@ static bool put_head(int kind, uint64_t count, sl_writer *out)
     }
 }
 
-/* Put the item of a list, dict or the like of one level, the values of which are small. */
+/* Write a list, dict, tuple or set. False unless its tree has one level, and all of its values are small. */
 static bool put_tree(const entry_record *record, const uint8_t *digest, uint64_t number, sl_writer *out)
 {
     found_node node;
@@ -223,7 +224,8 @@ static bool record_is_sound(const uint8_t *bytes, size_t size, uint64_t lsn)
            sl_load_be(bytes, CHECKSUM_SIZE) == sl_checksum(bytes + CHECKSUM_SIZE, size - CHECKSUM_SIZE);
 }
 
-/* Read an entry into `facts`, and its agent and its value, or the digest of its root, into `out`, which may become full. */
+/* Read an entry into `facts`. Write its agent and its value to `out`; if the value is elsewhere or too large, write the
+ * digest of the root instead. `out` may become full. */
 static bool entry_read(const uint8_t *bytes, size_t size, bool with_value, bool is_first, sl_writer *out,
                        sl_entry_facts *facts)
 {
@@ -270,7 +272,7 @@ int sl_entries_read(const uint8_t *records, const uint8_t *ends, const uint8_t *
         size_t end = (size_t)sl_load_be(ends + 8 * i, 8);
         sl_entry_facts facts = {.lsn = sl_load_be(lsns + 8 * i, 8)};
         facts.is_plain = entry_read(records + at, end - at, with_values != 0, i == 0, &writer, &facts);
-        if (writer.full && i > 0) { /* the caller calls again for this one */
+        if (writer.full && i > 0) { /* the caller reads this record with the next call */
             break;
         }
         if (writer.full || !facts.is_plain) {

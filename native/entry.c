@@ -1,9 +1,9 @@
-/* The record of one event of an entry or of a lease, and the index rows that follow from the event. FORMAT.md 5 and 6.
+/* Makes the record of one event of an entry or of a lease, and the index changes that follow (FORMAT.md 5 and 6).
  *
- * Trust: none in nodes. Numbers, texts and items are written as they are; the caller has made or checked them.
- * Invariant (T6): the bytes are those that the general encoders make of the same event, and the index changes are those
- * that the table of kinds makes of it. tests/native compares them. A value that is cut into pieces, that closes a chunk,
- * or that may be stored elsewhere already is answered by SL_FALLBACK.
+ * Trust: none in nodes. Numbers, texts and items are written unchecked, because the caller has made or checked them.
+ * Invariant (T6): the record and the index changes are those that the general path makes, byte for byte. See
+ * tests/properties/test_entry_kernel.py. The result is SL_FALLBACK if the value is cut into pieces, closes a chunk, or
+ * may be stored already.
  */
 #include "internal.h"
 
@@ -12,7 +12,7 @@ enum {
     TYPE_ENTRY = 10,
     DIGESTS_SIZE = 2 * SL_DIGEST_SIZE,
     TAG_SIZE = 8,
-    RANK = 128, /* of an entry with the priority 0 */
+    RANK = 128, /* the rank of priority 0 */
     LEASE_MARK = '/'
 };
 
@@ -20,7 +20,7 @@ enum { MAJOR_UNSIGNED = 0, MAJOR_BYTES = 2, MAJOR_TEXT = 3, MAJOR_ARRAY = 4, NUL
 enum { BODY_FIELDS = 14, ORDER_FIELDS = 3, CLAIM_FIELDS = 5 };
 enum { ACT_DELETE = 1, ACT_EXPIRE = 2, ACT_RELEASE = 6, ACT_COMPLETE = 7, ACT_DEAD = 9 };
 
-/* Offsets in what is fixed; see sl_entry_make. */
+/* Offsets in `fixed`; see sl_entry_make. */
 enum {
     THREAD_AT = 0,
     ACT_AT = 8,
@@ -41,7 +41,7 @@ enum {
 };
 
 typedef struct {
-    uint64_t lsn; /* 0: the index has no row of this key */
+    uint64_t lsn; /* 0: the index has no row for this key */
     uint64_t expires_us;
     uint64_t order_us;
     uint64_t rank;
@@ -78,7 +78,7 @@ static bool goes(uint64_t act)
 
 /* --- the value ------------------------------------------------------------------------------------ */
 
-/* Make the nodes of the new value and note where its root is. An equal root stays where it was. */
+/* Make the nodes of the new value, and set the location of the root. If the root is equal, its location stays. */
 static int change_value(sl_step *step, entry_event *event, const uint8_t *changes, size_t changes_size)
 {
     static const uint8_t empty[] = {SL_KIND_DICT, 0, 0, 0};
@@ -95,7 +95,7 @@ static int change_value(sl_step *step, entry_event *event, const uint8_t *change
         return SL_OK;
     }
     if (status == SL_OK && step->made.large_count > 0) {
-        return SL_FALLBACK; /* the store may have such a leaf */
+        return SL_FALLBACK; /* the store may have this leaf already */
     }
     if (status == SL_OK) {
         step->made.root_row = step->row;
@@ -162,19 +162,19 @@ static void put_body(sl_writer *body, const entry_event *event, const uint8_t *a
     sl_put_head(body, MAJOR_TEXT, event->key_size);
     sl_put(body, event->key, event->key_size);
     sl_put(body, agent, agent_size);
-    put_field(body, fixed, ROW_AT); /* the LSN of the record before */
+    put_field(body, fixed, ROW_AT); /* the LSN of the last record of the key */
     put_field(body, fixed, CREATED_AT);
     put_field(body, fixed, EXPIRES_AT);
     put_root(body, event);
     put_order(body, fixed);
     put_claim(body, event);
     sl_put(body, error, error_size);
-    sl_put_head(body, MAJOR_ARRAY, 0); /* of another thread's nodes none is borrowed */
+    sl_put_head(body, MAJOR_ARRAY, 0); /* no nodes are borrowed from other threads */
 }
 
 /* --- the index ------------------------------------------------------------------------------------ */
 
-/* Begin a change: sizes of the key and of the payload, then the first bytes of the key. */
+/* Begin an index change: the sizes of its key and of its payload, then the first bytes of the key. */
 static void begin_change(sl_writer *out, size_t key_size, size_t payload_size, unsigned prefix, const uint8_t *thread)
 {
     sl_put_be(out, 1 + 8 + key_size, 2);
@@ -183,7 +183,7 @@ static void begin_change(sl_writer *out, size_t key_size, size_t payload_size, u
     sl_put(out, thread, 8);
 }
 
-/* The row of an entry that exists (k) or of one that does not (K). */
+/* The row of a key: `k` if its entry exists, `K` if it does not. */
 static void put_name(sl_writer *out, const entry_event *event, size_t payload_size, bool is_there)
 {
     begin_change(out, event->key_size, payload_size, is_there ? 'k' : 'K', event->fixed + THREAD_AT);
@@ -211,7 +211,7 @@ static void put_deadline(sl_writer *out, const entry_event *event, size_t payloa
     sl_put_be(out, row->lsn, 8);
 }
 
-/* The place in the queue of an entry that may be claimed: directory, rank, time, last segment. */
+/* The queue row of an entry that may be claimed: directory, rank, time, last segment of the key. */
 static void put_queued(sl_writer *out, const entry_event *event, size_t payload_size, const entry_row *row)
 {
     size_t name_at = event->key_size;
@@ -230,7 +230,7 @@ static void put_queued(sl_writer *out, const entry_event *event, size_t payload_
 
 static bool is_same_place(const entry_row *a, const entry_row *b) { return a->order_us == b->order_us && a->rank == b->rank; }
 
-/* Delete what the record before has entered, except for its row if that is replaced. */
+/* Delete the index rows of the last record of the key. Keep rows that put_rows replaces or that stay the same. */
 static void take_out(sl_writer *out, const entry_event *event, const entry_row *before, const entry_row *row)
 {
     bool is_queued = event->stays && !event->is_claimed;
@@ -298,7 +298,7 @@ static void put_rows(sl_writer *out, const entry_event *event)
     }
 }
 
-/* --- all of it ------------------------------------------------------------------------------------ */
+/* --- the kernel ----------------------------------------------------------------------------------- */
 
 int sl_entry_make(sl_step *step, const uint8_t *fixed, const uint8_t *held, size_t held_size, const uint8_t *changes,
                   size_t changes_size, const uint8_t *key, size_t key_size, const uint8_t *agent, size_t agent_size,

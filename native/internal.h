@@ -17,7 +17,7 @@ enum {
     SL_DEPTH_MAX = 128,        /* nested arrays and maps, FORMAT.md 7 */
     SL_INLINE_SIZE_MAX = 64,   /* FORMAT.md 4.1 */
     SL_DIGEST_SIZE = 20,       /* BLAKE2b-160 */
-    SL_SEAL_SIZE = 8,          /* XXH3-64 behind a value of the index */
+    SL_SEAL_SIZE = 8,          /* XXH3-64 after a value of the index */
     SL_CHUNK_ENTRIES_MIN = 8,  /* FORMAT.md 4.5 */
     SL_CHUNK_SIZE_CLOSE = 8192,
     SL_PIECE_SIZE_MAX = 16384, /* FORMAT.md 4.4 */
@@ -319,12 +319,12 @@ typedef struct {
 } sl_entry_row;
 
 void sl_step_begin(sl_step *step, const uint8_t *held, size_t held_size, const uint8_t *known, size_t known_size);
-/* Write the envelope of a record without its checksum, SL_ENVELOPE_REST_SIZE bytes. The record is the last one of its
- * transaction. */
+/* Write the envelope of a record without the checksum (SL_ENVELOPE_REST_SIZE bytes). Its flags mark the record as the
+ * last one of its transaction. */
 void sl_put_envelope(uint8_t *to, int type, size_t body_size, uint64_t lsn, uint64_t time_us, const uint8_t *previous_chain,
                      uint64_t row_count);
 const uint8_t *sl_step_row_digest(const sl_step *step, uint64_t row);
-/* Look at a node that is held; SL_WANTED, if it is not. */
+/* Read a node that is held. SL_WANTED if it is not held. */
 int sl_step_node(sl_step *step, uint8_t type, const uint8_t *digest, uint64_t lsn, uint64_t node, sl_node_view *view);
 /* The next of the nodes held: its type and digest at `at` of what is read; SL_END behind the last. */
 int sl_step_held_next(sl_reader *held, size_t *at, sl_node_view *view);

@@ -328,7 +328,7 @@ static uint64_t number_borne(const uint8_t *page)
     return load_u64(number);
 }
 
-/* What is known of a page of a commit. Other threads may use the same memory: an entry is one word. */
+/* What is known of a page in a commit. Several threads may share the cache, so each entry is one word. */
 enum { SEEN_IN_USE = 1, SEEN_SOUND = 2, SEEN_FLAGS = 3, SEEN_COMMIT_BITS = 22, SEEN_PAGE_AT = 24 };
 
 static uint64_t seen_entry(uint64_t transaction, uint64_t number)
@@ -373,7 +373,7 @@ int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64
 
 /* --- rows of a sealed table ------------------------------------------------------------- */
 
-/* Read the node at `index` of a sound leaf; false if its value is not inline, or its seal does not hold. */
+/* Read the node at `index` of a sound leaf. False if its value is not inline, or if its seal does not match. */
 static bool row_open(const uint8_t *page, size_t size, uint64_t index, sl_lmdb_node *node)
 {
     size_t at = (size_t)load_u16(page + PAGE_HEADER_SIZE + index * POINTER_SIZE);
@@ -385,7 +385,7 @@ static bool row_open(const uint8_t *page, size_t size, uint64_t index, sl_lmdb_n
            sl_load_be(page + node->key_at + sealed_size, SL_SEAL_SIZE);
 }
 
-/* The index of the node whose key is at `key_at` of a sound leaf; `count` if there is none. */
+/* The index of the node in a sound leaf whose key is at `key_at`; `count` if there is none. */
 static uint64_t row_index(const uint8_t *page, uint64_t count, size_t key_at)
 {
     uint64_t index = 0;
@@ -396,7 +396,7 @@ static uint64_t row_index(const uint8_t *page, uint64_t count, size_t key_at)
     return index;
 }
 
-/* Whether a page of the map is a whole leaf, in its place and in use. */
+/* True if a page of the map is a sound leaf, has the right number and is in use. */
 static bool leaf_is_sound(const uint8_t *page, size_t size, uint64_t map, uint64_t transaction, sl_lmdb_seen *seen)
 {
     int64_t number = sl_lmdb_page_in_use(page, size, map, transaction, 0, seen);
@@ -420,7 +420,7 @@ int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t tra
     if (!leaf_is_sound(page, size, map, transaction, seen)) {
         return SL_FALLBACK;
     }
-    size_t lower = (size_t)load_u16(page + LOWER_AT); /* read again: the page may have been damaged since it was seen */
+    size_t lower = (size_t)load_u16(page + LOWER_AT); /* again: the cached page may be damaged by now */
     uint64_t node_count = lower > PAGE_HEADER_SIZE && lower <= size ? (lower - PAGE_HEADER_SIZE) / POINTER_SIZE : 0;
     uint64_t index = row_index(page, node_count, (size_t)(at - page));
     if (index == node_count) {
@@ -432,7 +432,7 @@ int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t tra
     bool is_end = false;
     for (; left > 0 && count < count_max && !is_end; left--) {
         sl_lmdb_node node;
-        if (!row_open(page, size, index, &node)) { /* the next call begins with it */
+        if (!row_open(page, size, index, &node)) { /* the next call begins with this row */
             break;
         }
         is_end = node.key_size < prefix_size || memcmp(page + node.key_at, prefix, prefix_size) != 0;

@@ -346,15 +346,18 @@ int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, 
 
 /* entry.c: the record of an event of an entry or a lease, and its index changes. SL_FALLBACK: take the general path.
  *
- * fixed: numbers of 8 bytes, big-endian: thread, act, LSN of the record, time, creation, expiry, rank, time from which the
- * entry may be claimed, number of claims, LSN (0: no value) and number of the root so far, 1 if the entry exists so far;
- * the row of the key so far (LSN, expiry, order, rank, tag of 8 bytes, deadline; zeros if there is none); the claim (token,
- * tag, deadline, deadline by the wall clock, length; zeros if there is none); digest of the root so far; chain digest.
- * held: empty, and the changes are made to an empty value; or as for sl_step_make, with the root so far.
- * changes: as for sl_step_make. Empty: the root stays.
- * agent, error: items.
- * out: chain digest of the record; digest of the root; the record but for its checksum; up to `page_end` index changes:
- * sizes of key and payload (2 each; SL_ENTRY_DELETED: the key is deleted), key, payload. */
+ * fixed: numbers of 8 bytes, big-endian, in this order:
+ *   thread, act, LSN of the record, time, creation, expiry, rank, time from which the entry may be claimed, number of
+ *   claims; LSN (0: no value) and node number of the current root; 1 if the entry exists before the event;
+ *   the current row of the key (LSN, expiry, order, rank, tag of 8 bytes, deadline; zeros if there is no row);
+ *   the claim (token, tag, deadline, deadline by the wall clock, duration; zeros if there is no claim);
+ *   digest of the current root; chain digest of the record before.
+ * held: nodes as for sl_step_make, with the current root. If it is empty, the changes are made to an empty value.
+ * changes: as for sl_step_make. If it is empty, the root does not change.
+ * agent, error: encoded items.
+ * out: chain digest of the record; digest of the root; the record without its checksum; index changes up to `page_end`.
+ *   An index change is: size of the key and size of the payload (2 bytes each), key, payload. The payload size
+ *   SL_ENTRY_DELETED deletes the key. */
 enum { SL_ENTRY_KEY_SIZE_MAX = 401, SL_ENTRY_DELETED = 0xFFFF };
 int sl_entry_make(sl_step *step, const uint8_t *fixed, const uint8_t *held, size_t held_size, const uint8_t *changes,
                   size_t changes_size, const uint8_t *key, size_t key_size, const uint8_t *agent, size_t agent_size,
@@ -426,42 +429,48 @@ int sl_lmdb_leaf_at(const uint8_t *at, size_t size, uint64_t number);
 int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint64_t number);
 /* The last page ever taken, as the meta page of the last commit tells; UINT64_MAX if it is another's. */
 uint64_t sl_lmdb_last_page(uint64_t address, size_t size, uint64_t transaction);
-/* Pages that were found in use, or sound leaves, in a commit: the caller's memory, zeros at first, of any threads. Each
- * entry says a page and the last bits of its commit. */
+/* A cache of pages that were found to be in use, or to be sound leaves, in a commit. The caller provides it, filled
+ * with zeros. Several threads may share it. Each entry has a page number and the last bits of the commit's number. */
 enum { SL_LMDB_SEEN = 256 };
 typedef struct {
     uint64_t pages[SL_LMDB_SEEN];
 } sl_lmdb_seen;
-/* The number of the page that `at`, lent by LMDB, lies in. map: where its map begins, 0 if not known.
- * SL_LMDB_OWN: it may be a write transaction's own. SL_LMDB_FREE: see above. */
+/* The number of the page that contains `at`, which LMDB has lent. map: the address of LMDB's map, 0 if it is not known.
+ * SL_LMDB_OWN: the page may belong to a write transaction. SL_LMDB_FREE: the page is free. */
 int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,
                             sl_lmdb_seen *seen);
-/* Read the rows of a sealed table that are on one leaf page of LMDB's map, from the key at `at` on, or with `downwards`
- * from it down, while their keys begin with `prefix`. Checked: the page (as by sl_lmdb_leaf_at and sl_lmdb_page_in_use),
- * and the seal of each row read, also of the row that ends the scan. out: key and payload of each row, one after another.
- * ends: of each row the end of its key and of its payload in `out`, room for count_max rows. SL_FALLBACK: something does
- * not hold of the page or of the first row, or cannot be told, or that row has pages of its own; the caller reads it. */
+/* Read rows of a sealed table from one leaf page of LMDB's map, beginning with the key at `at`, while their keys begin
+ * with `prefix`. `downwards`: read in descending order.
+ * Checks: the page (as sl_lmdb_leaf_at and sl_lmdb_page_in_use do), and the seal of each row, also of the row that ends
+ * the scan.
+ * out: key and payload of each row, joined. ends: for each row, the end of its key and the end of its payload in `out`;
+ * room for count_max rows.
+ * SL_FALLBACK: a check of the page or of the first row has failed or is not possible, or the first row has pages of its
+ * own. The caller then reads the rows one by one. */
 typedef struct {
     uint64_t count;
-    uint64_t is_end; /* 1: a key on the page does not begin with the prefix */
+    uint64_t is_end; /* 1: the next key on the page does not begin with the prefix */
 } sl_lmdb_rows;
 int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, sl_lmdb_seen *seen,
                       const uint8_t *prefix, size_t prefix_size, int downwards, size_t count_max, sl_output *out,
                       uint64_t *ends, sl_lmdb_rows *rows);
 
-/* xxh3.c: XXH3-64 without a seed; it is stored in big endian before records and behind values of the index */
+/* xxh3.c: XXH3-64 without a seed. It is stored, big-endian, before records and after values of the index. */
 uint64_t sl_checksum(const uint8_t *data, size_t size);
 
-/* board.c: records of entries of the board, one after another. Their LSNs, and where each ends, are numbers of 8 bytes,
- * big-endian, the ends ascending. An entry is plain if its record is sound, of that LSN, and neither redacted nor short, if
- * the entry is there and nobody has claimed it, and if no error is told. The caller reads other entries by the general
- * path, which finds the damage, if there is any.
- * out: agent and value item of each plain entry, one after another. Where the value is not in the same record, in one level
- * at most, or has no room, the digest of its root stands for the item. Without values nothing does. `done`: so many entries had room in `out`, and `plain`: so many of these are plain. The first one is not
- * plain if `out` has no room for it alone. */
+/* board.c: reads joined records of entries of the board.
+ *
+ * An entry is plain if its record is sound, has the right LSN, is neither redacted nor shortened, and if the entry
+ * exists, is not claimed and has no error. The caller reads other entries by the general path, which reports damage.
+ * ends, lsns: the end of each record in `records`, ascending, and its LSN: numbers of 8 bytes, big-endian.
+ * out: the agent and the encoded value of each plain entry, joined. The digest of the entry's root replaces the value
+ * if the value is not in the same record, has more than one level, or does not fit into `out`. Without `with_values`,
+ * there are neither values nor digests.
+ * done: the number of entries read before `out` was full. plain: the number of plain entries among these. If the first
+ * entry does not fit into `out`, it is not plain. */
 typedef struct {
-    uint64_t is_plain; /* if 0, the other numbers say nothing, except the LSN */
-    uint64_t agent_at; /* in out; all ones: there is no agent */
+    uint64_t is_plain; /* if 0, only the LSN has a meaning */
+    uint64_t agent_at; /* offset in `out`; all ones: there is no agent */
     uint64_t value_at;
     uint64_t value_end;
     uint64_t act;
@@ -472,7 +481,7 @@ typedef struct {
     uint64_t ready_us;
     uint64_t attempts;
     uint64_t lsn;
-    uint64_t root_lsn; /* where the root is whose digest stands for the item; 0: the item itself is there */
+    uint64_t root_lsn; /* LSN of the root whose digest replaces the value; 0: `out` has the value */
     uint64_t root_node;
 } sl_entry_facts;
 int sl_entries_read(const uint8_t *records, const uint8_t *ends, const uint8_t *lsns, size_t count, int with_values,
@@ -524,8 +533,8 @@ typedef struct {
     uint32_t has_ticket;
     uint32_t ticket;
     uint32_t turn;
-    uint32_t comes_back;  /* it was wanted again soon after its last release */
-    uint64_t released_ns; /* when that was */
+    uint32_t comes_back;  /* this user last acquired the lock again soon after releasing it */
+    uint64_t released_ns; /* time of the last release */
 } sl_lock;
 size_t sl_lock_size(void); /* bytes of a page, aligned to 8; 0 where there is no such lock */
 /* The offset in a robust mutex of the 32-bit word of its owner, as the kernel knows it; -1 without robust mutexes. */

@@ -10,8 +10,8 @@
  *    compare-and-swap from that ticket, so a ticket is passed once.
  * 2. A process tries the mutex out of turn in four cases only: nobody waits; its own turn is not over; nothing moved
  *    for a whole slice; the time of the call is up. A turn ends TURN_NS after it began. It ends before if its owner
- *    releases the lock for good, or if the owner has not taken the lock again GRACE_NS after it released it. An owner
- *    that the last time came back later than that is not waited for.
+ *    releases the lock for good, or if the owner has not taken the lock again GRACE_NS after its release. It also ends
+ *    at a release if the owner took longer than GRACE_NS to come back after its last release.
  * 3. Nobody sleeps longer than SLICE_NS without looking. So a waiter or owner that is killed or stopped at any
  *    point (also between a release and its wake-up) delays the others by two slices at most, once: whoever finds
  *    the mutex free after a slice in which nothing moved takes it, and passes the ticket that did not.
@@ -251,8 +251,8 @@ int sl_lock_initialise(uint8_t *bytes, size_t size)
     if (!is_made) {
         return SL_LOCK_INVALID;
     }
-    page->next = page->serving = 1; /* no ticket is 0, as which given_up begins */
-    page->turn = 1;                 /* no turn is 0, as which a user begins */
+    page->next = page->serving = 1; /* no ticket is 0, the initial value of given_up */
+    page->turn = 1;                 /* no turn is 0, the initial value of sl_lock.turn */
     page->layout = layout_here();
     __atomic_store_n(&page->magic, MAGIC, __ATOMIC_RELEASE);
     return SL_LOCK_OWNED;

@@ -1,12 +1,12 @@
-/* XXH3-64 without a seed, the checksum of records and sealed values (FORMAT.md 3 and 6).
+/* XXH3-64 without a seed: the checksum of records and of sealed values (FORMAT.md 3 and 6).
  *
- * Trust: none needed; any bytes have a checksum. It is no identity: its collisions can be made.
+ * Trust: none needed, because any bytes have a checksum. A checksum is not an identity: collisions are easy to make.
  */
 #include "internal.h"
 
 enum { STRIPE_SIZE = 64, LANES = 8, SECRET_SIZE = 192, BLOCK_STRIPES = (SECRET_SIZE - STRIPE_SIZE) / 8 };
 enum { SMALL_MAX = 16, MIDDLE_MAX = 128, LARGE_MAX = 240, LARGE_ROUNDS = 8 };
-enum { LAST_STRIPE_AT = SECRET_SIZE - STRIPE_SIZE - 7, LAST_PART_AT = 136 - 17, MERGE_AT = 11 }; /* in the secret */
+enum { LAST_STRIPE_AT = SECRET_SIZE - STRIPE_SIZE - 7, LAST_PART_AT = 136 - 17, MERGE_AT = 11 }; /* in SECRET */
 
 #define PRIME32_1 UINT64_C(0x9E3779B1)
 #define PRIME32_2 UINT64_C(0x85EBCA77)
@@ -32,7 +32,7 @@ static const uint8_t SECRET[SECRET_SIZE] = {
     0xd1, 0x7a, 0xd0, 0x31, 0xce, 0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b,
     0x40, 0x7e};
 
-/* Written out, so that the compiler sees one load where the machine is little-endian. */
+/* Compilers turn these expressions into one load on little-endian machines. */
 static inline uint64_t load_le32(const uint8_t *from)
 {
     return (uint64_t)from[0] | (uint64_t)from[1] << 8 | (uint64_t)from[2] << 16 | (uint64_t)from[3] << 24;
@@ -54,7 +54,7 @@ static uint64_t reversed(uint64_t value)
     return load_le64(bytes);
 }
 
-/* Both halves of the product, joined. */
+/* Both halves of the 128-bit product, joined by exclusive or. */
 #ifdef __SIZEOF_INT128__
 __extension__ typedef unsigned __int128 product;
 
@@ -118,7 +118,7 @@ static uint64_t hash_small(const uint8_t *data, size_t size)
     return avalanche_of_xxh64(secret_pair(56));
 }
 
-/* From both ends to the middle. */
+/* Mix pairs of 16 bytes from the middle out to both ends. */
 static uint64_t hash_middle(const uint8_t *data, size_t size)
 {
     uint64_t hash = size * PRIME64_1;
@@ -160,7 +160,7 @@ static void accumulate(uint64_t *lanes, const uint8_t *stripe, const uint8_t *se
 static uint64_t hash_long(const uint8_t *data, size_t size)
 {
     uint64_t lanes[LANES] = {PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3, PRIME64_4, PRIME32_2, PRIME64_5, PRIME32_1};
-    size_t stripes = (size - 1) / STRIPE_SIZE; /* the last one, which may overlap, comes below */
+    size_t stripes = (size - 1) / STRIPE_SIZE; /* the last stripe, which may overlap, follows below */
     for (size_t i = 0; i < stripes; i++) {
         accumulate(lanes, data + i * STRIPE_SIZE, SECRET + 8 * (i % BLOCK_STRIPES));
         if ((i + 1) % BLOCK_STRIPES == 0) {

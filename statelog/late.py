@@ -1,8 +1,8 @@
-"""Names of a package that are imported when a program first asks for them (PEP 562).
+"""Loads public names of a package on first use (PEP 562).
 
-A short process, such as a hook or a cron job, pays for every module that it loads. This package therefore loads at once
-what a commit needs. A function imports the rest where it uses it, and a package whose names are used rarely gets its
-`__getattr__` from `late_names`.
+A short process, such as a hook or a cron job, pays for every module that it loads. So `import statelog` loads only the
+modules that a commit needs. Functions import other modules where they use them. `late_names` makes the `__getattr__` of
+a package whose other public names load on first use.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def late_names(
     package: str, names: Mapping[str, tuple[str, ...]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the `__getattr__` and the `__dir__` of a package.
+    """Return the functions `__getattr__` and `__dir__` of a package.
 
     Args:
-        package: its name.
-        names: by module, the names that the package takes from it.
+        package: the name of the package.
+        names: for each module, the names that the package exports from it.
 
     """
     module_of = {name: module for module, defined in names.items() for name in defined}

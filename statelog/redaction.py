@@ -16,7 +16,7 @@ HIDDEN: Final = "***"
 HIDDEN_VALUE: Final = "**********"
 """The replacement of a secret value, as in pydantic."""
 
-# Patterns are texts: `re` compiles and remembers one when it is first used, and most processes use none.
+# The patterns are not compiled here, because most processes use none. `re` compiles and caches a pattern on first use.
 _SCHEME = r"(?i)\s*(?:(?:file|sqlite):/{1,2}|[A-Za-z][A-Za-z0-9+.\-]*:/+)"
 _URL_IN_TEXT = r"[A-Za-z][A-Za-z0-9+.\-]*:/[^\s'\"`<>]*[^\s'\"`<>:;,.)]"
 _SETTING = (

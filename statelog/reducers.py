@@ -58,7 +58,7 @@ __all__ = [
 
 
 class _Value:
-    """A value that is equal to others of its class with equal fields. A dataclass would load `inspect` at start-up."""
+    """A class with equality by fields, like a dataclass. The module `dataclasses` would load `inspect` at start-up."""
 
     __slots__ = ()
     _compared: ClassVar[tuple[str, ...]]

@@ -1,4 +1,4 @@
-"""What `import statelog` loads, and that late names cannot be told from others."""
+"""Tests the modules that `import statelog` loads. Names that load late behave like all other names."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from statelog.log.care.policies import POLICY_STEP_VERSIONS
 
 FACE = Path(statelog.__file__)
 SLOW = {"_hashlib", "asyncio", "ctypes", "difflib", "html", "logging", "platform", "ssl", "tempfile", "uuid"}
-"""Modules of the standard library that are slow to load and that neither a commit nor an entry needs."""
+"""Modules of the standard library that load slowly and that neither a commit nor a write to the board needs."""
 
 
 def run(program, *arguments):
-    """Run a program in a process of its own, and return what it printed, as JSON."""
+    """Run a program in another process, and return its output, decoded from JSON."""
     answer = subprocess.run([sys.executable, "-P", "-c", program, *arguments], capture_output=True, check=True)
     return json.loads(answer.stdout)
 
 
 def loaded_by(program, *arguments):
-    """Return the modules that a program loads, beyond those of an interpreter."""
+    """Return the modules that a program loads, without those of the interpreter."""
     counted = f"import json, sys\nbefore = {{*sys.modules}}\n{program}\nprint(json.dumps([*{{*sys.modules}} - before]))"
     return set(run(counted, *arguments))
 
@@ -115,7 +115,7 @@ def test_what_a_store_gives_is_an_instance_of_the_public_classes(tmp_path):
 
 
 class _NoDescriptor:
-    """Finds no module of retention, as if no descriptor were free."""
+    """Makes the import of retention fail, as if no file descriptor were free."""
 
     def find_spec(self, name, _path=None, _target=None):
         if name == "statelog.log.care.retention":

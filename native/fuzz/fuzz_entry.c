@@ -1,5 +1,5 @@
-/* An event of an entry: what is fixed; sizes of the key, of the root so far and of its content, and of the item; which
- * operation; then the key, the root and the item one after another. The root of a list is the rest, wanted as whatever. */
+/* Fuzzes sl_entry_make. Input: sizes of the key, of the current root, of its content and of the item; operation; count;
+ * the fixed fields; the key, the root and the item. The rest of the input is the node that the kernel wants, if any. */
 #include "fuzz_input.h"
 
 enum { FIXED_SIZE = 224, DIGESTS_SIZE = 40, CHECKSUM_SIZE = 8, HEAD_SIZE = 37, HOME_LSN = 1000000 };
@@ -12,7 +12,7 @@ static size_t put_number(uint8_t *to, uint64_t number, size_t size)
     return size;
 }
 
-/* Put a node behind what is held. */
+/* Append a node to the held nodes. */
 static void hold(fuzz_block *held, uint64_t type, const uint8_t *digest, const fuzz_block *node, size_t content_size)
 {
     uint8_t *bytes = fuzz_allocate(held->size + HEAD_SIZE + node->size);
@@ -29,7 +29,7 @@ static void hold(fuzz_block *held, uint64_t type, const uint8_t *digest, const f
     *held = (fuzz_block){bytes, held->size + HEAD_SIZE + node->size};
 }
 
-/* The record holds the nodes that were gathered; then come the index changes, and nothing else. */
+/* Check that the output is a record with the nodes of the step, followed by well-formed index changes only. */
 static void check_output(const sl_step *step, const sl_output *out)
 {
     sl_record_parts parts;

@@ -18,7 +18,7 @@ static void look_around(uint8_t *map, size_t size, uint64_t number)
     FUZZ_REQUIRE(sl_lmdb_is_free_at((uint64_t)(uintptr_t)map, SMALL_PAGE, 3, number) == 0);
 }
 
-/* Rows from any place of a file in memory, which begins where a page may. */
+/* Read rows from any offset of a file in memory. The memory has the alignment of a page. */
 static void read_rows(const fuzz_block *file, uint64_t at, int downwards)
 {
     size_t size = file->size / SMALL_PAGE * SMALL_PAGE;
@@ -30,7 +30,7 @@ static void read_rows(const fuzz_block *file, uint64_t at, int downwards)
     FUZZ_REQUIRE(map != NULL);
     memcpy(map, file->bytes, size);
     look_around(map, size, 2);
-    for (unsigned times = 0; times < 2; times++) { /* once more with what was seen */
+    for (unsigned times = 0; times < 2; times++) { /* the second time with a filled cache */
         int status = sl_lmdb_rows_read(map + at % size, SMALL_PAGE, (uint64_t)(uintptr_t)map, 1, &seen, map, at % 3,
                                        downwards, 4, &out, ends, &rows);
         FUZZ_REQUIRE(status == SL_OK || status == SL_FALLBACK);

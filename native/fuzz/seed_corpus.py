@@ -116,7 +116,7 @@ def sound_nodes() -> list[tuple[int, bytes, bytes]]:
 
 
 def sound_record(nodes: list[tuple[int, bytes, bytes]], body: bytes = b"\x82\x01\x02") -> bytes:
-    """A record whose nodes are what their digests say."""
+    """Return a record whose nodes match their digests."""
     rows, end = b"", 0
     for kind, content, locators in nodes:
         ends = struct.pack(">II", end + len(content), end + len(content) + len(locators))
@@ -127,7 +127,7 @@ def sound_record(nodes: list[tuple[int, bytes, bytes]], body: bytes = b"\x82\x01
 
 
 def entry_record(nodes: list[tuple[int, bytes, bytes]], slot: bytes, locator: bytes, order: bytes = b"\xf6") -> bytes:
-    """A record of an entry `k`, set by `me`, whose value is in a slot; its root is the last node."""
+    """Return a record of the entry `k`, set by `me`, whose root has this slot. The root is the last node."""
     root = b"\x02\x01\x00\x01\x65value" + slot
     digest = b"\x54" + digest_of(2, root)
     body = b"\x8e\x01\x00\x61k\x62me\x00\x07\x00" + digest + b"\x00" + bytes([len(nodes)]) + order + b"\xf6\xf6\x80"
@@ -229,7 +229,7 @@ def entry_input(
     claim: tuple[int, bytes, int, int, int] = (0, bytes(8), 0, 0, 0),
     rest: bytes = b"",
 ) -> bytes:
-    """Bytes as fuzz_entry.c reads them: an act of the entry with that key."""
+    """Return an input for fuzz_entry.c: an event of the entry with this key."""
     numbers = (1, act, 99, 98, 97, 300, 128, 0, 1, 9 if root or not item else 0, 0, row[0] > 0)
     fixed = struct.pack(">12Q4Q8sQQ8s3Q20s20s", *numbers, *row, *claim, DIGEST, DIGEST)
     sizes = u16(len(key)) + u16(len(root)) + u16(len(root)) + u16(len(item))

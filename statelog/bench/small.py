@@ -1,4 +1,4 @@
-"""The cost of the smallest operations: beside SQLite, and of a commit after a commit of another process."""
+"""The cost of the smallest operations, compared with SQLite, and of a commit after another process's commit."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _PROCESSOR_MAX = {
     f"board.list of {_LISTED}": 1.2,
     "state[...]": 0.9,
 }
-"""The maximum processor time with `interval`, relative to SQLite's with synchronous=NORMAL."""
+"""The maximum processor time with `interval`, relative to that of SQLite with synchronous=NORMAL."""
 
 _WALL_MAX = {"commit of an int": 1.0, "board.set": 1.3}
-"""The maximum time with `commit`, relative to SQLite's with synchronous=FULL."""
+"""The maximum time with `commit`, relative to that of SQLite with synchronous=FULL."""
 
 _OWN = "after an own commit"
 _WAITED = "after another process's answer"
@@ -89,7 +89,7 @@ def _measure(bench: Bench) -> Result:
 
 
 def _measure_beside(bench: Bench, durability: Durability) -> Result:
-    """Measure each operation, in turns with what SQLite does for the same."""
+    """Measure each operation, alternating with the equivalent operation in SQLite."""
     limits = _PROCESSOR_MAX if durability == "interval" else _WALL_MAX
     checks, sides = [], []
     with ExitStack() as stack:
@@ -102,13 +102,13 @@ def _measure_beside(bench: Bench, durability: Durability) -> Result:
             processor = ours.processor_p50_us / theirs.processor_p50_us
             ratio = processor if durability == "interval" else ours.p50_us / theirs.p50_us
             what = "processor" if durability == "interval" else "time"
-            checks.append(at_most(f"{name}, {durability}: {what}, of {sqlite_peer.NAME}'s", ratio, limit))
+            checks.append(at_most(f"{name}, {durability}: {what}, relative to {sqlite_peer.NAME}'s", ratio, limit))
             sides += [ours.side(f"{name}, {durability}"), theirs.side(f"{sqlite_peer.NAME}: {name}, {durability}")]
     return Result(checks=tuple(checks), sides=tuple(sides))
 
 
 def _pairs(stack: ExitStack, path: Path, durability: Durability) -> dict[str, tuple[Operation, Operation]]:
-    """Return, for each operation, ours and SQLite's. The fenced commit is compared with a commit without a fence."""
+    """Return for each operation a call of statelog and the equivalent call of SQLite, which has no fences."""
     synchronous = sqlite_peer.FULL if durability == "commit" else sqlite_peer.NORMAL
     store = stack.enter_context(statelog.open(f"{path}.state", durability=durability))
     database = path.with_name(f"{path.name}.sqlite")
@@ -166,7 +166,7 @@ def _measure_after_others(bench: Bench) -> Result:
                 samples[name].time(commit)
     taken_us = {name: taken.processor_p50_us for name, taken in samples.items()}
     checks = [
-        at_most(f"{name}: processor, of {_OWN}", taken_us[name] / taken_us[_OWN], _AFTER_OTHER_MAX)
+        at_most(f"{name}: processor, relative to {_OWN}", taken_us[name] / taken_us[_OWN], _AFTER_OTHER_MAX)
         for name in (_OTHER_THREAD, _SAME_THREAD)
     ]
     notes = [
@@ -180,7 +180,7 @@ def _measure_after_others(bench: Bench) -> Result:
 
 SMALL = Workload(
     "small",
-    "the smallest operations beside SQLite's, and a commit of an int after another process's",
+    "the smallest operations, compared with SQLite, and a commit of an int after another process's commit",
     f"interval ({sqlite_peer.NAME}: {sqlite_peer.NORMAL}); times: commit ({sqlite_peer.NAME}: {sqlite_peer.FULL})",
     _measure,
 )

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 NAME = "SQLite"
 DURABILITY = "WAL, synchronous=FULL"
 FULL = "FULL"
-"""Nothing acknowledged is lost with the power, as with `commit`."""
+"""A power failure loses no acknowledged commit, as with `commit`."""
 NORMAL = "NORMAL"
-"""What was acknowledged since the last checkpoint is lost with the power: more than with `interval`."""
+"""A power failure loses the commits since the last WAL checkpoint. With `interval`, it loses fewer."""
 
 BUSY_TIMEOUT_S = 60.0
 
@@ -35,7 +35,7 @@ CREATE TABLE state (thread TEXT, channel TEXT, value TEXT, PRIMARY KEY (thread, 
 
 
 class Peer:
-    """One connection, for one thread of execution. Statements are prepared once: sqlite3 keeps them."""
+    """One connection, for one OS thread. Statements are prepared once, because sqlite3 caches them."""
 
     def __init__(self, path: Path, thread: str, synchronous: str) -> None:
         self._connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
@@ -59,7 +59,7 @@ class Peer:
             )
 
     def read(self, channel: str) -> object:
-        """Return a value."""
+        """Return the value of a channel."""
         query = "SELECT value FROM state WHERE thread = ? AND channel = ?"
         return json.loads(self._connection.execute(query, (self._thread, channel)).fetchone()[0])
 
@@ -81,12 +81,12 @@ class Peer:
         self._version = version
 
     def close(self) -> None:
-        """Close the connection; the last one moves the write-ahead log into the file."""
+        """Close the connection. The last connection copies the write-ahead log into the database file."""
         self._connection.close()
 
 
 def create(path: Path) -> None:
-    """Make a database with its tables."""
+    """Create a database with its tables."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.executescript(_TABLES)
@@ -94,7 +94,7 @@ def create(path: Path) -> None:
 
 @contextmanager
 def connected(path: Path, thread: str = "agent", *, synchronous: str = FULL) -> Iterator[Peer]:
-    """Open a connection to a database, made if need be."""
+    """Open a connection to a database. Create the database if it does not exist."""
     if not path.exists():
         create(path)
     peer = Peer(path, thread, synchronous)

@@ -1,4 +1,4 @@
-"""What a short process pays, such as a hook or a cron job: importing, and one commit."""
+"""The cost of a short process, such as a hook or a cron job, which imports statelog and makes one commit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ database.close()
 
 
 def _run(samples: Samples, command: Sequence[str], environment: dict[str, str]) -> None:
-    """Run a process, and note how long it took and how long it was on a processor."""
+    """Run a process. Record its elapsed time and its processor time."""
     began_ns = time.perf_counter_ns()
     process = subprocess.Popen(command, env=environment)  # noqa: S603 - ourselves
     _pid, status, usage = os.wait4(process.pid, 0)
@@ -55,25 +55,29 @@ def _run(samples: Samples, command: Sequence[str], environment: dict[str, str]) 
 
 
 def _measure(bench: Bench) -> Result:
-    # Without cached bytecode every process would compile what it imports.
+    # Without cached bytecode, every process would compile the modules that it imports.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     path = str(bench.directory / "short")
     samples = {name: Samples(handed_bytes=None, dirtied_bytes=None) for name in _PROGRAMS}
     for number in range(1 + bench.size(_ROUNDS_PER_REPEAT) * bench.repeats):
         for name, program in _PROGRAMS.items():
-            taken = samples[name] if number else Samples()  # the first round makes files and bytecode
+            taken = samples[name] if number else Samples()  # the first round creates files and bytecode
             _run(taken, [sys.executable, "-c", program, path], environment)
     processor_us = {name: taken.processor_p50_us for name, taken in samples.items()}
     import_ms = (processor_us[_IMPORT] - processor_us[_INTERPRETER]) / 1000
     return Result(
         checks=(
-            at_most("processor of `import statelog`, beyond an interpreter's", import_ms, _IMPORT_MS_MAX, "ms"),
+            at_most("processor of `import statelog`, without that of the interpreter", import_ms, _IMPORT_MS_MAX, "ms"),
             at_most(
-                "processor of a process that opens, commits and closes, of SQLite's",
+                "processor of a process that opens, commits and closes, relative to SQLite's",
                 processor_us[_OURS] / processor_us[_SQLITE],
                 _RATIO_MAX,
             ),
-            at_most("its median time, of SQLite's", samples[_OURS].p50_us / samples[_SQLITE].p50_us, _RATIO_MAX),
+            at_most(
+                "median time of that process, relative to SQLite's",
+                samples[_OURS].p50_us / samples[_SQLITE].p50_us,
+                _RATIO_MAX,
+            ),
         ),
         sides=tuple(taken.side(name) for name, taken in samples.items()),
     )

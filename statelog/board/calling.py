@@ -1,4 +1,4 @@
-"""Who is woken by what is done to a key."""
+"""Finds the waiters to wake after a write to a key."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from statelog.storage.notify.wake import Wake
 
 CLAIMER = b"c"
-"""Subject of who waits for an entry to claim: this, and the patterns, a line each."""
+"""The subject of a waiter for an entry to claim: this prefix, and the patterns, one per line."""
 
 HOLDER = b"l"
-"""Subject of who waits for a lease: this, and its name."""
+"""The subject of a waiter for a lease: this prefix, and the name of the lease."""
 
 
 _segment_bit = lru_cache(maxsize=256)(segment_bit)
 
 
 def wake_bits(key: str) -> int:
-    """Return the words that watchers of a key sleep on."""
+    """Return a mask of the wake words that watchers of a key sleep on."""
     return EVERY_SEGMENT | _segment_bit(key.partition("/")[0])
 
 
 def watch_bits(pattern: str) -> int:
-    """Return the words that a watcher of a pattern sleeps on."""
+    """Return a mask of the wake words that a watcher of a pattern sleeps on."""
     first = pattern.partition("/")[0]
     return EVERY_SEGMENT if "*" in first or "?" in first else segment_bit(first)
 
 
 def claimer_subject(patterns: Sequence[Pattern]) -> bytes:
-    """Return the subject of who waits for an entry; where it has no room for the patterns, one that fits more keys."""
+    """Return the subject of a waiter for an entry. If the patterns are too long, use one that matches more keys."""
     subject = CLAIMER + "\n".join(each.text for each in patterns).encode()
     levels = zip(*(each.prefix.split("/")[:-1] for each in patterns), strict=False)
     directory = [segments[0] for segments in takewhile(lambda segments: len({*segments}) == 1, levels)]
@@ -54,7 +54,7 @@ def claimer_subject(patterns: Sequence[Pattern]) -> bytes:
 
 
 def call_claimer(key: str, wake: Wake) -> None:
-    """Wake the one who has waited longest for an entry like this one."""
+    """Wake the waiter that has waited longest for an entry with this key."""
 
     def fits(subject: bytes) -> bool:
         if not subject.startswith(CLAIMER):

@@ -1,7 +1,7 @@
-"""Claims of entries, and leases: who has one, until when, and whose turn is next.
+"""Claims of entries, and leases: the holder, the deadline, and the next entry to claim.
 
-A claim is won in a commit, so there is one winner. Its token is the LSN of its record. What is done with it is refused
-from the record on that says that it has ended, and by nothing else: no clock takes away what nobody else has taken.
+A commit makes a claim, so only one claimer wins. The token of a claim is the LSN of its first record. Only a record
+ends a claim, never a clock: a late holder may go on until another process has taken the entry over.
 """
 
 from __future__ import annotations
@@ -35,72 +35,75 @@ ReadRow: TypeAlias = "Callable[[str], tuple[EntryRow, bool]]"
 """Returns the row of a key, and whether the entry exists."""
 
 _FORGOTTEN_US = 86_400_000_000
-"""A lease that nobody has taken for so long after its time was up is recorded to have ended, as another is taken."""
+"""The time after the deadline of a lease. Later, a process that takes another lease records the end of this one."""
 
 _FORGOTTEN_MAX = 8
 
 _DEAD_MAX = 16
-"""So many entries that were claimed too often are moved away in one commit."""
+"""The maximum number of entries that one commit moves away because they were claimed too often."""
 
 
 class Wanted(NamedTuple):
-    """Which entries somebody would claim."""
+    """The entries that a claimer accepts."""
 
     patterns: tuple[Pattern, ...]
     may: Callable[[str], bool]
-    """Whether the rules allow a key."""
+    """Returns True if the rules allow the claim of a key."""
     attempts_max: int | None
     dead: str | None
-    """Where entries go that were claimed so often; None: they stay where they are, and nobody claims them."""
+    """The prefix to which entries move after `attempts_max` claims. None leaves them where they are, unclaimed."""
     check_write: Callable[[str], None] = lambda _key: None
-    """Refuses keys to which they may not go."""
+    """Raises AccessError if the handle may not write the new key of a moved entry."""
     unless: tuple[str, ...] = ()
-    """What keys begin with that are not wanted, whatever the patterns say."""
+    """Prefixes of keys that the claimer does not accept, even if a pattern matches."""
 
     def is_spent(self, found: Found) -> bool:
-        """Whether an entry was claimed too often."""
+        """Return True if an entry was claimed too often."""
         return self.attempts_max is not None and found.attempts >= self.attempts_max
 
     def grave(self, key: str) -> str | None:
-        """Return the key of an entry that was claimed too often; None: it stays, also as that would be no key."""
+        """Return the key to which an entry moves after too many claims, or None if the entry stays at its key.
+
+        An entry also stays if the new key would be too long.
+        """
         target = None if self.dead is None else moved_to(key, self.dead)
         return None if target is None or len(target.encode()) > ENTRY_KEY_SIZE_BYTES_MAX else target
 
     def includes(self, key: str) -> bool:
-        """Whether an entry is wanted. What has come to the dead is not."""
+        """Return True if the claimer accepts an entry with this key. Entries below `dead` are not accepted."""
         fits = any(pattern.fits(key) for pattern in self.patterns)
         return fits and self.may(key) and not (self.dead and key.startswith(self.dead)) and not self.shuns(key)
 
     def shuns(self, key: str) -> bool:
-        """Whether an entry is not wanted, whatever the patterns say."""
+        """Return True if `unless` excludes the key."""
         return key.startswith(self.unless)
 
 
 class Choice(NamedTuple):
-    """What there is to claim."""
+    """The result of a search for an entry to claim."""
 
     found: Found | None
-    """The entry whose turn it is."""
+    """The next entry to claim, or None."""
     lapsed: list[Found]
-    """Claims whose time is up, of entries that are wanted."""
+    """Wanted entries whose claims are past their deadlines."""
     wait_us: int | None
-    """After how long there may be more, without anybody's doing."""
+    """The time until another entry becomes available without a commit; None if no such time is known."""
     snapshot_id: int | None = None
-    """The commit that was read."""
+    """The number of the commit that the search has read; None if uncommitted changes were visible."""
 
 
 # --- whose turn is next ------------------------------------------------------------------
 
 
 def choose(view: View, board: int, wanted: Wanted, clock: Clock, row: ReadRow | None = None) -> Choice:
-    """Return what there is to claim: of the highest priority, then the oldest.
+    """Return the next entry to claim: the entry with the highest priority, and of these the oldest.
 
     Args:
-        view: the store.
+        view: a view of the store.
         board: the thread of the board.
-        wanted: which entries are wanted.
-        clock: the clock.
-        row: reads rows of the view; `Writer.row` in a commit.
+        wanted: the entries that the claimer accepts.
+        clock: the clock that deadlines are compared with.
+        row: a function that reads index rows. A commit passes `Writer.row`, which remembers them.
 
     """
     row = row or partial(last_row, view, board)
@@ -122,9 +125,9 @@ def choose(view: View, board: int, wanted: Wanted, clock: Clock, row: ReadRow | 
 
 
 def deadlines(view: View, board: int, clock: Clock) -> Iterator[tuple[str, int]]:
-    """Yield (key, microseconds to go) of claims and leases: of this clock those that are over, and the next one.
+    """Yield (key, microseconds until the deadline) of claims and leases.
 
-    Of others' clocks all.
+    Of the deadlines by this clock, yield those that are past, and the next one. Yield all deadlines by other clocks.
     """
     prefix, start = keys.encode_thread_prefix(b"Q", board), b""
     own, boot_us = clock.tag, clock.boot_us()
@@ -135,7 +138,7 @@ def deadlines(view: View, board: int, clock: Clock) -> Iterator[tuple[str, int]]
             if tag == own:
                 yield key, deadline_us - boot_us
                 if deadline_us > boot_us:
-                    start = prefix + own + b"\xff" * 17  # the first of the next clock
+                    start = prefix + own + b"\xff" * 17  # the first deadline by the next clock
                     break
             else:
                 claim = read_entry(view, last_row(view, board, key)[0].lsn).claim
@@ -146,7 +149,7 @@ def deadlines(view: View, board: int, clock: Clock) -> Iterator[tuple[str, int]]
 
 
 def _directories(view: View, board: int, pattern: Pattern) -> Iterator[str]:
-    """Yield the directories that keys may lie in that a pattern fits."""
+    """Yield the directories that may contain keys that match a pattern."""
     above, _slash, name = pattern.text.rpartition("/")
     if name != "**" and "*" not in above and "?" not in above:
         yield above
@@ -170,14 +173,14 @@ def _directories(view: View, board: int, pattern: Pattern) -> Iterator[str]:
 def _first_in(
     view: View, board: int, row: ReadRow, directory: str, wanted: Wanted, now_us: int, waits: list[int]
 ) -> Queued | None:
-    """Return the entry of a directory whose turn it is; note after how long others may be claimed."""
+    """Return the next entry to claim in a directory. Add to `waits` the times until delayed entries may be claimed."""
     prefix, start = board_keys.encode_directory(board, directory), b""
     while True:
         for place, is_delayed in view.transaction.scan_index(prefix, start=start):
             queued = board_keys.decode_queue_key(place)
             if not wanted.includes(queued.key):
                 continue
-            if is_delayed and queued.order_us > now_us:  # so are all behind it, of this rank
+            if is_delayed and queued.order_us > now_us:  # the entries behind it with this rank are delayed, too
                 waits.append(queued.order_us - now_us)
                 if queued.rank == 255:
                     return None
@@ -204,7 +207,7 @@ def _first_of(view: View, read_row: ReadRow, key: str, wanted: Wanted, now_us: i
 
 
 def _may_claim(view: View, row: EntryRow, key: str, wanted: Wanted, now_us: int) -> bool:
-    """Return False if an entry has expired, or was claimed too often and there is no key for dead entries."""
+    """Return False if an entry has expired, or was claimed too often and cannot move to a key below `dead`."""
     if 0 < row.expires_us <= now_us:
         return False
     may_stay = wanted.attempts_max is not None and wanted.grave(key) is None
@@ -215,10 +218,10 @@ def _may_claim(view: View, row: EntryRow, key: str, wanted: Wanted, now_us: int)
 
 
 def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock, seen: Choice | None = None) -> Found | None:
-    """Stage the claim of the entry whose turn it is; None if there is none.
+    """Stage a claim of the next entry, and return the entry; None if there is nothing to claim.
 
-    Claims whose time is up are recorded to have ended. What was claimed too often is moved away. If nobody has
-    committed since a choice was `seen`, it is not made again.
+    Also stage the end of claims that are past their deadlines. Move entries away that were claimed too often. `seen` is
+    the result of an earlier search. It is used if nobody has committed since that search.
     """
     view, board = writer.view, writer.board
     if seen is not None and seen.found is not None and not seen.lapsed and writer.batch.follows(seen.snapshot_id):
@@ -241,7 +244,7 @@ def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock, seen: Cho
 
 
 def held(writer: Writer, key: str, token: int) -> Found:
-    """Return the entry, or the lease, that a token is of. Raises LeaseLostError: also if the entry has expired."""
+    """Return the entry or lease that the holder of a token has. Raises LeaseLostError, also for an expired entry."""
     found = _check_holder(writer, key, token)
     if 0 < found.event.expires_us <= writer.now_us:
         message = f"the entry {key!r} has expired, and its claim of token {token} with it"
@@ -250,10 +253,10 @@ def held(writer: Writer, key: str, token: int) -> Found:
 
 
 def check_held(view: View, key: str, token: int) -> Found:
-    """Return the entry, or the lease, that a token is of.
+    """Return the entry or lease that the holder of a token has.
 
     Raises:
-        LeaseLostError: it was taken by another, has expired, or went. Facts: key or name, token.
+        LeaseLostError: the claim or lease has ended. Facts: key or name, token.
 
     """
     board = view.thread_lsn(LEASES_ID if is_lease(key) else BOARD_ID)
@@ -262,7 +265,7 @@ def check_held(view: View, key: str, token: int) -> Found:
 
 
 def check_held_in(batch: Batch, key: str, token: int) -> None:
-    """Raise LeaseLostError in a commit as `check_held` does."""
+    """Raise LeaseLostError if a claim or lease has ended, as `check_held` does, within a commit."""
     board = batch.find_owner(LEASES_ID if is_lease(key) else BOARD_ID)
     if board is None:
         raise lost(key, token)
@@ -281,7 +284,7 @@ def _check_token(found: Found | None, key: str, token: int) -> Found:
 
 
 def lost(key: str, token: int) -> LeaseLostError:
-    """Return the error of a claim or lease that has ended."""
+    """Return the LeaseLostError for a claim or lease that has ended."""
     if is_lease(key):
         message = f"the lease {key[1:]!r} of token {token} has ended: it was given back, or taken by another"
         return LeaseLostError(message, name=key[1:], token=token)

@@ -12,7 +12,7 @@ from statelog.limits import ENTRY_KEY_SIZE_BYTES_MAX
 from statelog.log.names import check_name
 
 RESERVED = "durable/"
-"""Keys that begin so are the library's own: all may read them, and who may write them is a matter of `Rights`."""
+"""The prefix of the library's own keys. All handles may read these keys; `Rights` decides which may write them."""
 
 _WILD = re.compile(r"[*?\[\]\\]")
 
@@ -22,11 +22,11 @@ class Pattern(NamedTuple):
 
     text: str
     prefix: str
-    """What all keys that it fits begin with."""
+    """The common prefix of all keys that match the pattern."""
     expression: re.Pattern[str]
 
     def fits(self, key: str) -> bool:
-        """Whether it fits a key."""
+        """Return True if the key matches the pattern."""
         return self.expression.fullmatch(key) is not None
 
     @property
@@ -36,12 +36,12 @@ class Pattern(NamedTuple):
 
 
 def check_key(key: str) -> None:
-    """Refuse what is no key.
+    """Raise an error if `key` is not a valid key.
 
     Raises:
-        UsageError: it is no text, is not in normal form (NFC), has an empty segment, `.` or `..`, or one of `*?[]`
-            and the backslash in it. Facts: argument, value.
-        LimitError: it is longer than 400 bytes.
+        UsageError: the key is not a str, is not in normal form (NFC), has an empty segment, `.` or `..`, or contains
+            one of `*?[]` or a backslash. Facts: argument, value.
+        LimitError: the key is longer than 400 bytes.
 
     """
     if type(key) is str:
@@ -51,7 +51,7 @@ def check_key(key: str) -> None:
 
 
 def check_bound(argument: str, key: str) -> None:
-    """Refuse a key as `check_key`, of an argument of another name."""
+    """Check a key like `check_key`, for an argument with another name."""
     check_name(argument, key, size_bytes_max=ENTRY_KEY_SIZE_BYTES_MAX)
     wild = _WILD.search(key)
     if wild is not None:
@@ -60,17 +60,17 @@ def check_bound(argument: str, key: str) -> None:
 
 
 _check_text = lru_cache(maxsize=1024)(partial(check_bound, "key"))
-"""Checks a text unless it was among the last ones that passed: programs use few keys again and again."""
+"""Checks a key. Keys that have passed recently are not checked again, because programs use the same keys repeatedly."""
 
 
 def check_prefix(prefix: str) -> None:
-    """Refuse what keys cannot begin with. An empty one is that of all keys. Raises UsageError, LimitError."""
+    """Raise UsageError or LimitError if no key can begin with `prefix`. The empty prefix is valid."""
     if prefix != "":
         check_key(prefix.removesuffix("/") if isinstance(prefix, str) and len(prefix) > 1 else prefix)
 
 
 def check_directory(argument: str, prefix: str) -> None:
-    """Refuse what entries cannot be moved below: it ends in a slash. Raises UsageError, LimitError."""
+    """Raise UsageError or LimitError unless `prefix` is a valid prefix that ends with a slash."""
     check_prefix(prefix)
     if not prefix.endswith("/"):
         message = f"{argument} {prefix!r} does not end in '/'"

@@ -1,4 +1,4 @@
-"""Entries of the board as they are, were, and have been, in one moment of the store."""
+"""Reads the board in one view of the store: current entries, earlier versions, and histories."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from statelog.tree.node import Workspace
 
 VALUE = "value"
-"""The channel that the value of an entry is in: its root is that of a dict, as a thread's."""
+"""The channel that has the value of an entry. The root of an entry is a dict of channels, as the root of a thread."""
 
 
 class Found(NamedTuple):
@@ -38,27 +38,27 @@ class Found(NamedTuple):
 
     @property
     def claim(self) -> Claimed | None:
-        """Who has claimed it, None if nobody has."""
+        """The claim of the entry, or None if nobody has claimed the entry."""
         claim = self.event.claim
         return None if claim is None else Claimed(claim[0] or self.lsn, *claim[1:])
 
     @property
     def attempts(self) -> int:
-        """How often it was claimed."""
+        """How often the entry was claimed."""
         return self.event.order[2] if self.event.order else 0
 
     @property
     def ready_us(self) -> int:
-        """From when it may be claimed; 0: from the beginning."""
+        """The time from which the entry may be claimed; 0 if it may be claimed from its creation on."""
         return self.event.order[1] if self.event.order else 0
 
     def is_there(self, now_us: int) -> bool:
-        """Whether it is an entry, at a time not before its record."""
+        """Return True if the entry exists at a time. The time must not be before that of the record."""
         return self.event.is_there and not 0 < self.event.expires_us <= now_us
 
 
 def board_of(view: View) -> int | None:
-    """Return the LSN of the thread that has the board's records, None if there is none yet."""
+    """Return the LSN of the thread that owns the board's records, or None if there is no board yet."""
     return view.thread_lsn(BOARD_ID)
 
 
@@ -66,27 +66,27 @@ def read_entry(view: View, lsn: int) -> Found:
     """Read a record of an entry.
 
     Raises:
-        ExpiredError: it was let go. Facts: lsn.
+        ExpiredError: retention has removed the record. Facts: lsn.
 
     """
     record = view.record(lsn)
     if record.flags & FLAG_REDACTED:
-        message = f"record {lsn} of the board was let go"
+        message = f"record {lsn} of the board was removed by retention"
         raise ExpiredError(message, lsn=lsn)
-    return Found(cast("EntryEvent", decode_event(record)), lsn, record.time_us)  # the index leads to no other
+    return Found(cast("EntryEvent", decode_event(record)), lsn, record.time_us)  # the index has no others
 
 
 def find(view: View, board: int, key: str, now_us: int) -> Found | None:
-    """Return the entry of a key, None if there is none or it has expired."""
+    """Return the entry of a key, or None if there is no entry or the entry has expired."""
     row, is_there = last_row(view, board, key)
     return read_entry(view, row.lsn) if is_there and not 0 < row.expires_us <= now_us else None
 
 
 def find_at(view: View, board: int, key: str, *, lsn: int | None = None, time_us: int | None = None) -> Found | None:
-    """Return the entry of a key as it was at an LSN, or at a time.
+    """Return the entry of a key as it was at an LSN or at a time, or None if there was no entry.
 
     Raises:
-        ExpiredError: what it was was let go.
+        ExpiredError: retention has removed a record that is needed.
 
     """
     moment_us = view.record(lsn).time_us if time_us is None and lsn else time_us or 0
@@ -97,7 +97,7 @@ def find_at(view: View, board: int, key: str, *, lsn: int | None = None, time_us
 
 
 def records(view: View, board: int, key: str) -> Iterator[Found]:
-    """Yield the records of a key, the last one first."""
+    """Yield the records of a key, the newest first. Raises ExpiredError."""
     lsn = last_row(view, board, key)[0].lsn
     while lsn:
         found = read_entry(view, lsn)
@@ -106,17 +106,17 @@ def records(view: View, board: int, key: str) -> Iterator[Found]:
 
 
 def records_kept(view: View, board: int, key: str) -> Iterator[Found]:
-    """Yield the records of a key, the last one first, as far as they were not let go."""
+    """Yield the records of a key, the newest first, and stop at the first record that retention has removed."""
     with suppress(ExpiredError):
         yield from records(view, board, key)
 
 
 Row = tuple[str, bytes]
-"""An entry that is there, as the index says: its key, and the LSN of its last record as a key of the log."""
+"""An existing entry in the index: its key, and the LSN of its last record, encoded as a key of the log."""
 
 
 class Span(NamedTuple):
-    """Which keys are listed, and in which order. Both bounds are exclusive; an empty one is no bound."""
+    """The keys to list, and their order. Both bounds are exclusive. An empty bound is no bound."""
 
     after: str = ""
     before: str = ""
@@ -126,7 +126,7 @@ class Span(NamedTuple):
 def scan(
     view: View, board: int, pattern: Pattern, span: Span, now_us: int, *, count: int = ENTRIES_MAX
 ) -> Iterator[list[Row]]:
-    """Yield the entries that a pattern fits, by key, in lists of at least `count`, except the last one."""
+    """Yield the entries that match a pattern, in lists. Only the last list has fewer than `count` entries."""
     transaction, fits, wild = view.transaction, pattern.expression.fullmatch, pattern.text[len(pattern.prefix) :]
     prefix = board_keys.encode_entry_key(board, pattern.prefix)
     skipped, inside, never = len(prefix) - len(pattern.prefix.encode()), len(pattern.prefix), bytes(8)
@@ -148,7 +148,7 @@ def scan(
                 for place, payload in pairs
                 if payload.startswith(never, 8) or int.from_bytes(payload[8:16]) > now_us
             ]
-            if wild == "*":  # what most patterns ask for is told without the expression
+            if wild == "*":  # the usual case, which is faster without the regular expression
                 rows = [row for row in rows if row[0].find("/", inside) < 0]
             elif wild != "**":
                 rows = [row for row in rows if fits(row[0])]
@@ -163,9 +163,10 @@ def scan(
 
 
 def _places(board: int, pattern: Pattern, span: Span) -> list[tuple[bytes, bytes]]:
-    """Return what of the index is to be read: from one key up to below another one.
+    """Return the ranges of index keys to read. Each range excludes its upper bound.
 
-    The keys of the library's own, of which there may be many, are left out of what no pattern of them asks for.
+    The library's own keys begin with `RESERVED`, and may be many. The ranges leave them out unless the pattern asks for
+    them.
     """
     low = board_keys.encode_entry_key(board, pattern.prefix)
     high = low + b"\0" if pattern.is_key else keys.after_prefix(low)
@@ -182,25 +183,25 @@ def _places(board: int, pattern: Pattern, span: Span) -> list[tuple[bytes, bytes
 
 
 class Records(NamedTuple):
-    """Records of entries, of which most are plain."""
+    """The records of some entries. Most of them are plain: a kernel has read them (see `EntryFacts`)."""
 
     rows: Sequence[Row]
     facts: list[tuple[int, ...]]
-    """`EntryFacts` of each."""
+    """The `EntryFacts` of each record, as plain tuples."""
     data: bytes
-    """Agents and values of the plain ones."""
+    """Agents and encoded values of the plain records."""
     others: dict[int, Found]
-    """Those that are not plain, by their place among the rows."""
+    """The records that are not plain, by their position in `rows`."""
 
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 _NOT_PLAIN = (0,) * len(EntryFacts._fields)
 
 
 def read_records(view: View, rows: Sequence[Row], *, with_values: bool) -> list[Records]:
-    """Read the records of entries; without their values if nobody asks for them."""
+    """Read the last records of some entries. Skip their values unless `with_values`."""
     read: list[Records] = []
     stored = view.transaction if isinstance(view.transaction, ReadTransaction) else None
     while rows:
@@ -220,23 +221,23 @@ def read_records(view: View, rows: Sequence[Row], *, with_values: bool) -> list[
 
 
 def scan_children(view: View, board: int, prefix: str, now_us: int, may: Callable[[str], bool]) -> Iterator[str]:
-    """Yield what stands right below a prefix, of keys that `may` lets through.
+    """Yield the children of a prefix: keys with one more segment, and directories, which end with `/`.
 
-    These are keys and, with a `/` at the end, what others begin with.
+    Keys for which `may` returns False are skipped.
     """
     beginning = board_keys.encode_entry_key(board, prefix)
     skip, start = len(beginning) - len(prefix.encode()), b""
     while True:
         for place, payload in view.transaction.scan_index(beginning, start=start):
             key, expires_us = place[skip:].decode(), board_keys.decode_row(payload).expires_us
-            if key.startswith(RESERVED) and not prefix.startswith(RESERVED):  # go on behind all of the library's own
+            if key.startswith(RESERVED) and not prefix.startswith(RESERVED):  # skip all of the library's own keys
                 start = board_keys.encode_entry_key(board, RESERVED)[:-1] + b"0"
                 break
             if 0 < expires_us <= now_us or not may(key):
                 continue
             name, slash, _rest = key.removeprefix(prefix).partition("/")
             yield f"{prefix}{name}{slash}"
-            if slash:  # go on behind all that is below it
+            if slash:  # skip the rest of this directory
                 start = board_keys.encode_entry_key(board, f"{prefix}{name}/")[:-1] + b"0"
                 break
         else:
@@ -244,7 +245,7 @@ def scan_children(view: View, board: int, prefix: str, now_us: int, may: Callabl
 
 
 def records_since(view: View, board: int, lsn: int) -> Iterator[int]:
-    """Yield the LSNs of the records of entries above an LSN, except those that were removed, the last one first."""
+    """Yield the LSNs of the records of entries after an LSN, the newest first. Skip removed records."""
     for place, _payload in view.transaction.scan_index(keys.encode_thread_prefix(b"e", board), reverse=True):
         found = keys.decode_event_lsn(place)
         if found <= lsn:
@@ -254,12 +255,12 @@ def records_since(view: View, board: int, lsn: int) -> Iterator[int]:
 
 
 def changed_since(view: View, board: int, lsn: int) -> list[str]:
-    """Return the keys that have records above an LSN, the one written last first."""
+    """Return the keys that have records after an LSN, the key that was written last first."""
     return list(dict.fromkeys(read_entry(view, each).event.key for each in records_since(view, board, lsn)))
 
 
 def expired(view: View, board: int, now_us: int) -> Iterator[str]:
-    """Yield the keys of entries that have expired, and of which no record says so, the earliest first."""
+    """Yield the keys of entries whose time is over and whose expiry is not recorded yet, the earliest expiry first."""
     prefix = keys.encode_thread_prefix(b"E", board)
     stop = board_keys.encode_expiry_key(board, now_us + 1, 0)
     for place, payload in view.transaction.scan_index(prefix):
@@ -269,14 +270,14 @@ def expired(view: View, board: int, now_us: int) -> Iterator[str]:
 
 
 def read_value(workspace: Workspace, event: EntryEvent) -> Any:
-    """Return the value of an entry, None of one that went."""
+    """Return the value of an entry, or None if the event has ended the entry."""
     if event.root_digest is None:
         return None
     return read_root(workspace, event.root_digest, event.root_lsn, event.root_node)
 
 
 def read_root(workspace: Workspace, digest: bytes, lsn: int, node: int) -> Any:
-    """Return the value under the root of an entry."""
+    """Return the value of an entry from the root with this digest."""
     root = workspace.read(ROOT, digest, lsn, node)
     slot = mapping.find_in_root(workspace, root, channel_key(VALUE))
     assert slot is not None

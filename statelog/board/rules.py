@@ -88,18 +88,18 @@ _logged_s: dict[str | None, float] = {}
 
 
 class AllRights(Rights):
-    """What a board without rules allows: everything but to change what is reserved."""
+    """The rights of a board without rules: everything except writes to the library's own keys."""
 
     is_bound = False
 
     def __init__(self) -> None:
         super().__init__(None, {})
 
-    def may(self, verb: str, key: str) -> bool:  # noqa: ARG002 - everything
+    def may(self, verb: str, key: str) -> bool:  # noqa: ARG002 - everything is allowed
         """As declared."""
         return True
 
-    def check(self, verb: str, key: str, *, shown: str | None = None) -> None:  # noqa: ARG002 - of bound rights
+    def check(self, verb: str, key: str, *, shown: str | None = None) -> None:  # noqa: ARG002 - for bound rights
         """As declared."""
         if verb not in _READING and key.startswith(RESERVED):
             self.check_reserved("key", key)

@@ -1,7 +1,7 @@
-"""Staging of entries: the record of an event and the index changes that follow from it.
+"""Stages events of entries: the record of each event, and the index changes that follow from the event.
 
-A plain event is staged by one call of a kernel. The general path stages what the kernel refuses: large values, reducers
-in Python, values that store parts again.
+One call of a kernel stages a plain event. The general path stages the events that the kernel refuses: large values,
+reducers in Python, and values with parts that the store may already have.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 _TRIES_MAX = 4
-"""The maximum number of nodes that are read for one plain change: the roots of the entry and of its value."""
+"""The maximum number of nodes that one plain change reads after the root of the entry."""
 
 _VALUE_KEY = channel_key(VALUE)
 
@@ -48,14 +48,14 @@ _NO_CLAIM = Claimed(0, NO_TAG, 0, 0, 0)
 _NULL = cbor.encode(None)
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 Place = tuple[bytes | None, int, int]
-"""Where a value is: digest, LSN and number of its root."""
+"""The location of a value: digest, LSN and node number of its root."""
 
 
 class Writer(NamedTuple):
-    """A writer of entries, in one batch and at one time."""
+    """Writes entries into one batch. All of its records have the same time."""
 
     batch: Batch
     board: int
@@ -64,11 +64,11 @@ class Writer(NamedTuple):
 
     @property
     def view(self) -> View:
-        """What is stored and what the batch has staged."""
+        """The stored entries, with the changes that the batch has staged."""
         return self.batch.view
 
     def known(self, key: str) -> KnownEntry:
-        """Return what is known of a key. Its row is read once."""
+        """Return the row of a key and whether the entry exists. Only the first call for a key reads the index."""
         entries, place = self.batch.entries, (self.board, key)
         known = entries.get(place) or self.batch.memory.entries.get(place)
         if known is None:
@@ -76,11 +76,11 @@ class Writer(NamedTuple):
         return known
 
     def row(self, key: str) -> tuple[EntryRow, bool]:
-        """Return the row of a key, and whether the entry exists."""
+        """Return the index row of a key, and whether the entry exists."""
         return self.known(key)[:2]
 
     def last_record(self, key: str) -> Found:
-        """Return the last record of a key that has a row."""
+        """Return the last record of a key. The key must have an index row."""
         row, is_there, event, time_us = self.known(key)
         if event is not None:
             return _new(Found, (event, row.lsn, time_us))
@@ -90,10 +90,10 @@ class Writer(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What an entry has besides its value."""
+    """The fields of an entry other than its value."""
 
     created_us: int = 0
-    """0: it begins with the record."""
+    """Time of the creation; 0 for the time of the record that is being staged."""
     expires_us: int = 0
     rank: int = RANK
     ready_us: int = 0
@@ -106,7 +106,7 @@ NO_PLACE: Place = (None, 0, 0)
 
 
 def kept_of(found: Found) -> Kept:
-    """Return what an entry has."""
+    """Return the fields of an entry other than its value."""
     event = found.event
     rank, ready_us, attempts = event.order or (RANK, 0, 0)
     claim = None if event.claim is None else found.claim
@@ -114,7 +114,7 @@ def kept_of(found: Found) -> Kept:
 
 
 def place_of(found: Found) -> Place:
-    """Return where the value of an entry is."""
+    """Return the location of the value of an entry."""
     return found.event.root_digest, found.event.root_lsn, found.event.root_node
 
 
@@ -123,13 +123,13 @@ class Value(NamedTuple):
 
     write: Write
     change: bytes | None
-    """The write as the kernel takes it; None if the general path must be taken."""
+    """The write in the encoding of the kernel; None if only the general path can stage it."""
     item: bytes | None
-    """The new value, encoded, if the write does not depend on the value."""
+    """The encoded new value if it does not depend on the current value; otherwise None."""
 
 
 def prepare(write: Write) -> Value:
-    """Prepare a write to the value of an entry."""
+    """Encode a write to the value of an entry, before the commit begins."""
     step = write.step
     if step is None:
         return Value(write, None, None)
@@ -158,17 +158,17 @@ def stage(
     agent: str | None = "",
     error: str | None = None,
 ) -> Found:
-    """Stage a record of an entry, or of a lease.
+    """Stage a record of an entry or of a lease.
 
     Args:
         writer: the writer.
-        act: what happens to the entry.
-        key: the key, or a slash and the name of the lease.
-        kept: what the entry has besides its value.
-        place: where its value is.
-        value: merges with the value at `place`.
-        agent: who does it; empty for the writer's agent.
-        error: the reason of the act, if it has one.
+        act: the act that the record reports.
+        key: the key of the entry, or a slash and the name of the lease.
+        kept: the other fields of the entry.
+        place: the location of the value.
+        value: the write to merge with the value at `place`.
+        agent: the agent of the record; empty for the writer's agent.
+        error: the reason for the act, if there is one.
 
     """
     batch, board, _agent, now_us = writer
@@ -201,14 +201,14 @@ def stage(
 
 
 def _joins_queue(before: KnownEntry, row: EntryRow, attempts: int) -> bool:
-    """Return True if an entry that nobody has claimed may be claimed from now on, or from another time on."""
+    """Return True if an unclaimed entry is new in the queue, has another place there, or has fewer attempts."""
     former = before.event
     was_queued = before.is_there and before.row[2:5] == row[2:5]
     return not was_queued or (former is not None and former.order is not None and former.order[2] > attempts)
 
 
 def _merge(writer: Writer, key: str, write: Write, place: Place) -> tuple[Place, Sequence[bytes], Sequence[NodeRow]]:
-    """Merge a write into the value at a place. Return the new root, the nodes it borrows, and its new nodes."""
+    """Merge a write into a value. Return the new location, the nodes borrowed from other threads, and the new nodes."""
     batch, (digest, lsn, number) = writer.batch, place
     borrowed: list[bytes] = []
     workspace = batch.workspace(writer.board, borrowed)
@@ -225,7 +225,7 @@ def _merge(writer: Writer, key: str, write: Write, place: Place) -> tuple[Place,
         raise type(error)(message, **{**error.facts, "path": key, "key": key}) from error
     except StatelogError:
         raise
-    except Exception as error:  # a user's reducer's
+    except Exception as error:  # raised by a reducer of the user
         error.add_note(f"statelog: raised by {write.spec} of entry {key!r}")
         raise
     slot = add_root(workspace, mapping.merge_batch(workspace, root, [(_VALUE_KEY, merged)], kind=kernels.KIND_DICT))
@@ -249,18 +249,20 @@ def _stage_plain(
     change: bytes,
     end: tuple[int, bytes],
 ) -> Place | None:
-    """Stage a record by one call of the kernel, and return where its value is. None: take the general path.
+    """Stage a record with one call of the kernel, and return the location of its value.
+
+    Return None if the kernel cannot stage the record. The caller then takes the general path.
 
     Args:
         writer: the writer.
-        head: the fields of the event before its root.
-        place: where the value is so far.
-        rest: the fields behind the root, except the last one.
-        before: what is known of the key.
-        change: see `Value.change`; empty if the value stays.
-        end: the LSN of the record, and the chain digest before it.
+        head: the fields of the event that come before the root.
+        place: the location of the current value.
+        rest: the fields of the event that come after the root, except `borrowed`.
+        before: the row of the key before the event, and whether the entry exists.
+        change: see `Value.change`; empty if the value does not change.
+        end: the LSN of the record, and the chain digest of the record before it.
 
-    Invariant T6: the record and the index changes are, byte for byte, those of the general path.
+    Invariant T6: the general path would make the same record and the same index changes, byte for byte.
     """
     batch, board, _agent, now_us = writer
     _board, act, key, agent, _before, created_us, expires_us = head
@@ -291,14 +293,14 @@ def _stage_plain(
         place = (digest, lsn, root_number)
     batch.staged.append(_new(Staged, (TYPE_ENTRY, now_us, b"", nodes, (record, chain, rows_at))))
     batch.index.update(index_changes)
-    if key[0] == "/":  # The last record of a lease counts. A released lease has no record that counts.
+    if key[0] == "/":  # Only the last record of a lease is needed; after a release, none is.
         ends = (before.row.lsn, lsn if act == Act.RELEASE else 0)
         release_records(batch, board, [each for each in ends if each])
     return place
 
 
 def _stage_in_general(writer: Writer, event: EntryEvent, value: Value | None) -> EntryEvent:
-    """Stage a record by the table of kinds, and return its event."""
+    """Stage a record with the general encoders of `log.kinds`, and return its event."""
     rows: Sequence[NodeRow] = ()
     if value is not None:
         place, borrowed, rows = _merge(writer, event.key, value.write, event[7:10])

@@ -1,6 +1,6 @@
-"""What is done to entries of the board: each stages it in a batch, or refuses.
+"""Writes to entries of the board. Each function stages its records in a batch, or raises and stages nothing.
 
-Which entries have expired is decided here, by the clock, and recorded: who reads the log asks no clock (L4).
+The writer compares expiry times with its clock, and records each expiry. Readers of the log need no clock (L4).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch
 
 EXPIRED_MAX = 8
-"""So many entries that have expired are recorded with a write of another one."""
+"""The maximum number of expiries that a write of another entry also records."""
 
 SWEPT_MAX = 64
-"""So many are recorded in a commit that does nothing else."""
+"""The maximum number of expiries that one commit of `Board.sweep` records."""
 
 _NO_EXPIRY_US = 1 << 64
-"""Later than any entry expires."""
+"""A time after the expiry of every entry."""
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 
 def begin(batch: Batch, agent: str | None, owner: str = BOARD_ID) -> Writer:
-    """Return a writer of entries or of leases. The first write of all creates the board."""
+    """Return a writer of entries, or of leases. Create the thread that owns their records if it does not exist."""
     board = batch.memory.owners.get(owner) or batch.find_owner(owner)
     if board is None:
         board = operations.create_thread(batch, owner, {}, anew=True)
@@ -43,7 +43,7 @@ def begin(batch: Batch, agent: str | None, owner: str = BOARD_ID) -> Writer:
 
 
 def find(writer: Writer, key: str) -> Found | None:
-    """Return the entry of a key, or None. If the entry has expired, stage that and return None."""
+    """Return the entry of a key, or None. If the entry has expired, stage its expiry and return None."""
     row, is_there, event, time_us = writer.known(key)
     if not is_there:
         return None
@@ -54,11 +54,11 @@ def find(writer: Writer, key: str) -> Found | None:
 
 
 def check_version(key: str, expected: int | None, found: Found | None) -> None:
-    """Refuse a stale expectation; 0 is that of no entry. Raises ConflictError, UsageError."""
+    """Raise ConflictError if the entry is not at the expected version. Version 0 expects that there is no entry."""
     if expected is None:
         return
     if isinstance(expected, bool) or not isinstance(expected, int) or expected < 0:
-        message = f"the version expected is an int from 0, not {expected!r}"
+        message = f"expected_version must be a non-negative int, not {expected!r}"
         raise UsageError(message, argument="expected_version", value=expected)
     actual = 0 if found is None else found.lsn
     if expected != actual:
@@ -76,21 +76,20 @@ def check_absent(key: str, found: Found | None, *, is_version_told: bool) -> Non
 
 
 def put(writer: Writer, key: str, value: Value, found: Found | None, kept: Kept) -> Found:
-    """Stage the entry that results if a write merges with the entry of a key. None is merged with as an empty one."""
+    """Merge a value with the entry of a key, and stage the result. `found` is None if there is no entry."""
     return stage(writer, Act.SET, key, kept, NO_PLACE if found is None else found.event[7:10], value)
 
 
 def take(writer: Writer, found: Found) -> Found:
-    """Stage the end of an entry."""
+    """Stage the deletion of an entry."""
     return stage(writer, Act.DELETE, found.event.key)
 
 
 def roll_back(writer: Writer, prefix: str, lsn: int, check: Callable[[str], None]) -> list[Found]:
-    """Stage the rollback of all entries below a prefix to an LSN. Return the entries that have changed.
+    """Stage the rollback of all entries below a prefix to an LSN. Return the entries that change.
 
-    `check` refuses a key that the handle may not write.
-
-    All current claims of these entries end. An entry that was claimed at the LSN is not claimed after the rollback.
+    `check` raises if the handle may not write a key. The claim of each entry that changes ends. An entry that was
+    claimed at the LSN is not claimed after the rollback.
     """
     view, made = writer.view, []
     for key in changed_since(view, writer.board, lsn):
@@ -108,7 +107,7 @@ def roll_back(writer: Writer, prefix: str, lsn: int, check: Callable[[str], None
 
 
 def sweep(writer: Writer, count: int) -> int:
-    """Stage the expiry of up to `count` entries that have expired. Return their number."""
+    """Stage the expiry of up to `count` entries whose time is over. Return the number of these entries."""
     expired: list[str] = []
     next_us = _NO_EXPIRY_US
     for place, payload in writer.view.transaction.scan_index(keys.encode_thread_prefix(b"E", writer.board)):
@@ -124,9 +123,10 @@ def sweep(writer: Writer, count: int) -> int:
 
 
 def set_anew(found: Found | None, how: tuple[int, Kept], now_us: int) -> Kept:
-    """Return the fields of an entry that is set, or set again. Its claim and its number of claims stay.
+    """Return the fields of an entry after `set`, other than its value.
 
-    `how` has the delay until the entry may be claimed, in microseconds, and the other new fields.
+    A claimed entry keeps its claim and its number of attempts. `how` has the delay until the entry may be claimed, in
+    microseconds, and the new fields.
     """
     delay_us, (_created_us, ttl_us, rank, _ready_us, _attempts, _claim) = how
     expires_us = now_us + ttl_us if ttl_us else 0

@@ -45,11 +45,11 @@ def board() -> None:
 @board.command(short_help="List entries.")
 @STORE
 @click.argument("pattern", default="**")
-@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="At most so many.")
-@click.option("--after", default="", metavar="KEY", help="Only entries whose keys are above this key.")
-@click.option("--before", default="", metavar="KEY", help="Only entries whose keys are below this key.")
-@click.option("--reverse", is_flag=True, help="Begin with the greatest key.")
-@click.option("--no-values", is_flag=True, help="Leave out the values, and do not read them.")
+@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="Maximum number of entries.")
+@click.option("--after", default="", metavar="KEY", help="Show only keys that sort after this key.")
+@click.option("--before", default="", metavar="KEY", help="Show only keys that sort before this key.")
+@click.option("--reverse", is_flag=True, help="Show the keys in descending order.")
+@click.option("--no-values", is_flag=True, help="Do not read or show the values.")
 @ABSOLUTE
 @AS_JSON
 def ls(

@@ -88,9 +88,9 @@ def statistics_document(statistics: StoreStatistics) -> dict[str, Any]:
 
 
 def entry_document(entry: Entry, *, has_value: bool = True) -> dict[str, Any]:
-    """Return an entry of the board, as one record of it says; of claims only what there is to say.
+    """Return an entry of the board as a JSON document. Fields of claims are only included if they are set.
 
-    Without `has_value` the value is left out: the entry was listed without it.
+    Without `has_value`, the value is left out, because the entry was listed without its value.
     """
     document: dict[str, Any] = {
         "key": entry.key,

@@ -296,7 +296,7 @@ _IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes, datetime, Deci
 
 
 def is_immutable(kind: type) -> bool:
-    """Return True if a value of this type has nothing that can be changed. Values of codecs may be of any kind."""
+    """Return True if values of this type cannot be changed. Return False for types of codecs, which may be mutable."""
     return kind in _IMMUTABLE or is_uuid(kind)
 
 

@@ -48,7 +48,7 @@ def is_lossy(value: datetime) -> bool:
 
 
 def is_uuid(kind: type) -> bool:
-    """Return True if `kind` is `uuid.UUID`. A program that has a UUID has imported `uuid`; most others need not."""
+    """Return True if `kind` is `uuid.UUID`. It does not import `uuid`: a program that has a UUID has imported it."""
     module = sys.modules.get("uuid")
     return module is not None and kind is getattr(module, "UUID", None)
 

@@ -10,20 +10,20 @@ from statelog.redaction import HIDDEN_VALUE, names_credential
 
 @dataclass(frozen=True, slots=True)
 class Unregistered:
-    """A value of a codec that is not registered in this process: the codec's name, and what it encoded to."""
+    """A value of a codec that is not registered in this process: the name of the codec, and the encoded payload."""
 
     codec: str
     payload: Any
 
     def __repr__(self) -> str:
-        """Return a text with the codec and the payload, but without the payload of a secret."""
+        """Return a text with the codec and the payload. The payload of a secret is hidden."""
         return f"Unregistered(codec={self.codec!r}, payload={self.shown!r})"
 
     @property
     def shown(self) -> Any:
-        """The payload for display. It is asterisks if the name of the codec is that of a secret, key or token."""
+        """The payload for display: asterisks if the name of the codec suggests a secret, key or token."""
         return HIDDEN_VALUE if names_credential(self.codec) else self.payload
 
     def __hash__(self) -> int:
-        """By codec alone: what it encoded to may be a list."""
+        """Return the hash of the codec's name. The payload may be a list, which has no hash."""
         return hash(self.codec)

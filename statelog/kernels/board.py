@@ -1,4 +1,4 @@
-"""Records of entries of the board, several at once."""
+"""Reads several records of entries of the board with one call of C."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ if TYPE_CHECKING:
 _entries_read: Callable[..., int] = lib.sl_entries_read
 
 NO_AGENT: Final = (1 << 64) - 1
-"""In `EntryFacts.agent_at`: nobody is named."""
+"""The value of `EntryFacts.agent_at` if the record has no agent."""
 
 ENTRIES_MAX: Final = 128
-"""Entries that `entries_read` takes at most."""
+"""The maximum number of records in one call of `entries_read`."""
 
 
 class EntryFacts(NamedTuple):
-    """What a plain record of an entry says. Offsets count in the bytes that `entries_read` returns with it.
+    """The fields of a plain record of an entry. Offsets are offsets in the bytes that `entries_read` returns.
+
+    A record is plain if it is undamaged, and belongs to an existing entry that nobody has claimed, without an error.
 
     Attributes:
-        is_plain: 0 if the record is not plain. Then the other numbers say nothing, except the LSN.
-        agent_at: of the agent's name, which ends at `value_at`; `NO_AGENT` if there is none.
-        value_at: of the value's item, or of the digest of its root,
-        value_end: and the end of that.
-        act: what was done.
-        time_us: of the record.
-        created_us: of the entry; 0 if that is the record's time.
-        expires_us: 0 for never.
-        rank: of its priority.
-        ready_us: from when it may be claimed; 0: from the beginning.
-        attempts: how often it was claimed.
-        lsn: of the record.
-        root_lsn: LSN of the record that has the root of the value; 0 if the value's item is there.
-        root_node: number of the root in that record.
+        is_plain: 0 if the record is not plain. Then only `lsn` has a meaning.
+        agent_at: offset of the agent's name, which ends at `value_at`; `NO_AGENT` if there is no agent.
+        value_at: offset of the encoded value, or of the digest of the entry's root if `root_lsn` is not 0.
+        value_end: end of the encoded value or digest.
+        act: the act of the record.
+        time_us: time of the record.
+        created_us: time of the entry's creation; 0 for the time of the record.
+        expires_us: expiry time; 0 for never.
+        rank: rank of the priority: `RANK` less the priority.
+        ready_us: the time from which the entry may be claimed; 0 if there was no delay.
+        attempts: the number of claims.
+        lsn: LSN of the record.
+        root_lsn: LSN of the record that has the entry's root; 0 if the bytes have the encoded value.
+        root_node: node number of the root in that record.
 
     """
 
@@ -66,17 +68,17 @@ assert _PLAIN_AT < NUMBERS
 def entries_read(
     records: bytes, sizes: Sequence[int], lsns: Sequence[bytes], *, with_values: bool
 ) -> tuple[list[tuple[int, ...]], bytes, bool]:
-    """Read records of entries of the board, all or only the first ones.
+    """Read records of entries of the board, beginning with the first record.
 
     Args:
-        records: at most `ENTRIES_MAX`, one after another.
-        sizes: of the records.
-        lsns: of the records, each as a key of the log.
+        records: up to `ENTRIES_MAX` records, joined.
+        sizes: the sizes of the records.
+        lsns: the LSNs of the records, encoded as keys of the log.
         with_values: False to leave out the values.
 
     Returns:
-        The `EntryFacts` of the entries read, as plain tuples; the bytes of agents and values; whether all these entries
-        are plain. Where they are fewer than the records, the next one had no room, and is to be read by another call.
+        The `EntryFacts` of the records read, as plain tuples; the bytes of agents and values; True if all records read
+        are plain. If there are fewer facts than records, the output was full. Read the other records with another call.
     """
     count = len(sizes)
     ends = len(records).to_bytes(8) if count == 1 else pack(f">{count}Q", *accumulate(sizes))

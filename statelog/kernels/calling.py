@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SCRATCH_SIZE_BYTES: Final = 64 * 1024
-"""Output room of most calls: a root is below 32 KiB unless its keys are of the largest."""
+"""The size of the output of most calls: a root is below 32 KiB unless its keys have nearly the maximum size."""
 
 NUMBERS: Final = 14 * 128 + 1
-"""Numbers of most calls: the facts of 128 entries of the board are the most. An entry table of a chunk takes fewer."""
+"""The capacity of number arrays: the facts of 128 entries of the board, and the count of plain ones."""
 
 OK: Final = 0
 MALFORMED: Final = 1
@@ -36,7 +36,7 @@ new: Callable[..., Any] = ffi.new
 
 
 class Scratch:
-    """Output room of one call at a time: bytes, and numbers seen through each result struct."""
+    """The output of one call at a time: bytes, and an array of numbers with a view for each result struct."""
 
     __slots__ = (
         "characters", "checkpoint", "checkpoint_digest", "checkpoint_record", "count", "entries", "entry_facts",
@@ -71,16 +71,16 @@ class Scratch:
 
 
 _pool: list[Scratch] = []
-"""Idle scratches. Taking and giving are one atomic list operation each: cheaper than thread-local storage,
-and safe where a signal handler or finalizer calls a kernel in the middle of another call."""
+"""Scratches that no call uses. `take` and `reuse` are one atomic list operation each. That costs less than thread-local
+storage. It is also safe if a signal handler or finalizer calls a kernel in the middle of another call."""
 
 reuse: Callable[[Scratch], None] = _pool.append
-"""Give back a scratch that was taken without a size. (Bound here: Python looks a method of an imported name up
-slowly.)"""
+"""Returns a scratch that was taken without a size to the pool. It is a bound method, which is faster than a look-up of
+the method at each call."""
 
 
 def take(size_bytes_max: int = 0) -> Scratch:
-    """Take a scratch with room for so many bytes of output; without a number, for what most calls give."""
+    """Take a scratch with room for `size_bytes_max` bytes of output. Without a size, it suffices for most calls."""
     if size_bytes_max <= SCRATCH_SIZE_BYTES:
         try:
             return _pool.pop()
@@ -90,13 +90,13 @@ def take(size_bytes_max: int = 0) -> Scratch:
 
 
 def give(scratch: Scratch, size_bytes_max: int) -> None:
-    """Give a scratch back that was taken for ``size_bytes_max``; the larger ones are not kept."""
+    """Return a scratch that was taken for ``size_bytes_max`` to the pool. Larger scratches are not kept."""
     if size_bytes_max <= SCRATCH_SIZE_BYTES:
         reuse(scratch)
 
 
 def fail(status: int, what: str) -> NoReturn:
-    """Raise what a status means: ``CorruptionError``, ``UsageError``, or that the kernel is wrong."""
+    """Raise the error of a status: CorruptionError, UsageError, or AssertionError for a status that must not occur."""
     if status == MALFORMED:
         message = f"damaged {what}"
         raise CorruptionError(message)

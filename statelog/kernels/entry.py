@@ -1,4 +1,4 @@
-"""The record of an event of an entry or a lease, and the index rows that follow from the event, in one call."""
+"""Makes the record of an event of an entry or a lease, and its index changes, with one call of C."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog._kernels import lib
 from statelog.kernels.calling import OK, WANTED, unpack_bytes, unpack_numbers
-from statelog.kernels.step import ROW_SIZE_BYTES, Room, Wanted, idle_rooms  # a step's room is an entry's, too
+from statelog.kernels.step import ROW_SIZE_BYTES, Room, Wanted, idle_rooms  # entries use the same output rooms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,42 +15,47 @@ if TYPE_CHECKING:
 _make: Callable[..., int] = lib.sl_entry_make
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 _RECORD_AT: Final = 40
-"""Two digests come before the record."""
+"""The offset of the record in the output of the kernel. Two digests come before the record."""
 _DELETED: Final[int] = lib.SL_ENTRY_DELETED
 
 pack_entry: Callable[..., bytes] = Struct(">12Q4Q8sQQ8s3Q20s20s").pack
-"""Packs the fixed fields of an event.
+"""Packs the fields of an event that have a fixed size.
 
-These are: thread, act, LSN of the record, time, creation, expiry, rank, time from which the entry may be claimed,
-number of claims, LSN (0: no value) and number of the root so far, 1 if the entry exists so far; the six fields of the
-key's row so far; the five fields of the claim; digest of the root so far, chain digest.
+The fields are, in this order:
+
+1. thread, act, LSN of the record, time, creation, expiry, rank, time from which the entry may be claimed, and number of
+   claims;
+2. LSN (0 for no value) and node number of the current root, and 1 if the entry exists before the event;
+3. the six fields of the key's current row (`EntryRow`);
+4. the five fields of the claim (`Claimed`);
+5. digest of the current root, and chain digest of the record before.
 """
 
 _unpack_sizes: Callable[..., tuple[int, int]] = Struct(">HH").unpack_from
 
 
 class EntryMade(NamedTuple):
-    """Everything that an event of an entry brings to the disk."""
+    """The record of an event of an entry, and the index changes."""
 
     chain: bytes
     """The chain digest of the record."""
     root_digest: bytes
-    """Of the value's root; zeros if there is none."""
+    """The digest of the entry's root after the event; zeros if the entry has no value."""
     root_number: int
-    """Of the value's root, if there are nodes."""
+    """The node number of the root in the record, if the record has nodes."""
     record: bytes
     """The record without its checksum."""
     node_count: int
-    """0: the root stays where it was."""
+    """The number of nodes in the record; 0 if the root does not change."""
     rows_at: int
-    """Where in the record the body ends and the rows of the nodes begin."""
+    """The offset in the record at which the body ends and the node table begins."""
     nodes_at: int
-    """Where in the record the nodes begin."""
+    """The offset in the record at which the nodes begin."""
     index_changes: list[tuple[bytes, bytes | None]]
-    """In order; None deletes the key."""
+    """Pairs of key and payload, in order. The payload None deletes the key."""
 
 
 def make_entry(
@@ -60,15 +65,17 @@ def make_entry(
 
     Args:
         fixed: see `pack_entry`.
-        held: empty, and the changes are made to an empty value; else as for `step`, with the root so far.
-        changes: the change of the value, as for `step`; empty if the root stays.
+        held: the nodes that the kernel may read, encoded as for `step`, with the current root. If it is empty, the
+            changes are made to an empty value.
+        changes: the change of the value, encoded as for `step`; empty if the root does not change.
         key: the key of the entry, or a slash and the name of the lease.
-        agent_item: the agent, an item.
-        error_item: the error, an item.
+        agent_item: the agent, encoded.
+        error_item: the error, encoded.
 
     Returns:
-        None if the general path must be taken: the value is cut into pieces, closes a chunk, may be stored elsewhere,
-        or does not fit the change. `Wanted` if a node is not held.
+        The record and the index changes. `Wanted` if the kernel needs a node that `held` does not have. None if the
+        caller must take the general path: the value is cut into pieces, closes a chunk, may be stored already, or does
+        not fit the change.
 
     """
     try:

@@ -1,8 +1,8 @@
-"""Pages of LMDB's file, looked at without LMDB.
+"""Reads pages of LMDB's file directly, without calls of LMDB.
 
-The only functions that read beside their input are `page_in_use`, `find_page`, `rows_read`, `check_leaf_at`,
-`is_page_free` and `last_page`: they take what LMDB has lent, or where its map is, and look at the pages there. Their
-caller answers for the map.
+Six functions read memory outside of their arguments: `page_in_use`, `find_page`, `rows_read`, `check_leaf_at`,
+`is_page_free` and `last_page`. They get memory that LMDB has lent, or the address of LMDB's map, and read the pages
+there. The caller must keep the map open during the call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FAULTS: Final = (
     "it is another page",
 )
 _NODE_SIZE_MIN: Final = 10
-"""Of a node with its pointer: by it the most nodes of a page."""
+"""The minimum size of a node with its pointer. It limits the number of nodes on a page."""
 
 _lmdb_page: Callable[..., int] = lib.sl_lmdb_page
 _leaf_at: Callable[..., int] = lib.sl_lmdb_leaf_at
@@ -39,17 +39,17 @@ _page_in_use: Callable[..., int] = lib.sl_lmdb_page_in_use
 _rows_read: Callable[..., int] = lib.sl_lmdb_rows_read
 
 ROWS_MAX: Final = (NUMBERS - 2) // 2
-"""Rows that one call of `rows_read` returns at most."""
+"""The maximum number of rows that one call of `rows_read` returns."""
 
 lend_bytes: Callable[[memoryview], Any] = from_buffer
-"""Returns what `find_page` takes. A view stays lent out until that is let go."""
+"""Returns the argument `at` of `find_page`. The memoryview cannot be released while this object exists."""
 
 find_page: Callable[[Any, int, int, int, bool, Any], int] = _page_in_use
-"""As `page_in_use`, with the arguments in the order of C's function, in no frame of Python's: look-ups call it."""
+"""Like `page_in_use`, but the C function itself. Every look-up calls it, and a Python frame would cost time."""
 
 
 class PageNode(NamedTuple):
-    """A node of a page; offsets count from the page's first byte. `value`: child page, or size of the value."""
+    """A node of a page. Offsets are relative to the page. `value` is the child page, or the size of the value."""
 
     key_at: int
     key_size: int
@@ -59,7 +59,7 @@ class PageNode(NamedTuple):
 
 
 class PageFacts(NamedTuple):
-    """A page: the number it bears, its kind, how many nodes; what is wrong with it, or empty; the nodes asked for."""
+    """The number in a page's header, its kind and number of nodes, its fault (empty if none), and the nodes read."""
 
     number: int
     kind: int
@@ -69,11 +69,11 @@ class PageFacts(NamedTuple):
 
 
 class PageReader:
-    """Looks at pages of a mapped file.
+    """Reads pages of a mapped file.
 
     Args:
-        file: the whole file, mapped or in memory; `close` before it is released.
-        page_size_bytes: as the meta pages say.
+        file: the whole file, mapped or in memory. Call `close` before releasing it.
+        page_size_bytes: the page size in the meta pages.
 
     """
 
@@ -88,7 +88,7 @@ class PageReader:
         self._facts = new("sl_lmdb_page_facts *")
 
     def close(self) -> None:
-        """Give the map back."""
+        """Release the file."""
         ffi.release(self._file)
 
     def read(
@@ -100,14 +100,14 @@ class PageReader:
         has_integer_keys: bool = False,
         lists_all: bool = False,
     ) -> PageFacts:
-        """Look at a page that lies inside the file.
+        """Read and check a page. The page must be inside the file.
 
         Args:
-            number: of the page.
-            low: no key is below it; None: any may be.
-            high: every key is below it; None: none need be.
-            has_integer_keys: keys are 64-bit integers in native byte order (the free list).
-            lists_all: return all nodes; else all of a branch page, and of a leaf those with flags.
+            number: the number of the page.
+            low: the lower bound of the keys, inclusive; None for no bound.
+            high: the upper bound of the keys, exclusive; None for no bound.
+            has_integer_keys: True if keys are 64-bit integers in native byte order (the free list).
+            lists_all: True to return all nodes. Otherwise a leaf page returns only its nodes with flags.
 
         """
         facts = self._facts
@@ -135,7 +135,7 @@ class PageReader:
 
 
 def address_of(lent: memoryview) -> int:
-    """Return where a key or value lies that LMDB has lent."""
+    """Return the address of a key or value that LMDB has lent."""
     return int(ffi.cast("uintptr_t", from_buffer("uint8_t[]", lent)))
 
 
@@ -144,25 +144,25 @@ PAGE_FREE: Final = -2
 
 
 def new_seen() -> Any:
-    """Return a memory of the pages that were found in use, for one opening of a file."""
+    """Return a cache of the pages that were found in use. Each opening of a file has its own cache."""
     return new("sl_lmdb_seen *")
 
 
 def page_in_use(
     lent: memoryview, page_size_bytes: int, map_address: int, transaction_id: int, seen: Any, *, may_be_own: bool
 ) -> int:
-    """Return the number of the page that a key or inline value, lent by LMDB, lies in.
+    """Return the number of the page that contains a key or an inline value.
 
     Args:
-        lent: what LMDB has lent.
-        page_size_bytes: of a page.
-        map_address: of LMDB's map; 0 where it is not known, and nothing can be told.
+        lent: the key or value that LMDB has lent.
+        page_size_bytes: the size of a page.
+        map_address: the address of LMDB's map. With 0, no page is reported as free.
         transaction_id: see `is_page_free`.
-        seen: what `new_seen` made.
-        may_be_own: the page may be one that a write transaction has made, and lie elsewhere.
+        seen: a cache from `new_seen`.
+        may_be_own: True if the page may be one that a write transaction has made outside of the map.
 
     Returns:
-        `PAGE_OWN` if it is such a page, or may be; `PAGE_FREE` if it is free.
+        The number of the page; `PAGE_OWN` if the page may belong to a write transaction; `PAGE_FREE` if it is free.
     """
     return _page_in_use(from_buffer("uint8_t[]", lent), page_size_bytes, map_address, transaction_id, may_be_own, seen)
 
@@ -175,27 +175,28 @@ NO_LAST_PAGE: Final = 2**64 - 1
 
 
 def check_leaf_at(lent: memoryview, page_size_bytes: int, number: int) -> str:
-    """Return what is wrong with the leaf page of LMDB's map that a key lies in, empty if nothing is.
+    """Return the fault of the leaf page of LMDB's map that contains a key; empty if the page is sound.
 
     Args:
-        lent: the key.
-        page_size_bytes: of a page.
-        number: the one it should bear.
+        lent: the key that LMDB has lent.
+        page_size_bytes: the size of a page.
+        number: the number that the header of the page should have.
 
     """
     return _FAULTS[_leaf_at(from_buffer("uint8_t[]", lent), page_size_bytes, number)]
 
 
 def is_page_free(address: int, page_size_bytes: int, transaction_id: int, number: int) -> bool:
-    """Whether a page is on the free list of a commit; False also where that cannot be told.
+    """Return True if a page is on the free list of a commit, and False if it is not or if that is not known.
 
-    It can be told of the last commit, and while the list has no more than 4,096 entries, about one a transaction.
+    The function only knows the free list of the last commit, and only if the list has up to 4,096 entries. There is
+    about one entry per transaction.
 
     Args:
-        address: of LMDB's map.
-        page_size_bytes: of a page.
-        transaction_id: of the commit; the caller reads it, or writes after it.
-        number: of the page.
+        address: the address of LMDB's map.
+        page_size_bytes: the size of a page.
+        transaction_id: the transaction id of the commit. The caller reads this commit, or writes after it.
+        number: the number of the page.
 
     """
     return _is_free_at(address, page_size_bytes, transaction_id, number) != 0
@@ -212,21 +213,21 @@ def rows_read(
     *,
     downwards: bool,
 ) -> tuple[list[tuple[bytes, bytes]], bool] | None:
-    """Read the rows of the index on one page of LMDB's map, while their keys begin with a prefix.
+    """Read rows of the index from one page of LMDB's map, from a key on, while their keys begin with a prefix.
 
     Args:
         lent: the key of the first row, as LMDB has lent it.
-        page_size_bytes: of a page.
-        map_address: of LMDB's map; 0 where it is not known.
+        page_size_bytes: the size of a page.
+        map_address: the address of LMDB's map; 0 if it is not known.
         transaction_id: see `is_page_free`.
-        seen: what `new_seen` made.
-        prefix: of the keys.
-        count_max: at most so many rows, and at most `ROWS_MAX`.
-        downwards: read from that key down.
+        seen: a cache from `new_seen`.
+        prefix: the prefix of the keys.
+        count_max: the maximum number of rows to return, up to `ROWS_MAX`.
+        downwards: True to read in descending order.
 
     Returns:
-        (key, payload) of each row, and whether the page has a row behind them without the prefix. None if the page is
-        damaged or free, or a seal does not hold, or the page cannot be looked at: then read the rows one by one.
+        (key, payload) of each row, and True if the next row on the page does not have the prefix. None if the address
+        is not known, the page is damaged or free, or the first row is damaged or large. Then read the rows one by one.
 
     """
     scratch = take()

@@ -1,4 +1,4 @@
-"""What one commit changes in a state, where no chunk closes but at an end: the common commit, in one call."""
+"""Makes the checkpoint of an ordinary commit with one call of C. Its chunks close only at the end of a list."""
 
 from __future__ import annotations
 
@@ -12,83 +12,84 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEP_PUT: Final[int] = lib.SL_STEP_PUT
-"""Payload: an item, the channel's new value."""
+"""Sets a channel. Payload: the encoded new value."""
 
 STEP_ADD: Final[int] = lib.SL_STEP_ADD
-"""Payload: an item, added to an inline value."""
+"""Adds to a value that is stored inline. Payload: an encoded value."""
 
 STEP_APPEND: Final[int] = lib.SL_STEP_APPEND
-"""Payload: items one after another, appended to a list."""
+"""Appends to a list. Payload: the encoded items, joined."""
 
 STEP_PUT_ONCE: Final[int] = lib.SL_STEP_PUT_ONCE
-"""Payload: an item, the value of a channel that has none."""
+"""Sets a channel that has no value. Payload: the encoded value."""
 
 STEP_REMOVE: Final[int] = lib.SL_STEP_REMOVE
-"""Takes a channel out, if it is there. Payload: empty."""
+"""Removes a channel, if it exists. The payload is empty."""
 
 _make: Callable[..., int] = lib.sl_step_make
 _list: Callable[..., int] = lib.sl_step_list
 _prints: Callable[..., int] = lib.sl_step_prints
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 _ROW = Struct(">B20sII")
 ROW_SIZE_BYTES: Final = _ROW.size
 _LEAF: Final = 1
 _LARGE_SIZE_BYTES_MIN: Final = 4096
 _RECORD_AT: Final = 60
-"""Three digests stand before the record."""
+"""The offset of the record in the output of the kernel. Three digests come before the record."""
 _OUTPUT_SIZE_BYTES: Final = 192 * 1024
-"""Above what rows and nodes of a step take, and what is held, and metadata mostly."""
+"""The size of the output: enough for the nodes of a step, the held nodes, and most metadata."""
 
 pack_fixed: Callable[..., bytes] = Struct(">14q20s20s20s").pack
-"""Packs what a step begins with: the numbers that `pack_numbers` takes, the root being the parent's; the record's LSN;
-digests of the parent, of its state, and of the chain."""
+"""Packs the fixed fields of a step: the numbers of `pack_numbers`, with the root of the parent; the LSN of the record;
+the digests of the parent and of its state; the chain digest of the record before."""
 
 pack_change: Callable[..., bytes] = Struct(">BIHHI").pack
-"""Packs what stands before key item, name item and payload of a change: operation, number of items (of an append),
-sizes of the three. The name is the key of a keyed list; empty for any other."""
+"""Packs the header of a change: operation, number of appended items, and the sizes of key, name and payload.
+
+Encoded key, encoded name and payload follow the header. The name is the key of a keyed list, and empty otherwise."""
 
 pack_held: Callable[..., bytes] = Struct(">B20sQII").pack
-"""Packs what stands before a node that is held for a step: type, digest, LSN, size, content size."""
+"""Packs the header of a held node: type, digest, LSN, size, content size. The bytes of the node follow."""
 
 pack_known: Callable[..., bytes] = Struct(">20sQI").pack
-"""Packs a leaf that need not be made: digest, LSN, number."""
+"""Packs a reference to a leaf that the store already has: digest, LSN, node number."""
 
 Wanted = tuple[int, bytes, int, int]
-"""A node that a step lacks: type, digest, LSN, number."""
+"""A reference to a node that a step needs and does not hold: type, digest, LSN, node number."""
 
 
 class Stepped(NamedTuple):
-    """All that the checkpoint of a step brings to the disk, and what the next step begins with."""
+    """The record of a checkpoint, the version page, and the nodes that the next step begins with."""
 
     digest: bytes
-    """The checkpoint's."""
+    """The digest of the checkpoint."""
     chain: bytes
-    """The record's chain digest."""
+    """The chain digest of the record."""
     root_digest: bytes
-    """Of the state's root."""
+    """The digest of the state's root."""
     root_number: int
-    """Of the state's root, if there are nodes."""
+    """The node number of the state's root in the record, if the record has nodes."""
     record: bytes
-    """But for its checksum."""
+    """The record without its checksum."""
     page: bytes
-    """The version page with its entry."""
+    """The version page with the entry of the checkpoint."""
     held: bytes
-    """For the next step; empty if the state stays."""
+    """Nodes for the next step; empty if the state does not change."""
     node_count: int
-    """0: the state stays as it was."""
+    """The number of nodes in the record; 0 if the state does not change."""
     rows_at: int
-    """Where in the record the body ends and rows of nodes begin."""
+    """The offset in the record at which the body ends and the node table begins."""
     nodes_at: int
-    """Where the nodes begin."""
+    """The offset in the record at which the nodes begin."""
     large: list[tuple[int, bytes]]
-    """Number and digest of each leaf of 4,096 bytes and up that was made: the store is to have none of them."""
+    """Number and digest of each new leaf of 4,096 bytes or more. The caller checks that the store has none of them."""
 
 
 class Room:
-    """What one step at a time is gathered in, and put out to."""
+    """Working memory and output of one step or entry at a time."""
 
     __slots__ = ("characters", "digest", "made", "output", "step", "wanted")
 
@@ -103,13 +104,13 @@ class Room:
         self.output.capacity = _OUTPUT_SIZE_BYTES
 
     def read_wanted(self) -> Wanted:
-        """Return the node that the kernel lacks."""
+        """Return a reference to the node that the kernel needs next."""
         wanted = self.wanted
         return wanted.type, unpack_bytes(self.digest, 20), wanted.lsn, wanted.node
 
 
 idle_rooms: list[Room] = []
-"""As the pool of scratches in `calling`."""
+"""Rooms that no call uses, as the pool of scratches in `calling`."""
 
 
 def step(
@@ -123,13 +124,13 @@ def step(
     borrowed: bytes,
     page: bytes,
 ) -> Stepped | Wanted | None:
-    """Change channels of a state, and make the record of the checkpoint that says so.
+    """Change channels of a state, and make the record of the new checkpoint.
 
     Args:
-        fixed: see `pack_fixed`. With a target it is a rollback, and changes nothing.
-        held: what the last step held, and nodes that were wanted, each behind what `pack_held` packs.
-        changes: ascending by key item, one per channel: see `pack_change`.
-        known: leaves that lie elsewhere: see `pack_known`.
+        fixed: see `pack_fixed`. With a target, the step is a rollback and has no changes.
+        held: the nodes that the last step held, and wanted nodes. Each has the header of `pack_held`.
+        changes: one change per channel, ascending by encoded key: see `pack_change`.
+        known: leaves that the store already has: see `pack_known`.
         id_item: see `checkpoint_encode`.
         metadata: see `checkpoint_encode`.
         written: see `checkpoint_encode`.
@@ -137,9 +138,9 @@ def step(
         page: the version page that the checkpoint belongs on; empty for a new one.
 
     Returns:
-        None where the general path must be taken: a chunk closes of a map's value, or of a level above the first; a
-        value is a set, or becomes a tree of several nodes, types do not go together, there is too much of it, bytes are
-        damaged. `Wanted` where a node is not held.
+        The checkpoint. `Wanted` if the kernel needs a node that `held` does not have. None if the caller must take the
+        general path: a chunk closes in a map or above the first level; a value is a set, or becomes a tree of several
+        nodes; types do not match; the output is full; or bytes are damaged.
     """
     try:
         room = idle_rooms.pop()
@@ -168,12 +169,12 @@ def step(
 
 
 def step_list(state_digest: bytes, held: bytes, key_item: bytes) -> Wanted | None:
-    """Return the root of the list that a channel has; None where a step would not append to it.
+    """Return a reference to the root of a channel's list, or None if a step cannot append to the channel.
 
     Args:
-        state_digest: of the state's root, which is held.
+        state_digest: the digest of the state's root. `held` must have this node.
         held: as for `step`.
-        key_item: the channel's.
+        key_item: the encoded name of the channel.
     """
     try:
         room = idle_rooms.pop()
@@ -195,16 +196,16 @@ def _find_large(rows: bytes) -> list[tuple[int, bytes]]:
 
 
 def step_prints(items: bytes, key_item: bytes, prints: bytearray) -> bytes | None:
-    """Return the fingerprints of items that a keyed list gets, 2 bytes each.
+    """Return the fingerprints of new items of a keyed list, 2 bytes each.
 
     Args:
-        items: one after another.
-        key_item: the list's key, encoded.
-        prints: the fingerprints it has.
+        items: the encoded items, joined.
+        key_item: the key of the list, encoded.
+        prints: the fingerprints of the list's current items.
 
     Returns:
-        None where one is there already, or twice among them, so that an item may not be new; where an item is not one
-        of such a list; and where they are too many.
+        None if a fingerprint is in the list already or occurs twice, because that item may not be new. None also if an
+        item does not have the key, or if there are too many items.
     """
     scratch = take()
     output = scratch.output

@@ -1,4 +1,4 @@
-"""The wake word: a sequence in shared memory that processes wait on; and the file of slots, one for each who waits."""
+"""The wake word, a sequence in shared memory that processes wait on, and the file of slots, one for each waiter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _wake_word(buffer: Any) -> Any:
 
 
 def wake_notify(address_buffer: Any) -> None:
-    """Raise the sequence of a wake word and wake who waits, in any process.
+    """Increment the sequence of a wake word, and wake its waiters in all processes.
 
     Args:
         address_buffer: 8 writable bytes, aligned to 4, such as a shared mmap.
@@ -51,7 +51,7 @@ def wake_wait(address_buffer: Any, seen: int, timeout_s: float) -> bool:
     """Wait until the sequence of a wake word is no longer ``seen``.
 
     Returns:
-        Whether it moved on within ``timeout_s`` seconds. Signal handlers run in the meantime.
+        True if the sequence changed within ``timeout_s`` seconds. Signal handlers run in the meantime.
     """
     word = _wake_word(address_buffer)
     deadline_ns = time.monotonic_ns() + int(min(timeout_s, _WAIT_S_MAX) * _NANOSECONDS)
@@ -91,7 +91,7 @@ _WHAT: Final = "wake file"
 
 
 class WakePlace:
-    """The slot of one who waits, as `WakeSlots.enter` gave it."""
+    """The slot of a waiter, as `WakeSlots.enter` has returned it."""
 
     __slots__ = ("_place",)
 
@@ -100,7 +100,7 @@ class WakePlace:
 
     @property
     def ticket(self) -> int:
-        """The lower, the earlier it was drawn."""
+        """The ticket of the waiter. Lower tickets were drawn earlier."""
         ticket: int = self._place.ticket
         return ticket
 

@@ -1,6 +1,6 @@
 """The writer lock: a page in shared memory that one process at a time owns.
 
-Here only ``WriterPage.acquire`` blocks. It releases the GIL, and returns within the time it is given.
+Only ``WriterPage.acquire`` blocks. It releases the GIL, and returns when its time is up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _repaired: Callable[[Any, Any, int], int] = lib.sl_lock_repaired
 
 
 def writer_page_size() -> int:
-    """Return how many bytes a page needs; 0 where the system has no robust mutexes."""
+    """Return the size of a page in bytes, or 0 if the system has no robust mutexes."""
     size: int = lib.sl_lock_size()
     return size
 
@@ -43,17 +43,19 @@ def mutex_owner_at() -> int:
 
 
 class WriterPage:
-    """One user of the writer lock in a page. One thread at a time calls it, and the one that acquires releases.
+    """One user of the writer lock in a page.
+
+    Only one OS thread may use it at a time. The OS thread that acquires the lock must release it.
 
     Args:
-        page: writable shared memory of at least ``writer_page_size()`` bytes, aligned to 8. It is kept.
+        page: writable shared memory of at least ``writer_page_size()`` bytes, aligned to 8. The object keeps it.
 
     Attributes:
-        acquire: takes a time in milliseconds, below 2**32. It waits to own the lock, and returns a ``LOCK_*`` status.
-            After ``LOCK_BUSY`` the place in the queue is kept.
-        give_back: takes whether the lock is wanted again at once: then the turn is kept, if it is not over. It gives
-            back the lock, or the place in the queue, or nothing if there is neither. It returns ``LOCK_INVALID`` if
-            another thread owns the lock.
+        acquire: a function that waits to own the lock, up to a time in milliseconds (below 2**32). It returns a
+            ``LOCK_*`` status. After ``LOCK_BUSY`` this user keeps its place in the queue.
+        give_back: a function that releases the lock, or gives up the place in the queue, or does nothing if this user
+            has neither. Its argument is True if the process wants the lock again at once: then the process keeps its
+            turn until the turn is over. It returns ``LOCK_INVALID`` if another OS thread owns the lock.
     """
 
     __slots__ = ("_lock", "_page", "_size", "acquire", "give_back")
@@ -65,33 +67,33 @@ class WriterPage:
         self._page = from_buffer("uint8_t[]", page, require_writable=True)
         self._size = len(self._page)
         self._lock = new("sl_lock *")
-        # Each commit calls them: without a frame of Python's.
+        # Each commit calls both functions, so they are partial objects, which need no Python frame.
         self.acquire = partial(_acquire, self._lock, self._page, self._size)
         self.give_back = partial(_release, self._lock, self._page, self._size)
 
     @property
     def is_held(self) -> bool:
-        """Whether this user owns the lock; known as soon as the kernel has it."""
+        """True if this user owns the lock. It is set by the C code at the moment when the lock is taken."""
         return bool(self._lock.is_held)
 
     def initialise(self) -> bool:
-        """Make the page; only where no other process uses it. False if the system cannot."""
+        """Initialise the page, which no other process may use yet. Return False if the system cannot do it."""
         return _initialise(self._page, self._size) == LOCK_OWNED
 
     def is_valid(self) -> bool:
-        """Tell whether the page was made by a build with the same layout."""
+        """Return True if a build with the same layout has initialised the page."""
         return _check(self._page, self._size) == LOCK_OWNED
 
     def try_acquire(self) -> int:
-        """Own the lock if it is free, before those who wait; return a ``LOCK_*`` status."""
+        """Acquire the lock if it is free, ahead of all waiters. Return a ``LOCK_*`` status."""
         return _try(self._lock, self._page, self._size)
 
     def abandon(self) -> bool:
-        """Release the lock, if it is owned, as an owner that died would; False if another thread owns it."""
+        """Release the lock, if owned, as if its owner had died. Return False if another OS thread owns the lock."""
         return _abandon(self._lock, self._page, self._size) == LOCK_OWNED
 
     def mark_repaired(self) -> None:
-        """Say, as the owner, that what a dead owner left was repaired: nobody is told of it any more."""
+        """Record that the state that a dead owner left is repaired. Later owners no longer get ``LOCK_ABANDONED``."""
         if _repaired(self._lock, self._page, self._size) != LOCK_OWNED:
-            message = "only the owner of the writer lock says that its store was repaired"
+            message = "only the owner of the writer lock may mark its store as repaired"
             raise UsageError(message)

@@ -1,10 +1,10 @@
-"""Records and index changes on their way into one transaction.
+"""Records and index changes that are staged for one transaction.
 
 Invariant L1: LSNs are dense from 1. L2: the time of versions strictly ascends within a thread. L3: every record
-holds the chain digest of the one before. All three are kept here and nowhere else.
+has the chain digest of the record before. Only this module maintains these invariants.
 
-A batch is applied as a whole after everything that can be refused has been: until then
-nothing is written. Over a read transaction it serves as a rehearsal.
+A batch writes nothing until all works of a commit have succeeded. It is then applied as a whole. Over a read
+transaction, a batch only shows what a commit would do.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ if TYPE_CHECKING:
 
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 HEADS_MAX = 1024
-"""Heads in memory, some of them with the nodes that the next step begins with."""
+"""The maximum number of remembered heads. Some heads include the nodes that the next step begins with."""
 
 ENTRIES_MAX = 1024
-"""Entries in memory: a counter, or a claim and its end, goes on from the last record."""
+"""The maximum number of remembered entries. The next write of a remembered entry need not read its last record."""
 
 JUMPS_MAX = 4096
-"""Jump pointers of checkpoints in memory: one mostly leads to a recent one."""
+"""The maximum number of remembered jump pointers. Most jump pointers lead to a recent checkpoint."""
 
 FOLLOWED_MAX = 64
 FOLLOWED_SIZE_BYTES_MAX = 4 * 1024 * 1024
@@ -72,13 +72,13 @@ If there are more, reading the heads again costs less.
 """
 
 _TYPES_OF_ROWS = frozenset((TYPE_FORK, TYPE_POLICY))
-"""Types of records that change only the row of the thread in their first field, of all that `Memory` has."""
+"""Types of records that change only one fact in `Memory`: the row of the thread in their first field."""
 
 _TYPES_APART = frozenset((TYPE_THREAD, TYPE_TAG, TYPE_LOAN))
 """Types of records that do not change anything in `Memory`."""
 
 Jump = tuple[int | None, int | None, int]
-"""Branch, version and depth that a checkpoint jumps to. A bare tuple, which the garbage collector need not go over."""
+"""Branch, version and depth that a checkpoint jumps to. The garbage collector does not track such a plain tuple."""
 
 
 class LogEnd(NamedTuple):
@@ -93,22 +93,22 @@ NOTHING_HELD = b""
 
 
 class Head(NamedTuple):
-    """The last checkpoint of a branch, with what the next one needs of it."""
+    """The last checkpoint of a branch, with the data that the next checkpoint needs."""
 
     event: CheckpointEvent
     digest: bytes
     page: bytes | None = None
-    """The version page it stands on, None if that is not known. As long as the index has it, this is the head."""
+    """The version page that has the checkpoint; None if not known. The head is valid while the index has this page."""
     held: bytes = NOTHING_HELD
-    """What the next step begins with, as the last one has left it: only `kernels.step` looks into it."""
+    """The nodes that the next step begins with. Only `kernels.step` reads these bytes."""
 
     @property
     def head(self) -> Head:
-        """Itself: what a write has made, where that is final; see `session.Outcome`."""
+        """The head itself, so that a final head is a `session.Outcome`."""
         return self
 
     def page_before(self, branch: int, version: int) -> bytes | None:
-        """Return the version page that the next checkpoint is entered on, empty for a new one; None if not known."""
+        """Return the version page for the next checkpoint: empty for a new page, None if the page is not known."""
         page = self.page
         if page is None or self.event.branch != branch:
             return None
@@ -116,22 +116,22 @@ class Head(NamedTuple):
 
 
 Made = tuple[bytes, bytes, int]
-"""A record as it is if nothing else is staged, but for its checksum; its chain digest; where its body ends."""
+"""An encoded record without its checksum, its chain digest, and the end of its body. It is the only staged record."""
 
 
 class Staged(NamedTuple):
-    """A record on its way."""
+    """A staged record."""
 
     type: int
     time_us: int
     body: bytes
     nodes: Nodes
     made: Made | None = None
-    """If it is there, it holds the body."""
+    """The encoded record if a kernel has made it. Then `body` is empty."""
 
 
 def read_log_end(transaction: Transaction) -> LogEnd:
-    """Read the last record."""
+    """Read the last record, and return the end of the log. Raises CorruptionError."""
     lsn = transaction.last_lsn()
     if not lsn:
         return LogEnd(0, NO_DIGEST, 0)
@@ -154,29 +154,30 @@ class Memory:
     def __init__(self, end: LogEnd) -> None:
         self.end = end
         self.heads: dict[tuple[int, int], Head] = {}
-        """Of branches, by thread and branch."""
+        """Heads of branches, by thread and branch."""
         self.rows: dict[int, ThreadRow] = {}
-        """Of threads."""
+        """Index rows of threads, by thread."""
         self.times_us: dict[int, int] = {}
-        """Of the last version of threads."""
+        """The time of the last version of each thread."""
         self.jumps: dict[tuple[int, int, int], Jump] = {}
-        """Of recent checkpoints, by thread, branch and version; but for those of threads of one branch whose version is
-        their depth."""
+        """Jump pointers of recent checkpoints, by thread, branch and version.
+
+        Checkpoints of threads with one branch, whose version is their depth, are left out."""
         self.greatest_ids: dict[int, bytes] = {}
-        """The greatest id that callers gave checkpoints of a thread, or a greater one: of threads it was asked of."""
+        """For some threads, an upper bound of the ids that callers gave to checkpoints of the thread."""
         self.owners: dict[str, int] = {}
         """LSNs of the threads that own the records of the board and of leases, by id."""
         self.entries: dict[tuple[int, str], KnownEntry] = {}
-        """Of recent entries and leases, by board and key."""
+        """Rows and events of recent entries and leases, by owning thread and key."""
         self.expiries_us: dict[int, int] = {}
-        """By board: no entry expires before this time."""
+        """For each owning thread, a time before which no entry expires."""
         self.identities: dict[bytes, bytes] = {}
-        """As `tree.sequence.Identities` fills it; right for ever, as the next."""
+        """A cache that `tree.sequence.Identities` fills. Its content is always valid."""
         self.prints = Prints()
-        """As `log.step` fills it."""
+        """A cache that `log.step` fills. Its content is always valid."""
 
     def copy(self) -> Memory:
-        """Return what can be changed by itself; of keyed lists the copy knows nothing yet."""
+        """Return a copy that can change on its own. Its cache of fingerprints of keyed lists is empty."""
         copied = Memory(self.end)
         copied.heads, copied.jumps = self.heads.copy(), self.jumps.copy()
         copied.rows, copied.times_us = self.rows.copy(), self.times_us.copy()
@@ -244,7 +245,7 @@ class Memory:
         return True
 
     def take_over(self, batch: Batch) -> None:
-        """Go on from what a batch has staged."""
+        """Update the memory from a batch that was applied."""
         heads, staged = self.heads, batch.staged
         if batch.changes_threads or len(heads) > HEADS_MAX or len(self.jumps) > JUMPS_MAX:
             for each in (heads, self.jumps, self.rows, self.times_us, self.greatest_ids):
@@ -292,19 +293,19 @@ def _next_head(former: Head, event: CheckpointEvent, digest: bytes, record: byte
 
 
 class Batch:
-    """Staged changes over a transaction, readable through `view` as if made."""
+    """Staged records and index changes over a transaction. `view` reads them as if they were stored."""
 
-    # What each begins with stands here, once: one is made for every commit.
+    # Initial values are class attributes, because every commit creates a batch.
     chain = NO_DIGEST
-    """Chain digest of the last record that was encoded."""
+    """The chain digest of the last encoded record."""
     changes_threads = False
-    """Whether a thread ends or its schema grows: then nothing that is remembered of threads holds."""
+    """True if a thread is deleted or its schema grows. Then the memory of all threads becomes invalid."""
     wakes = 0
-    """Masks of whom it concerns, of the transaction that it is applied to."""
+    """The mask of the watchers to wake after the commit."""
     calls: tuple[Callable[[Wake], object], ...] = ()
-    """As that transaction's."""
+    """Functions to call after the commit, to wake other waiters."""
     _encoded: tuple[bytes, ...] = ()
-    """Records that stay as they are when more is staged."""
+    """Encoded records that do not change if more records are staged."""
     _encoded_chain = NO_DIGEST
 
     def __init__(self, transaction: Transaction, cache: NodeCache, memory: Memory) -> None:
@@ -313,31 +314,31 @@ class Batch:
         self._end = memory.end
         self.staged: list[Staged] = []
         self.index: dict[bytes, bytes | None] = {}
-        """Changes of it, by key; None where something goes."""
+        """Staged index changes, by key. None deletes the key."""
         self.memory = memory
         self.new_heads: dict[tuple[int, int], Head] = {}
         self.times_us: dict[int, int] = {}
-        """Of the last version of threads, staged."""
+        """The time of the last staged version of each thread."""
         self.entries: dict[tuple[int, str], KnownEntry] = {}
-        """Entries that were read or staged, by board and key: none is read twice."""
+        """Entries that the batch has read or staged, by owning thread and key. Each entry is read only once."""
         self.expiries_us: dict[int, int] = {}
-        """As `Memory.expiries_us`, where the batch changes it."""
+        """The changes of `Memory.expiries_us`."""
 
     @property
     def view(self) -> View:
-        """Look-ups in what was there and what is staged."""
-        return View(self)  # not kept: a batch that leads to itself would be garbage
+        """A view of the stored data with the staged changes."""
+        return View(self)  # not kept, because a reference cycle would need the garbage collector
 
     # --- reading ---------------------------------------------------------------
 
     def get_index(self, key: bytes) -> bytes | None:
-        """Return a payload, staged ones first."""
+        """Return the payload of a key, or None. A staged change takes precedence."""
         if key in self.index:
             return self.index[key]
         return self._transaction.get_index(key)
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """Return the greatest key with a prefix."""
+        """Return the greatest key with a prefix, and its payload, or None."""
         staged = [key for key, payload in self.index.items() if payload is not None and key.startswith(prefix)]
         found = self._transaction.last_index(prefix)
         if staged and (found is None or max(staged) >= found[0]):
@@ -346,7 +347,7 @@ class Batch:
         return found
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with a prefix, from a key on, ascending or descending."""
+        """Yield keys with a prefix and their payloads, from a key on, in ascending or descending order."""
         staged = {key: payload for key, payload in self.index.items() if key.startswith(prefix)}
         stored = self._transaction.scan_index(prefix, start=start, reverse=reverse)
         if not staged:
@@ -367,14 +368,14 @@ class Batch:
                 found = next(stored, None)
 
     def get_log(self, lsn: int) -> memoryview | None:
-        """Return a record that is in the log already or, encoded for the purpose, a staged one."""
+        """Return a record of the log, or encode and return a staged record."""
         index = lsn - self._end.lsn - 1
         if 0 <= index < len(self.staged):
             return memoryview(self._record(index))
         return self._transaction.get_log(lsn)
 
     def last_lsn(self) -> int:
-        """Return the last LSN, staged ones included."""
+        """Return the last LSN, including staged records."""
         return self._end.lsn + len(self.staged)
 
     def read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
@@ -387,7 +388,7 @@ class Batch:
         )
 
     def staged_node(self, digest: bytes, lsn: int, number: int) -> Node | None:
-        """Return a node of a staged record, None if there is none of that digest."""
+        """Return a node of a staged record, or None if no staged record has a node with this digest."""
         index = lsn - self._end.lsn - 1
         if not 0 <= index < len(self.staged):
             return None
@@ -400,8 +401,8 @@ class Batch:
 
         Args:
             thread: the thread.
-            borrowed: gets the digests of other threads' nodes that it is the first to borrow.
-            known: nodes of the thread to find again, as (digest, LSN, number).
+            borrowed: the workspace appends digests of nodes that it is the first to borrow from other threads.
+            known: (digest, LSN, number) of nodes of the thread that the new state may use again.
 
         """
 
@@ -424,7 +425,7 @@ class Batch:
         return Workspace(self.read_node)
 
     def head(self, thread: int, branch: int) -> Head | None:
-        """Return a branch's head."""
+        """Return the head of a branch, or None if the branch has no checkpoint."""
         place = (thread, branch)
         found = self.new_heads.get(place) or self.memory.heads.get(place)
         if found is not None:
@@ -433,7 +434,7 @@ class Batch:
         return None if read is None else Head(*read)
 
     def find_thread(self, thread: int) -> ThreadRow | None:
-        """Return a thread's row, None if it is not there: deleted."""
+        """Return the row of a thread, or None if the thread was deleted."""
         row = self.memory.rows.get(thread)
         is_staged = self.index and keys.encode_thread_key(thread) in self.index
         if row is None or is_staged:
@@ -443,16 +444,16 @@ class Batch:
         return row
 
     def find_owner(self, id: str) -> int | None:
-        """Return the LSN of the thread with an id of `OWN_IDS`, or None."""
+        """Return the LSN of the thread that owns the records of the board or of leases, or None. `id` is its id."""
         lsn = self.memory.owners.get(id)
         if lsn is None:
             lsn = self.view.thread_lsn(id)
-            if lsn is not None and lsn <= self._end.lsn:  # A staged thread may be given up.
+            if lsn is not None and lsn <= self._end.lsn:  # A staged thread may never be committed.
                 self.memory.owners[id] = lsn
         return lsn
 
     def jump(self, thread: int, branch: int, version: int) -> Jump | None:
-        """Return where a version jumps to, of recent ones from memory; None if it has expired."""
+        """Return the jump pointer of a version, from memory if possible; None if the version has expired."""
         known = self.memory.jumps.get((thread, branch, version))
         if known is not None:
             return known
@@ -465,19 +466,19 @@ class Batch:
                 return None
             event = read[0]
         found = (event.jump_branch, event.jump_version, event.jump_depth)
-        if event.lsn <= self._end.lsn:  # else it is staged, and may come to nothing
+        if event.lsn <= self._end.lsn:  # A staged version may never be committed.
             self.memory.jumps[thread, branch, version] = found
         return found
 
     def has_one_branch(self, thread: int) -> bool:
-        """Whether a thread has one branch alone."""
+        """Return True if a thread has only one branch."""
         row = None if self.index else self.memory.rows.get(thread)
         if row is None:
             row = self.find_thread(thread)
         return row is not None and row.branch_count == 1
 
     def has_id(self, thread: int, id: str) -> bool:
-        """Whether a checkpoint of the thread has that id."""
+        """Return True if a checkpoint of the thread has this id."""
         name, known = id.encode(), self.memory.greatest_ids.get(thread)
         if known is None:
             prefix = keys.encode_checkpoint_id_key(thread, "")
@@ -486,18 +487,18 @@ class Batch:
         return name <= known and self.get_index(keys.encode_checkpoint_id_key(thread, id)) is not None
 
     def note_id(self, thread: int, id: str) -> None:
-        """Note that a checkpoint of the thread gets an id, whatever becomes of it. `has_id` was asked."""
+        """Note the id of a new checkpoint, even if it is never committed. Call `has_id` for the thread first."""
         greatest_ids = self.memory.greatest_ids
         greatest_ids[thread] = max(greatest_ids[thread], id.encode())
 
     # --- staging ---------------------------------------------------------------
 
     def next_lsn(self) -> int:
-        """Return the LSN the next record will get."""
+        """Return the LSN of the next record."""
         return self._end.lsn + len(self.staged) + 1
 
     def follows(self, snapshot_id: int | None) -> bool:
-        """Return True if the batch of a commit reads just what a transaction with this snapshot has read."""
+        """Return True if the batch of a commit reads the same data as a read transaction with this snapshot id."""
         transaction: Any = self._transaction
         return not transaction.changes and transaction.number - 1 == snapshot_id
 
@@ -513,7 +514,7 @@ class Batch:
         return end_lsn + len(self.staged) + 1, time_us, chain
 
     def next_time_us(self, thread: int, branch: int) -> int:
-        """Return the time that the next version of a branch will bear: what the clock says, where L2 allows it."""
+        """Return the time of the next version of a branch: the time of the clock, or a later one if L2 demands it."""
         last_us = self.times_us.get(thread) or self.memory.times_us.get(thread)
         if last_us is None:
             last_us = self.memory.times_us[thread] = self._last_time_us(thread, branch)
@@ -543,19 +544,19 @@ class Batch:
         self.times_us[thread] = max(head.event.time_us, self.times_us.get(thread, 0))
 
     def note_expiry(self, board: int, expires_us: int) -> None:
-        """Note that an entry expires."""
+        """Note the expiry time of a staged entry, so that a later commit records the expiry in time."""
         next_us = self.expiries_us.get(board, self.memory.expiries_us.get(board))
         if next_us is not None:
             self.expiries_us[board] = min(next_us, expires_us)
 
     def forget_threads(self) -> None:
-        """Let nothing be remembered of threads."""
+        """Make the commit forget all that is remembered of threads."""
         self.changes_threads = True
 
     # --- applying --------------------------------------------------------------
 
     def _record(self, index: int) -> bytes:
-        """Return a staged record, encoded: those before the last stay as they are when more is staged."""
+        """Encode and return a staged record. Records before the last one are encoded only once."""
         last = len(self.staged) - 1
         while len(self._encoded) < min(index + 1, last):
             record, self._encoded_chain = self._encode(len(self._encoded), FLAG_CONTINUES)
@@ -566,7 +567,7 @@ class Batch:
         return record
 
     def _encode(self, index: int, flags: int) -> tuple[bytes, bytes]:
-        """Return the staged record behind those encoded, and its chain digest."""
+        """Encode a staged record, and return it with its chain digest. All records before it must be encoded."""
         type_, time_us, body, nodes, made = self.staged[index]
         if made is not None:
             rest, chain, body_end = made
@@ -584,9 +585,9 @@ class Batch:
         )
 
     def apply(self, transaction: WriteTransaction) -> None:
-        """Put everything staged into `transaction`. Only an error of storage can stop this."""
+        """Put all staged records and index changes into `transaction`. Only a storage error can make this fail."""
         staged = self.staged
-        if len(staged) == 1 and (made := staged[0].made) is not None:  # as for nearly every commit
+        if len(staged) == 1 and (made := staged[0].made) is not None:  # the case of nearly every commit
             rest, self.chain, _body_end = made
             records = [sealed(rest)]
         else:
@@ -598,7 +599,7 @@ class Batch:
             transaction.calls += self.calls
 
     def remember_nodes(self) -> None:
-        """Put the new nodes into the cache. Call after the commit has succeeded."""
+        """Put the new nodes into the cache. Call this after the commit has succeeded."""
         for lsn, staged in enumerate(self.staged, self._end.lsn + 1):
             count, rows, data = staged.nodes
             if count:
@@ -606,7 +607,7 @@ class Batch:
 
 
 def settled_view(batch: Batch) -> View:
-    """Return look-ups in what a batch reads from, which is all there is until it has staged something; else its own."""
+    """Return a view of the stored data if the batch has staged nothing, or else the view of the batch."""
     if batch.last_lsn() > batch.memory.end.lsn:
         return batch.view
     return View(batch._transaction)  # noqa: SLF001 - of this file

@@ -1,4 +1,4 @@
-"""One open store as the rooms above see it: read views, and batches that commit."""
+"""One open store, for the packages above: read views, and batches that commit."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ T = TypeVar("T")
 
 
 class Sweep(Protocol):
-    """What an adapter does in a thread after versions of it may have gone."""
+    """An adapter's clean-up of a thread after retention may have removed versions."""
 
     def __call__(self, thread_id: str, /, *, at_once: bool) -> bool:
-        """Clean up, unless `at_once` only if it is worth it; return whether anything was committed."""
+        """Clean up. Without `at_once`, only do so if it is worth a commit. Return True if something was committed."""
 
 
 class Remote(Protocol):
-    """What ships a store to another place, as commits see it."""
+    """Ships a store to another place. Commits call it."""
 
     def admit(self) -> None:
-        """Let a commit begin. Raises RemoteLagError, FencedError."""
+        """Return if a commit may begin. Raises RemoteLagError, FencedError."""
 
     def committed(self) -> None:
-        """Hear of a commit; wait until it is outside, if that is what all commits are to do. Raises as `wait`."""
+        """Take note of a commit. Wait until it is shipped if all commits must wait. Raises the errors of `wait`."""
 
     def wait(self, lsn: int) -> object:
-        """Return when all up to an LSN is outside. Raises FencedError, RemoteError."""
+        """Wait until all records up to an LSN are shipped. Raises FencedError, RemoteError."""
 
     def close(self) -> None:
-        """Ship what is left, and stop. The store is closed after it, whatever it raises."""
+        """Ship the remaining records, and stop. The store is closed afterwards, even if this raises."""
 
 
 class _Last:
-    """The last write transaction of this process, and what is remembered of it.
+    """The last write transaction of this process, and the memory after it.
 
-    It holds inside the same transaction, and in the next, as long as nobody else has changed anything: neither another
-    process, nor in that same transaction another engine on the file.
+    The memory is valid in the same transaction and in the next one, if nobody else has changed anything. Others are
+    other processes, and other engines of this process that share the transaction.
     """
 
     __slots__ = ("changes", "memory", "transaction")
@@ -68,9 +68,9 @@ class _Last:
         self.changes = transaction.changes
 
     def holds_in(self, transaction: WriteTransaction) -> bool:
-        """Return True if no process can have changed anything since.
+        """Return True if the memory is valid in `transaction`: nobody has changed anything since.
 
-        LMDB numbers transactions without gaps, but for those that change nothing: the next one has their number again.
+        LMDB numbers transactions without gaps. A transaction that changes nothing uses no number.
         """
         last = self.transaction
         if self.changes != last.changes:
@@ -81,17 +81,17 @@ class _Last:
         return is_next and not transaction.changes and last.stage is Stage.COMMITTED
 
     def is_kept(self, transaction: WriteTransaction) -> bool:
-        """Return True if the store has what the last transaction made, possibly changed since."""
+        """Return True if the changes of the last transaction are stored. Others may have changed the store since."""
         return self.transaction is transaction or self.transaction.stage is Stage.COMMITTED
 
 
 class Staging(NamedTuple):
-    """What is staged over a short read, numbered as the next records of the log.
+    """Records that were staged over a short read, numbered as the next records of the log.
 
     Attributes:
-        batch: what is staged.
-        snapshot_id: the commit that was read.
-        result: what `work` has returned.
+        batch: the batch with the staged records.
+        snapshot_id: the number of the commit that was read.
+        result: the result of `work`.
     """
 
     batch: Batch
@@ -99,7 +99,7 @@ class Staging(NamedTuple):
     result: Any
 
     def is_next_in(self, transaction: WriteTransaction) -> bool:
-        """Whether nothing was committed since, nor anything put by this transaction."""
+        """Return True if nothing was committed since, and `transaction` has changed nothing."""
         is_next = not transaction.changes and transaction.number == self.snapshot_id + 1
         return is_next and self.batch.memory.end.lsn == transaction.last_lsn()
 
@@ -112,16 +112,16 @@ class Engine:
         self.cache = NodeCache()
         self._committer = environment.committer
         self.last: _Last | None = None
-        """For `commit` and `care` alone."""
+        """The memory of the last commit. Only `commit` and `care` change it."""
         self._view_of = partial(View, events={})
         self.is_closed = self._is_given_back = False
         self.collectors: dict[int, Any] = {}
-        """What retention remembers of threads; `care.retention` makes it."""
+        """The state of retention for each thread, which `care.retention` creates."""
         self.sweepers: dict[str, Sweep] = {}
-        """By the names of adapters."""
+        """The clean-up functions of adapters, by the adapter's name."""
         self.remote: Remote | None = None
         self._taker = 0
-        """The thread whose records come from the log that many hosts write, which it appends as they are; 0: none."""
+        """The id of the OS thread that appends records of a shared log unchanged; 0 for none."""
 
     def read(self) -> AbstractContextManager[View]:
         """Open a short read transaction. Never hold it across user code."""
@@ -130,7 +130,7 @@ class Engine:
         return cast("AbstractContextManager[View]", ReadTransaction(self.environment, self._view_of))
 
     def last_commit_id(self) -> int:
-        """Return the number of the last commit, of whichever process."""
+        """Return the number of the last commit of any process."""
         if self.is_closed:
             self._check_open()
         with ReadTransaction(self.environment) as transaction:
@@ -170,12 +170,12 @@ class Engine:
         """Run `work` on a batch, commit what it staged, and return its result once it is durable. DESIGN.md section 6.
 
         Args:
-            work: all it does to the world is to stage. It may run on another OS thread, beside the works of others, and
-                more than once. What it raises, the caller gets, and nothing is written.
-            staged: what `work` would stage, over a moment of the store: if nobody has committed since, it is committed
-                as it is.
-            is_flushed: False leaves the flush to the next commit that is, or to time, as with `interval`.
-            may_use_reserve: also in a store that is full, for what helps it out of that.
+            work: a function that only stages. It may run on another OS thread, in one group with other works, and more
+                than once. If it raises, nothing is written, and the caller gets the error.
+            staged: the result of `work` over an earlier snapshot. It is committed as it is if nobody has committed
+                since; otherwise `work` runs.
+            is_flushed: False leaves the flush to the next flushed commit, or to the interval.
+            may_use_reserve: True to use the reserve of a full store, for commits that help to free space.
         """
 
         def run(transaction: WriteTransaction) -> T:
@@ -187,9 +187,9 @@ class Engine:
                 if last is not None and last.holds_in(transaction):
                     memory = last.memory
                 else:
-                    memory = self._memory_in(transaction)  # heads as LMDB has them
+                    memory = self._memory_in(transaction)  # another process has committed
                 batch = Batch(transaction, self.cache, memory)
-                result = work(batch)  # what is refused has staged nothing
+                result = work(batch)  # if it raises, nothing is written
             self.last = None
             batch.apply(transaction)
             memory.take_over(batch)
@@ -315,7 +315,7 @@ class Engine:
                     return result
 
     def _memory_in(self, transaction: WriteTransaction) -> Memory:
-        """Return a memory for a transaction that finds changes since the last commit of this process."""
+        """Return a memory for a transaction, if others have committed since the last commit of this process."""
         last = self.last
         if last is None or not last.is_kept(transaction):
             return Memory(read_log_end(transaction))

@@ -27,7 +27,7 @@ def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MA
 
 
 channel_keys: dict[str, bytes] = {}
-"""The key items of channels whose names were checked: `channel_key` fills it."""
+"""Encoded keys of channels, by name. Their names are checked. `channel_key` fills this cache."""
 
 
 def channel_key(channel: str) -> bytes:

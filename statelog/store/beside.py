@@ -26,7 +26,7 @@ _OPENED: ContextVar[tuple[Opened, ...]] = ContextVar("statelog transactions", de
 """The transactions of this OS thread or task; one that has ended may be among them in a task that began inside it."""
 
 transactions_here = _OPENED.get
-"""Returns the transactions of this OS thread or task: for most commits, none."""
+"""Returns the transactions of this OS thread or task, a tuple. For most commits it is empty."""
 
 
 @contextmanager

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 _HAS_BOARD = "has board"
-"""In what a session keeps: True if the board was found. It stays for as long as the store is there."""
+"""The key in `session.kept` that is True once the board was found. A board is never removed from a store."""
 
 _WRITE, _WRITE_AND_READ = ("write",), ("write", "read")
 
@@ -73,23 +73,23 @@ class Board(ReadBoard):
         delay_s: float | None = None,
         fence: Fence | None = None,
     ) -> Entry:
-        """Set an entry, whatever it was. If it is claimed, it stays so.
+        """Set an entry, or create it. A claim of the entry stays.
 
         Args:
             key: as for `get`.
-            value: what a channel of a thread takes.
-            ttl_s: it expires so many seconds from now; never, if left out.
-            priority: entries of a higher one are claimed first; -127 to 127.
-            delay_s: it may be claimed so many seconds from now, and not before.
-            fence: a lease or a claim: if it has ended, nothing is written.
+            value: any value that a channel of a thread accepts.
+            ttl_s: the time in seconds after which the entry expires; None for never.
+            priority: from -127 to 127. Entries with a higher priority are claimed first.
+            delay_s: the time in seconds until the entry may be claimed.
+            fence: a lease or a claim. If it has ended, nothing is written.
 
         Raises:
-            UsageError: `key` is no key, or `ttl_s` not above zero.
+            UsageError: `key` is not a valid key, or `ttl_s` is not positive.
             ValueTypeError, LimitError: the value cannot be stored.
             LeaseLostError: `fence` has ended. Facts: key or name, token.
             StoreFullError: the quota or the disk is used up.
 
-        In each case nothing was written.
+        If an error is raised, nothing is written.
 
         """
         how = _check_how(ttl_s, priority, delay_s)
@@ -105,7 +105,7 @@ class Board(ReadBoard):
         delay_s: float | None = None,
         fence: Fence | None = None,
     ) -> Entry:
-        """Set an entry that is not there. Raises AlreadyExistsError, and as `set`."""
+        """Create an entry. Raise AlreadyExistsError if the entry exists, or the errors of `set`."""
         how = _check_how(ttl_s, priority, delay_s)
         check = partial(writing.check_absent, key, is_version_told=self._rights.may("read", key))
         return self._put(key, reducers.replace, value, how, check, fence)
@@ -121,12 +121,12 @@ class Board(ReadBoard):
         delay_s: float | None = None,
         fence: Fence | None = None,
     ) -> Entry:
-        """Set an entry if it is of this version, 0: not there.
+        """Set an entry if it is at `expected_version`. Version 0 expects that there is no entry.
 
         Raises:
-            ConflictError: it is another. Facts: key, expected_version, actual_version.
+            ConflictError: the entry is at another version. Facts: key, expected_version, actual_version.
 
-        And as `set`.
+        It also raises the errors of `set`.
 
         """
         if expected_version is None:
@@ -138,27 +138,28 @@ class Board(ReadBoard):
     def update(
         self, key: str, reducer: Reducer | Callable[[Any, Any], Any], value: Any, *, fence: Fence | None = None
     ) -> Entry:
-        """Merge a value into an entry, in the commit: `update(key, reducers.add, 1)` needs no second try.
+        """Merge a value into an entry within the commit. `update(key, reducers.add, 1)` needs no retry.
 
-        An entry that is not there is merged with as an empty channel is, and begins. When it expires stays.
+        If there is no entry, the value is merged into an empty channel and the entry is created. The expiry time stays.
 
         Raises:
-            ReducerTypeError: the two do not merge. UsageError: `reducer` is none.
+            ReducerTypeError: the value does not merge with the entry.
+            UsageError: `reducer` is not a reducer.
 
-        And as `set`.
+        It also raises the errors of `set`.
 
         """
         known = reducers.from_annotation(reducer)
         if known is None:
-            raise UsageError(f"{reducer!r} is no reducer", argument="reducer", value=reducer)
+            raise UsageError(f"{reducer!r} is not a reducer", argument="reducer", value=reducer)
         return self._put(key, known, value, None, None, fence, verbs=_WRITE_AND_READ)
 
     def delete(self, key: str, *, expected_version: int | None = None, fence: Fence | None = None) -> bool:
-        """Take an entry away; tell whether it was there.
+        """Delete an entry. Return True if the entry existed.
 
         Raises:
-            UsageError: `key` is no key.
-            ConflictError: the entry is of another version than the one expected.
+            UsageError: `key` is not a valid key.
+            ConflictError: the entry is at another version than `expected_version`.
 
         """
         check_key(key)
@@ -213,7 +214,7 @@ class Board(ReadBoard):
         return changed
 
     def sweep(self) -> int:
-        """Record of all entries that have expired that they have; return how many. Reads and writes need no sweep."""
+        """Record the expiry of all expired entries. Return their number. Reads and writes do not need a sweep."""
         swept, count = 0, writing.SWEPT_MAX
         while count == writing.SWEPT_MAX and self._is_there():
             count = self._act(lambda writer: writing.sweep(writer, writing.SWEPT_MAX), sweeps=False)
@@ -221,7 +222,7 @@ class Board(ReadBoard):
         return swept
 
     def _is_there(self) -> bool:
-        """Return True if there is a board: only a write that sets an entry creates it. Raises ReadOnlyError."""
+        """Return True if there is a board. Only a write that sets an entry creates it. Raises ReadOnlyError."""
         session = self._session
         if isinstance(session, StoreSession):
             if session.kept.get(_HAS_BOARD):
@@ -244,7 +245,7 @@ class Board(ReadBoard):
         *,
         verbs: Sequence[str] = _WRITE,
     ) -> Entry:
-        """Merge a value with an entry; `how` is None where all else stays as it is."""
+        """Merge a value with an entry. `how` is None if the other fields of the entry stay as they are."""
         check_key(key)
         rights = self._rights
         for verb in verbs:
@@ -277,14 +278,14 @@ class Board(ReadBoard):
                 check(batch)
             writer = writing.begin(batch, self._agent)
             result = work(writer)
-            # A transaction would scan all that is staged.
+            # Within a transaction, the sweep would scan all staged index changes.
             if sweeps and at_once is not None and batch.memory.expiries_us.get(writer.board, 0) <= writer.now_us:
                 writing.sweep(writer, writing.EXPIRED_MAX)
             return result
 
         result = session.act(commit)
         if at_once is not None and is_turn():
-            with suppress(StatelogError):  # it is done, whatever becomes of this
+            with suppress(StatelogError):  # The write is committed, so a failing policy must not raise.
                 take_turn(at_once)
         return result
 
@@ -296,22 +297,22 @@ class Board(ReadBoard):
         max_age: timedelta | float | None = None,
         as_policy: bool = False,
     ) -> RetentionReport:
-        """Let go of what entries were. What they are stays.
+        """Remove old records of entries. The current version of each entry stays.
 
-        A record goes when neither rule keeps it: of each key its last `keep_last` ones, and those younger than
-        `max_age`. With `max_age` that a key was deleted is let go, too. What a watcher of another process has yet to
-        see stays, also for a minute after that process was killed. The file gets no smaller; see `Store.compact`.
+        A record is removed if neither rule keeps it. `keep_last` keeps the last records of each key. `max_age` keeps
+        records younger than that age, and also removes deletion records. Records that a watcher has not seen yet
+        stay, also for a minute after the watcher's process was killed. The file does not shrink; see `Store.compact`.
 
         Args:
-            pattern: of keys; see `list`.
-            keep_last: so many of the last records of each key.
-            max_age: a timedelta or seconds.
-            as_policy: apply it again and again as entries are written. Of several policies that fit a key the one with
-                the longest pattern counts. Without a rule the pattern's policy ends.
+            pattern: a pattern of keys; see `list`.
+            keep_last: the number of records to keep for each key.
+            max_age: the age up to which records are kept, a timedelta or seconds.
+            as_policy: also apply the rule from time to time as entries are written. If several policies match a key,
+                the policy with the longest pattern applies. Without a rule, the policy of the pattern is deleted.
 
         Raises:
-            UsageError: one of the arguments is none, or no rule is given.
-            AccessError: the handle has rules: this is not for agents.
+            UsageError: an argument is not valid, or no rule is given.
+            AccessError: the handle has rules. Agents with rules may not remove records.
 
         """
         session = claims.of_store(self._session, "retain")
@@ -391,24 +392,24 @@ class Board(ReadBoard):
         dead: str | None = None,
         unless: Sequence[str] = (),
     ) -> Claim | None:
-        """Claim an entry: of the highest priority, and of these the oldest. It has one claimer at a time.
+        """Claim the entry with the highest priority, and of these the oldest. An entry has one claim at a time.
 
-        The claim lasts `lease_s` seconds, on the disk before it is returned. Then another may claim the entry, unless
-        `renew` came first; a process that dies needs no other to clean up behind it.
+        The claim is on the disk before it is returned. It lasts `lease_s` seconds, and `renew` restarts this time.
+        After that, another process may claim the entry, so nobody has to clean up after a process that died.
 
         Args:
-            pattern: of the keys, see `list`; of several, the one entry whose turn it is among all that they fit.
-            lease_s: how long the claim lasts.
-            wait_s: wait so long for an entry; those who have waited longest are woken first.
-            max_attempts: an entry that was claimed so often is not claimed again.
-            dead: prefix of keys: such an entry is moved there, and not claimed from there.
-            unless: prefixes of keys: no entry below one of them is claimed, whatever the pattern says.
+            pattern: a pattern of keys, see `list`, or several patterns. One entry of all that match is claimed.
+            lease_s: the duration of the claim.
+            wait_s: the maximum time to wait for an entry. The longest waiter is woken first.
+            max_attempts: the number of claims after which an entry is not claimed again.
+            dead: the prefix to which such an entry is moved. Entries below this prefix are not claimed.
+            unless: prefixes of keys. Entries below these prefixes are not claimed, even if a pattern matches.
 
         Returns:
-            The claim; None if there was no entry all the time.
+            The claim, or None if no entry became available in time.
 
         Raises:
-            UsageError: one of the arguments is none, or the board is a transaction's or a snapshot's.
+            UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
 
         """
         how: dict[str, Any] = {"max_attempts": max_attempts, "dead": dead, "unless": unless}
@@ -439,21 +440,22 @@ class Board(ReadBoard):
         return claims.claim_again(self._session, self._agent, self._rights, wanted, key, token)
 
     def lease(self, name: str, *, ttl_s: float = 30.0, wait_s: float = 0.0, auto_renew: bool = True) -> Lease:
-        """Take a name for oneself: `with board.lease("thread/42") as lease: ...`; the end of the block gives it back.
+        """Acquire a lease of a name: `with board.lease("thread/42") as lease: ...`. The end of the block releases it.
 
-        The lease lasts `ttl_s` seconds, on the disk before it is returned, and is renewed until the block ends. Where
-        its holder was stopped for longer, and another has taken it, what has it as `fence` is refused. So pass it
-        along with what must not happen twice: a lease says who works, and its fence what counts.
+        The lease is on the disk before it is returned. It lasts `ttl_s` seconds, and is renewed until the block ends.
+        If its holder was stopped for longer, another process may take the lease over. From then on, each write with the
+        old lease as its `fence` raises LeaseLostError. So pass the lease as `fence` to each write that must not happen
+        twice.
 
         Args:
-            name: as a key; no entry of it need be there.
-            ttl_s: how long others wait for a holder that was killed.
-            wait_s: wait so long for the lease, behind those who came before.
-            auto_renew: False for work that may hang: then `renew` it.
+            name: a valid key. There need not be an entry with this key.
+            ttl_s: the time that other processes wait after the holder was killed.
+            wait_s: the maximum time to wait for the lease. Waiters get it in order of arrival.
+            auto_renew: False for work that may hang. Call `renew` yourself in that case.
 
         Raises:
-            LeaseHeldError: another has it all the time. Facts: name, holder, expires.
-            UsageError: one of the arguments is none, or the board is a transaction's or a snapshot's.
+            LeaseHeldError: another holder has had the lease all the time. Facts: name, holder, expires.
+            UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
 
         """
         attempt = attempt_lease(self, name, ttl_s=ttl_s, wait_s=wait_s, auto_renew=auto_renew)
@@ -463,7 +465,7 @@ class Board(ReadBoard):
         return lease
 
     def leases(self) -> builtins.list[LeaseInfo]:
-        """Return the leases that were taken and not given back, by name; also those whose time is up."""
+        """Return the leases that were not released, sorted by name, including those past their deadlines."""
         with self._session.read() as view:
             found = claiming.leases(view)
             return [claims.lease_info(each) for each in found if self._rights.may("lease", each.event.key[1:])]
@@ -513,7 +515,7 @@ def attempt_lease(board: Board, name: str, *, ttl_s: float, wait_s: float, auto_
 
 
 def own_board(held: Holder[Session], *, agent: str | None = None) -> Board:
-    """Return the board for a room of this library: this handle may write, claim and lease below `durable/`, too."""
+    """Return a board for other packages of this library. It may also write, claim and lease below `durable/`."""
     if not hasattr(held, "_session"):
         raise UsageError(f"{held!r} is no store", argument="store", value=held)
     board = Board(session_of(held), agent)
@@ -533,11 +535,11 @@ def _check_attempts(max_attempts: int | None, dead: str | None, rights: Rights) 
 
 
 _PLAIN = (0, staging.Kept())
-"""How an entry is set without options."""
+"""The result of `_check_how` for the default options."""
 
 
 def _check_how(ttl_s: float | None, priority: int, delay_s: float | None) -> tuple[int, Kept]:
-    """Return the delay in microseconds, and what else an entry is set with: how long it lasts, and its rank."""
+    """Return the delay in microseconds, and the new fields of an entry: its time to live, and its rank."""
     if ttl_s is None and delay_s is None and priority == 0 and type(priority) is int:
         return _PLAIN
     if ttl_s is not None:

@@ -1,4 +1,4 @@
-"""Retention of the board as users ask for it, at once and as a policy."""
+"""Retention of the board, once and as a policy."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from statelog.store.session import StoreSession
 
 _POLICIES = f"{RESERVED}board/retain/"
-"""Policies are entries of the board below this, by digest of their patterns."""
+"""The prefix of the entries that store policies. The last segment of each key is the digest of the pattern."""
 
 _TURN_BITS = 6
-"""Policies are applied at about one write in `2 ** _TURN_BITS`."""
+"""Policies are applied after about one write in `2 ** _TURN_BITS`."""
 
 _WATCHED_S = 60.0
-"""What a watcher has yet to see stays so long after it was last there: a process that was killed may come back."""
+"""Retention keeps the records that a watcher has not seen for this time after the watcher's last sign of life."""
 
 _NEVER = 1 << 62
 
@@ -47,7 +47,7 @@ def retain_board(session: StoreSession, rule: Rule, *, as_policy: bool) -> Reten
 
 
 def _store(session: StoreSession, rule: Rule) -> None:
-    """Make a rule a policy; one without numbers ends it."""
+    """Store a rule as a policy. A rule without numbers deletes the policy of its pattern."""
     key = _POLICIES + blake2b(rule.pattern.text.encode(), digest_size=8).hexdigest()
     fields = rule_fields(rule)
     value = staging.prepare(reducers.replace.prepare(reading.VALUE, fields, path=key))
@@ -56,7 +56,7 @@ def _store(session: StoreSession, rule: Rule) -> None:
         board = reading.board_of(view)
         found = None if board is None else reading.find(view, board, key, now_us())
     if (found is None) if is_none else (found is not None and _fields(session, found) == fields):
-        return  # programs set policies at every start
+        return  # Programs set their policies at every start.
     if found is None and board is not None:
         with session.read() as view:
             count = len(_rules(session, view, board))
@@ -75,7 +75,7 @@ def _store(session: StoreSession, rule: Rule) -> None:
 
 
 def is_turn() -> bool:
-    """Return True after some writes: whichever process makes them, it applies the policies now and then."""
+    """Return True if this write should apply the policies. Each write draws at random, so processes need no counter."""
     return not random.getrandbits(_TURN_BITS)
 
 
@@ -90,7 +90,7 @@ def take_turn(session: StoreSession) -> None:
 
 
 def _rules(session: StoreSession, view: View, board: int) -> list[Rule]:
-    """Return the policies, that of the longest pattern first."""
+    """Return the policies, the longest pattern first."""
     pattern = compile_pattern(f"{_POLICIES}*")
     entries = [
         reading.read_entry(view, int.from_bytes(place))
@@ -110,6 +110,6 @@ def _fields(session: StoreSession, found: reading.Found) -> dict[str, Any]:
 
 
 def _seen_by_all(engine: Engine) -> int:
-    """Return up to where all watchers have seen the log."""
+    """Return the last LSN that all watchers have seen."""
     positions = engine.environment.wake.positions(within_s=_WATCHED_S)
     return _NEVER if positions is None else positions - 1

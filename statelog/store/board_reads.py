@@ -1,4 +1,4 @@
-"""What is read of the board."""
+"""Read operations of the board."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ _COUNT_MAX = 1 << 40
 
 
 class ReadBoard:
-    """What a handle of the board reads."""
+    """The read operations of a handle of the board."""
 
     def __init__(self, session: Session, agent: str | None = None, rules: Rules | None = None) -> None:
         if agent is not None:
             check_name("agent", agent)
         if rules is not None and not isinstance(rules, Rules):
-            message = f"rules are statelog.Rules, not {type(rules).__name__}"
+            message = f"rules must be a statelog.Rules, not {type(rules).__name__}"
             raise UsageError(message, argument="rules", value=rules)
         self._session = session
         self._agent = agent
         self._rights = ALL if rules is None else rules.of(agent)
         self._place = b""
-        """What the rows of entries begin with in the index; empty before an entry was found."""
+        """The common prefix of the index keys of entries; empty until the board was found."""
 
     def __repr__(self) -> str:
         return f"<Board{'' if self._agent is None else f' of {self._agent!r}'}>"
 
     def get(self, key: str, *, at: int | datetime | None = None) -> Entry | None:
-        """Return the entry of a key, None if there is none.
+        """Return the entry of a key, or None if there is no entry.
 
         Args:
-            key: 1 to 400 bytes, segments joined by `/`.
-            at: as it was behind the record of this LSN, or at this time.
+            key: segments joined by `/`, 1 to 400 bytes in all.
+            at: return the entry as it was right after this LSN, or at this time.
 
         Raises:
-            UsageError: `key` is no key, or `at` is no moment of the store.
-            ExpiredError: what it was then was let go.
+            UsageError: `key` is not a valid key, or `at` is not an LSN of the store.
+            ExpiredError: retention has removed the earlier version of the entry.
 
         """
         check_key(key)
@@ -86,7 +86,7 @@ class ReadBoard:
         return None if found is None else self._entry(found)
 
     def _look_again(self, view: View, key: str) -> bytes | None:
-        """Return the row of a key, None if there is none, where it was not found in the board known before."""
+        """Look for the board again, and return the row of a key, or None. Another handle may have created the board."""
         board = reading.board_of(view)
         place = b"" if board is None else encode_entry_key(board, "")
         if place == self._place:
@@ -95,12 +95,12 @@ class ReadBoard:
         return view.transaction.get_index(place + key.encode()) if place else None
 
     def history(self, key: str, limit: int | None = None) -> builtins.list[Entry]:
-        """Return what was done to a key, the newest first, as far as it was not let go.
+        """Return the records of a key, the newest first, down to the first one that retention has removed.
 
-        What says that the entry went is of `kind` `delete` or `expire`.
+        The records include those that end the entry, such as records of `kind` `delete` or `expire`.
 
         Raises:
-            UsageError: `key` is no key, or `limit` no number.
+            UsageError: `key` is not a valid key, or `limit` is not a non-negative int.
 
         """
         check_key(key)
@@ -121,19 +121,18 @@ class ReadBoard:
         reverse: bool = False,
         values: bool = True,
     ) -> builtins.list[Entry]:
-        """Return the entries that a pattern fits, in the order of their keys.
+        """Return the entries whose keys match a pattern, sorted by key.
 
-        The cost depends on the entries read, not on the size of the board. With `limit`, the last key of a page is
-        `after` of the next page, or `before` if the pages go down.
+        The cost depends on the number of entries read, not on the size of the board. To read the next page, pass the
+        last key of a page as `after`, or as `before` with `reverse`.
 
         Args:
             pattern: `*` and `?` stand for text within a segment, `**` for any number of segments.
-            limit: the greatest number of entries to return.
-            after: only entries whose keys are above this key. It need not exist.
-            before: only entries whose keys are below this key. It need not exist.
-            reverse: begin with the greatest key.
-            values: False returns entries without their values, which are then not read. `Entry.value` of such an entry
-                raises UsageError.
+            limit: the maximum number of entries to return.
+            after: return only entries whose keys sort after this key. An entry with this key need not exist.
+            before: return only entries whose keys sort before this key. An entry with this key need not exist.
+            reverse: return the entries in descending order of their keys.
+            values: False skips the values. `Entry.value` of such an entry raises UsageError.
 
         Raises:
             UsageError: an argument is not valid.
@@ -165,12 +164,12 @@ class ReadBoard:
         return [entry for records in read for entry in entries_of(self._session, records, with_values=values)]
 
     def children(self, prefix: str = "") -> builtins.list[str]:
-        """Return what stands right below a prefix, sorted: keys; and with a `/` at its end, what others begin with.
+        """Return the children of a prefix, sorted: keys with one more segment, and directories, which end with `/`.
 
-        `children("tasks/")` of entries `tasks/note` and `tasks/open/7` is `["tasks/note", "tasks/open/"]`.
+        With the entries `tasks/note` and `tasks/open/7`, `children("tasks/")` is `["tasks/note", "tasks/open/"]`.
 
         Raises:
-            UsageError: `prefix` is not empty, and does not end in `/`, or is no beginning of a key.
+            UsageError: `prefix` is not empty and does not end in `/`, or no key can begin with it.
 
         """
         check_prefix(prefix)
@@ -183,12 +182,12 @@ class ReadBoard:
             return [] if board is None else list(reading.scan_children(view, board, prefix, now_us(), may))
 
     def claims(self, pattern: str = "**") -> builtins.list[Entry]:
-        """Return the entries that are claimed and that a pattern fits, by key; also those whose time is up.
+        """Return the claimed entries whose keys match a pattern, sorted by key, including claims past their deadlines.
 
-        It costs what is claimed, not what is there.
+        The cost depends on the number of claims, not on the size of the board.
 
         Raises:
-            UsageError: the pattern is none.
+            UsageError: `pattern` is not a valid pattern.
 
         """
         compiled = compile_pattern(pattern)
@@ -207,14 +206,14 @@ class ReadBoard:
 
 def _check_count(argument: str, count: int | None) -> None:
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _COUNT_MAX):
-        message = f"{argument} is an int from 0 to {_COUNT_MAX}, not {count!r}"
+        message = f"{argument} must be an int from 0 to {_COUNT_MAX}, not {count!r}"
         raise UsageError(message, argument=argument, value=count)
 
 
 def check_moment(view: View, argument: str, lsn: object) -> int:
-    """Refuse what is no LSN of a store. Raises UsageError."""
+    """Return `lsn`. Raise UsageError if it is not an LSN of the store."""
     last = view.transaction.last_lsn()
     if isinstance(lsn, bool) or not isinstance(lsn, int) or not 0 <= lsn <= last:
-        message = f"{argument} is an LSN of this store, 0 to {last}, not {lsn!r}"
+        message = f"{argument} must be an LSN of this store, 0 to {last}, not {lsn!r}"
         raise UsageError(message, argument=argument, value=lsn)
     return lsn

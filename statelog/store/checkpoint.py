@@ -79,7 +79,7 @@ class Checkpoint(Typed[S]):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the caller gave with it; a value whose codec is not registered here as `Unregistered`."""
+        """The metadata of the caller. A value whose codec is not registered in this process is an `Unregistered`."""
         metadata = cbor.decode(self.event.metadata, loosely=True)
         assert isinstance(metadata, dict)
         return metadata

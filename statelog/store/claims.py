@@ -1,4 +1,4 @@
-"""Claims and leases as users hold them."""
+"""The public objects of claims and leases, and the attempts to get one."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOK_S: Final = 0.25
-"""Who waits looks so often, also if nobody wakes them: one who was woken may have died."""
+"""The time after which a waiter looks again without a wake-up. Another waiter that was woken may have died."""
 
 _TURN_US: Final = 5000
-"""Who is not the first to wait for a lease that is free leaves the first so long to take it."""
+"""The time for which a waiter leaves a free lease to the first waiter."""
 
 _RENEWALS: Final = 3
-"""A lease is renewed so often within its time."""
+"""The number of renewals within the duration of a lease."""
 
 _UNSET: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseInfo:
-    """A lease, as all see it."""
+    """A lease: the information that every reader may have."""
 
     name: str
     token: int
@@ -59,18 +59,18 @@ class LeaseInfo:
     acquired: datetime
     expires: datetime
     is_over: bool
-    """Whether its time is up: the next one who asks gets it."""
+    """True if the deadline is past. The next process that asks gets the lease."""
 
 
 class Claim(Fence):
-    """An entry that this handle has claimed, until it is completed, has failed, was released, or its time is up.
+    """A claim of an entry by this handle. `complete`, `fail` or `release` ends it, or a new claim after its deadline.
 
-    What is done with it is one commit, and refused from the moment on that the log says that the claim has ended.
+    Each method makes one commit. It raises LeaseLostError once the claim has ended.
 
     Attributes:
-        key: of the entry.
-        value: of the entry when it was claimed.
-        attempt: which claim of this entry it is, from 1.
+        key: the key of the entry.
+        value: the value of the entry at the time of the claim.
+        attempt: the number of this claim of the entry, from 1.
         token: see `Fence`.
 
     """
@@ -89,11 +89,11 @@ class Claim(Fence):
         return f"<Claim of {self.key!r}, token {self.token}{f', {self._ended}' if self._ended else ''}>"
 
     def renew(self, lease_s: float | None = None) -> None:
-        """Let the claim begin its time anew; of another length, if `lease_s` says so. It is on the disk then.
+        """Restart the duration of the claim, optionally with a new duration. The renewal is on the disk on return.
 
         Raises:
-            LeaseLostError: it has ended. Facts: key, token.
-            UsageError: it was completed, has failed, or was released, by this object.
+            LeaseLostError: the claim has ended. Facts: key, token.
+            UsageError: this object has already completed, failed or released the claim.
 
         """
         if lease_s is not None:
@@ -103,15 +103,16 @@ class Claim(Fence):
         self._session.flush()
 
     def complete(self, result: Any = _UNSET, *, to: str | None = None) -> None:
-        """Say that the work is done: the entry goes.
+        """Record that the work is done, and delete the entry.
 
         Args:
-            result: what the history of the entry keeps, and `to` gets; the entry's value, if left out.
-            to: prefix of keys: the result is set below it, under the last segment of the entry's key.
+            result: the result, which the history of the entry keeps. By default, it is the value of the entry.
+            to: a prefix that ends in `/`. The result is stored at this prefix and the last segment of the key.
 
         Raises:
-            LeaseLostError, UsageError: as for `renew`; `to` is no prefix that ends in a slash; the claim goes on.
-            ValueTypeError, LimitError: the result cannot be stored, or the key is too long; the claim goes on.
+            LeaseLostError: as for `renew`.
+            UsageError: as for `renew`, or `to` is not a valid prefix that ends in a slash. The claim goes on.
+            ValueTypeError, LimitError: the result cannot be stored, or the new key is too long. The claim goes on.
 
         """
         target = None
@@ -126,11 +127,11 @@ class Claim(Fence):
         self._act(lambda writer, found: claiming.complete(writer, found, value, target), ends="completed")
 
     def fail(self, error: BaseException | str, *, retry_in_s: float = 0.0) -> None:
-        """Give the entry back, with the error that history keeps. After `max_attempts` it moves to `dead`.
+        """Give the entry back, and keep the error in its history. After `max_attempts` claims, move it to `dead`.
 
         Args:
-            error: what went wrong.
-            retry_in_s: it may be claimed again so many seconds from now.
+            error: the error.
+            retry_in_s: the time in seconds until the entry may be claimed again.
 
         Raises:
             LeaseLostError, UsageError: as for `renew`.
@@ -152,7 +153,7 @@ class Claim(Fence):
         """Give the entry back as it was, for others to claim. Raises as `renew`.
 
         Args:
-            counts: False: its `attempts` are as if it had not been claimed.
+            counts: False to leave this claim out of the number of attempts.
 
         """
         check_flag("counts", counts)
@@ -168,10 +169,10 @@ class Claim(Fence):
 
 
 class Lease(Fence):
-    """A name that this handle has, as a context manager: its end gives it back.
+    """A lease of a name by this handle. As a context manager, it is released at the end of the block.
 
     Attributes:
-        name: of the lease.
+        name: the name of the lease.
         token: see `Fence`.
 
     """
@@ -188,11 +189,11 @@ class Lease(Fence):
         return f"<Lease {self.name!r}, token {self.token}>"
 
     def renew(self) -> None:
-        """Let the lease begin its time anew. It is on the disk then.
+        """Restart the duration of the lease. The renewal is on the disk on return.
 
         Raises:
-            LeaseLostError: another has taken it. Facts: name, token.
-            UsageError: it was released.
+            LeaseLostError: another process has taken the lease. Facts: name, token.
+            UsageError: the lease was released.
 
         """
         self._check()
@@ -200,7 +201,7 @@ class Lease(Fence):
         self._session.flush()
 
     def release(self) -> None:
-        """Give it back, so that the one who has waited longest gets it. Raises as `renew`."""
+        """Release the lease. The longest waiter gets it. Raises the errors of `renew`."""
         self._check()
         self._has_ended.set()
         self._act(claiming.release)
@@ -211,7 +212,7 @@ class Lease(Fence):
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        """Give it back. Raises LeaseLostError if another has taken it meanwhile, and the block raises nothing."""
+        """Release the lease. Raise LeaseLostError if another process has taken it, unless the block raises an error."""
         if self._has_ended.is_set():
             return
         with not_hiding(error):
@@ -226,7 +227,7 @@ class Lease(Fence):
         _commit_under(self, self._agent, work, LEASES_ID)
 
     def _start_renewing(self) -> None:
-        """Renew it from now on, in a thread, until it is released or lost."""
+        """Start an OS thread that renews the lease until it is released or lost."""
         threading.Thread(target=self._renew_on, name=f"statelog lease {self.name}", daemon=True).start()
 
     def _renew_on(self) -> None:
@@ -236,7 +237,7 @@ class Lease(Fence):
                 self._session.flush()
             except LeaseLostError:
                 return
-            except StatelogError:  # a full disk, a closed store: tried again, for as long as there is time
+            except StatelogError:  # For example, the disk is full. Try again until the lease ends.
                 if self._session.engine.is_closed:
                     return
 
@@ -249,7 +250,7 @@ class ClaimAttempt:
         self.session.engine.environment.check_writable()
         self._agent, self._rights, self._wanted, self._lease_s = agent, rights, wanted, lease_s
         self._seen: Choice | None = None
-        """What the last look has found."""
+        """The result of the last search for an entry. `take` uses it if nobody has committed since."""
 
     @property
     def condition(self) -> Condition:

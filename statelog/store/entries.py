@@ -1,4 +1,4 @@
-"""Entries of the board as users see them."""
+"""Entries of the board, as the public API returns them."""
 
 from __future__ import annotations
 
@@ -23,57 +23,57 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClaimInfo:
-    """The claim of an entry, as all see it."""
+    """The claim of an entry: the information that every reader may have."""
 
     token: int
     holder: str | None
     expires: datetime
-    """By the wall clock."""
+    """The deadline by the wall clock."""
 
 
 class _Facts:
-    """What an entry is made of when somebody asks: most readers look at a few attributes alone."""
+    """Has the facts from which `Entry` computes attributes on first access. Most readers use only a few attributes."""
 
     __slots__ = ("_facts",)
 
     _facts: tuple[int, ...]
-    """`EntryFacts` of its record."""
+    """The `EntryFacts` of the record, as a plain tuple."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry(_Facts):
-    """An entry of the board, as one record of it says.
+    """An entry of the board after one of its records.
 
-    An entry that was listed with `values=False` has no value: to ask for it raises UsageError. Such an entry equals
-    another one without a value, and can be pickled, but is not for `dataclasses.asdict`.
+    An entry that was listed with `values=False` has no value, and its attribute `value` raises UsageError. Such an
+    entry never equals an entry with a value. It can be pickled, but `dataclasses.asdict` raises UsageError.
     """
 
     key: str
     value: Any
-    """None where `kind` says that it went."""
+    """None if the record has ended the entry (see `kind`)."""
     version: int
-    """LSN of the record: it grows with each write of the key, also where the entry went in between."""
+    """The LSN of the record. It grows with each write of the key, even if the entry was deleted in between."""
     created: datetime
-    """When the entry came to be."""
+    """The time at which the entry was created."""
     agent: str | None
-    """Who wrote it."""
+    """The agent that wrote the record, or None."""
     time: datetime
-    """When."""
+    """The time of the record."""
     expires: datetime | None = None
     claim: ClaimInfo | None = None
-    """Who has claimed it, None if nobody has."""
+    """The claim of the entry, or None if nobody has claimed the entry."""
     priority: int = 0
     attempts: int = 0
-    """How often it was claimed."""
+    """How often the entry was claimed."""
     kind: str = field(default="set", compare=False)
-    """What the record says was done: `set`, `claim`, ...; in a history also `delete`, `expire`, `complete`, `dead`."""
+    """The act of the record: `set`, `claim`, ...; in a history also `delete`, `expire`, `complete` or `dead`."""
     error: str | None = None
-    """Of `fail` and `dead`: why."""
+    """The reason for a `fail` or `dead`; otherwise None."""
     ready: datetime | None = None
-    """From when it may be claimed, also where that is over; None: from the beginning."""
+    """The time from which the entry may be claimed, which may be past; None if there was no delay."""
 
     def _get_missing(self, name: str) -> Any:
-        """Return an attribute that is not set yet, and set it."""
+        """Compute an attribute on first access, store it, and return it."""
         make = _FROM_FACTS.get(name)
         if make is None and name == "value":
             message = f"the value of {self.key!r} was not read: the entry was listed with values=False"
@@ -85,12 +85,12 @@ class Entry(_Facts):
         object.__setattr__(self, name, found)
         return found
 
-    if not TYPE_CHECKING:  # with it a type checker would let every name pass
+    if not TYPE_CHECKING:  # A type checker that sees `__getattr__` would accept every name.
         __getattr__ = _get_missing
 
     @property
     def _has_value(self) -> bool:
-        """Whether the value was read."""
+        """True if the value was read."""
         try:
             _VALUE.__get__(self)
         except AttributeError:
@@ -108,7 +108,7 @@ class Entry(_Facts):
         return hash(self._compared())
 
     def __getstate__(self) -> list[Any]:
-        """Return the attributes in order; without the value if it was not read."""
+        """Return the attributes in order. Leave out the value if it was not read."""
         has_value = self._has_value
         return [getattr(self, name) for name in _NAMES if name != "value" or has_value]
 
@@ -146,11 +146,11 @@ _set_facts, _set_key, _set_value, _set_version, _set_agent = (
     slot.__set__
     for slot in (_Facts.__dict__["_facts"], *(Entry.__dict__[name] for name in ("key", "value", "version", "agent")))
 )
-"""Set attributes of a new entry without a call of Python's."""
+"""Functions that set an attribute of a new entry without calling its `__setattr__` in Python."""
 
 
 def entries_of(session: Session, records: Records, *, with_values: bool = True) -> list[Entry]:
-    """Return the entries of some records, with or without values."""
+    """Convert records to entries, with or without values."""
     rows, facts, data, others = records
     items = [data[fact[2] : fact[3]] for fact in facts if fact[0] and not fact[12]] if with_values else []
     values = iter((cbor.decode(items[0]),) if len(items) == 1 else cbor.decode_all(items) if items else ())
@@ -173,14 +173,14 @@ def entries_of(session: Session, records: Records, *, with_values: bool = True) 
 
 
 def _read_root(session: Session, facts: tuple[int, ...], data: bytes) -> Any:
-    """Return a value that is not in the record of its entry, or is large."""
+    """Return a value that the kernel did not return: it is in another record, or too large or too deep."""
     fact = EntryFacts._make(facts)
     digest = data[fact.value_at : fact.value_end]
     return reading.read_root(session.workspace(), digest, fact.root_lsn, fact.root_node)
 
 
 def entry_of(session: Session, found: Found, item: bytes | None = None) -> Entry:
-    """Return an entry as a record says. If the encoded value is at hand, `item` is that."""
+    """Convert a record to an entry. `item` is the encoded value, or None if the value must be read."""
     event, claim = found.event, found.claim
     rank = event.order[0] if event.order else RANK
     info = None if claim is None else ClaimInfo(claim.token, _claimer(session, found), to_datetime(claim.until_us))

@@ -1,4 +1,4 @@
-"""What a write may be bound to: a claim or a lease, without which it does not happen."""
+"""Fences: a claim or a lease that a write depends on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fence:
     def __init__(self, session: StoreSession, place: str, token: int) -> None:
         self._session = session
         self._place = place
-        """Key, or a slash and the name of a lease."""
+        """The key of the entry, or a slash and the name of the lease."""
         self.token = token
 
 
@@ -57,7 +57,7 @@ def _check(place: str, token: int, batch: Batch) -> None:
 
 
 def fenced(session: Session, work: Callable[[Batch], T], fence: Fence | None) -> Callable[[Batch], T]:
-    """Return work that is refused, in the commit, if its fence has ended."""
+    """Return `work` with a check of the fence, which raises LeaseLostError in the commit if the fence has ended."""
     check = fence_check(session, fence)
     if check is None:
         return work

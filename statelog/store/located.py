@@ -138,6 +138,6 @@ class Located:
 
 
 def no_branch(thread_id: str, branch: str) -> BranchNotFoundError:
-    """Return the error for a branch that is not there."""
+    """Return the BranchNotFoundError for a branch of a thread."""
     message = f"thread {thread_id!r} has no branch {branch!r}"
     return BranchNotFoundError(message, thread=thread_id, branch=branch)

@@ -41,7 +41,7 @@ class Session(Protocol):
         """Open a view for a short while."""
 
     def last_commit_id(self) -> int | None:
-        """Return the number of the store's last commit, None where what is read may be more than that has left."""
+        """Return the number of the store's last commit, or None if reads also see uncommitted changes."""
 
     def workspace(self) -> Workspace:
         """Return a reader of nodes that lasts."""
@@ -124,7 +124,7 @@ class StoreSession:
         try:
             from statelog.log.care.retention import apply_policy
         except OSError:
-            # The process has no free descriptor for the module. The commit is durable; a later one applies the policy.
+            # No file descriptor is free to load the module. The commit is done, and a later one applies the policy.
             return
         apply_policy(self.engine, head.event.thread, head.event.version)
 

@@ -49,7 +49,7 @@ class SnapshotSession:
         yield self._opened()
 
     def last_commit_id(self) -> int | None:
-        """Return the number of the commit that the one view shows."""
+        """Return the number of the last commit that the snapshot contains."""
         return self._opened().snapshot_id()
 
     def workspace(self) -> Workspace:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class StateOf(Protocol):
-    """The attribute `state`: for type checkers a TypedDict where that is the schema, and the view of a dict otherwise.
+    """The attribute `state`, which is a read-only view of a dict.
 
-    It is such a view in any case.
+    For type checkers, its type is the TypedDict of the schema if there is one.
     """
 
     @overload
@@ -28,5 +28,5 @@ class StateOf(Protocol):
 
 
 def state_of(read: Callable[[Any], MapView], what: str) -> StateOf:
-    """Return the attribute `state` of a class whose objects read it so. `what` is its documentation."""
+    """Return a property `state` that calls `read`. `what` is the docstring of the property."""
     return cast("StateOf", property(read, doc=what))

@@ -45,10 +45,10 @@ class Thread(Located, Written[S, W]):
     """
 
     _head_seen: tuple[int | None, Head | None] = (None, None)
-    """The store's last commit when the head was read last, and that head: until the next commit it stays the head."""
+    """The number of the store's last commit when the head was read, and the head. Valid until the next commit."""
 
     _state_seen: tuple[int | None, Head | None, MapView] = (None, None, EMPTY_STATE)
-    """The same, and the state of that head: it reads what is asked for, and nobody can change it."""
+    """Commit number and head as in `_head_seen`, and the state of that head, which is a read-only view."""
 
     @property
     def id(self) -> str:
@@ -87,7 +87,7 @@ class Thread(Located, Written[S, W]):
         return None if head is None else self._wrap(head)
 
     def _look(self) -> tuple[int | None, Head | None]:
-        """Return the store's last commit, None inside a transaction, and the head."""
+        """Return the number of the store's last commit (None inside a transaction), and the head."""
         with self._session.read() as view:
             snapshot = view.snapshot_id()
             seen, head = self._head_seen
@@ -112,9 +112,9 @@ class Thread(Located, Written[S, W]):
         return state
 
     state = state_of(
-        _read_state, "The head's channels: a mapping that reads what is asked for; empty before the first commit."
+        _read_state, "The channels of the head: a mapping that reads values on access; empty before the first commit."
     )
-    """The head's channels: a mapping that reads what is asked for; empty before the first commit."""
+    """The channels of the head: a mapping that reads values on access. It is empty before the first commit."""
 
     @property
     def version(self) -> int:

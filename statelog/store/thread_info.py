@@ -1,4 +1,4 @@
-"""Threads as a store lists them."""
+"""The descriptions of threads in a list of threads."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ThreadInfo:
-    """A thread, as the store lists it."""
+    """The description of a thread in a list of threads."""
 
     id: str
     created: datetime
     branches: int
     versions: int
-    """Checkpoints on all branches, shared ones once."""
+    """The number of checkpoints on all branches. Shared checkpoints count once."""
     channels: dict[str, str]
-    """Reducer by channel; empty without a schema."""
+    """The reducer of each channel; empty without a schema."""
     policy: dict[str, Any]
-    """Its retention policy: "keep_last", "max_age_s" (each a number or None), "keep_tags"; empty for none."""
+    """The retention policy: "keep_last" and "max_age_s" (a number or None), and "keep_tags"; empty without a policy."""
 
 
 def read_thread_info(view: View, row: ThreadRow) -> ThreadInfo:
-    """Return the description of the thread in a row."""
+    """Return the description of a thread from its index row."""
     versions = 0
     for branch in view.branches(row.lsn):
         versions += view.head_version(row.lsn, branch.number) - branch.base_version

@@ -145,7 +145,7 @@ class TransactionSession:
                 yield view
 
     def last_commit_id(self) -> int | None:
-        """Return None: what is staged here changes without a commit."""
+        """Return None, because staged changes have no commit number."""
         return None
 
     def workspace(self) -> Workspace:

@@ -84,7 +84,7 @@ _names: dict[tuple[str, ...], bytes] = {}
 
 
 def encode_names(names: tuple[str, ...]) -> bytes:
-    """Return the item of some channels, sorted."""
+    """Return the encoded list of some channel names, sorted."""
     item = _names.get(names)
     if item is None:
         item = cbor.encode(sorted(set(names)))
@@ -95,9 +95,10 @@ def encode_names(names: tuple[str, ...]) -> bytes:
 
 
 def leaves_beside(batch: Batch, thread: int, branch: int) -> list[tuple[bytes, int, int]]:
-    """Return (digest, LSN, number) of the leaves that the branch's parent has stored at its next version.
+    """Return (digest, LSN, node number) of leaves that the next version of a branch may use again.
 
-    A fork that goes the same way, as where a run is done again, writes them once more.
+    These are the leaves that the parent branch has stored at the same version. A fork that repeats the steps of its
+    parent, for example to run them again, writes equal values.
     """
     head = batch.head(thread, branch)
     parent = None if head is None else batch.view.branch(thread, branch).parent

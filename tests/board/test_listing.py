@@ -1,4 +1,4 @@
-"""Lists of the board, in pages and in both directions, against a plain model."""
+"""Compares lists of the board, in pages and in both directions, with a plain model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def shown(entries, *, values):
 
 
 def wanted(model, pattern, *, limit, after, before, reverse, values):
-    """Return what a list should show of a model, which has (version, value) by key."""
+    """Return the expected list of a model, which maps keys to (version, value)."""
     fits = compile_pattern(pattern).fits
     keys = [key for key in model if fits(key) and key > after and (not before or key < before)]
     return [

@@ -1,4 +1,4 @@
-"""What a process remembers of entries never outlives a write of another process, or of another handle of this one."""
+"""A process never uses remembered entries that another process or another handle has changed."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def store(path):
 
 @pytest.fixture(params=["another process", "another handle"])
 def elsewhere(request, store):
-    """Runs a line that uses `store` and `board`, elsewhere."""
+    """Runs a line that uses `store` and `board`, in another process or by another handle."""
     if request.param == "another handle":
         with statelog.open(store.path, durability="interval") as other:
             yield lambda line: exec(line, {"store": other, "board": other.board()})

@@ -1,4 +1,4 @@
-"""Records of entries as a kernel reads them, against the general path; damage is never plain."""
+"""Compares the kernel that reads records of entries with the general path. A damaged record is never plain."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_plain_record_says_what_the_general_path_says(store, value, agent, pri
         board = store.board(agent=agent)
         entry = board.set("key", value, priority=priority, delay_s=delay_s, ttl_s=ttl_s)
     except statelog.StatelogError:
-        return  # a name or a value that nobody can store
+        return  # The agent or the value cannot be stored.
     record, found = record_of(store, entry)
     facts, out = read_one(record, entry.version)
     event = found.event
@@ -107,6 +107,6 @@ def test_entries_that_have_no_room_come_with_the_next_call(store):
         )
         assert 0 < len(facts) < len(sizes)
         read += [(fact[0], fact[12] > 0) for fact in facts]
-    assert read == [(1, False), (1, True), *[(1, False)] * 7]  # one is a tree of pieces
+    assert read == [(1, False), (1, True), *[(1, False)] * 7]  # the second value is a tree of pieces
     random.Random(1).shuffle(entries)
     assert {entry.key: entry.value for entry in board.list("room/*")} == {entry.key: entry.value for entry in entries}

@@ -1,4 +1,4 @@
-"""XXH3-64 of the kernels, against the library that writes what they check."""
+"""Compares XXH3-64 of the kernels with the library `xxhash`, which writes the checksums."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def test_what_lmdb_lends_lies_in_a_page_that_is_free_or_not(churned):
             assert found(number, map_address=0, may_be_own=True) == PAGE_OWN
             assert found(number, may_be_own=True) == (PAGE_FREE if borne[number] == number else PAGE_OWN)
         seen = new_seen()
-        for _again in range(2):  # the second time, pages in use are remembered
+        for _again in range(2):  # the second time, the cache has the pages in use
             assert {number for number in pages if found(number, seen=seen) == PAGE_FREE} == free
         view.release()
         gc.collect()  # cffi's buffer holds the map
@@ -265,7 +265,8 @@ def test_a_page_that_was_in_use_in_one_commit_is_looked_for_in_the_next(churned)
         pages = range(len(data) // PAGE)
         number = next(number for number in pages if is_page_free(start, PAGE, transaction_id, number))
         lent, seen = view[number * PAGE + 32 : number * PAGE + 40], new_seen()
-        for earlier in (transaction_id - 1, transaction_id + 1):  # of these it cannot be told, so it passes
+        # The free list of these commits is not known, so the page counts as in use.
+        for earlier in (transaction_id - 1, transaction_id + 1):
             assert page_in_use(lent, PAGE, start, earlier, seen, may_be_own=False) == number
         assert page_in_use(lent, PAGE, start, transaction_id, seen, may_be_own=False) == PAGE_FREE
         lent.release()

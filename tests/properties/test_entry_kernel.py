@@ -61,12 +61,12 @@ acts = st.one_of(
 
 @st.composite
 def programs(draw):
-    """Lists of acts. (The representation of the whole strategy would be too long for Hypothesis.)"""
+    """Draw a list of acts. A composite strategy has a short representation, which Hypothesis needs."""
     return draw(st.lists(acts, min_size=1, max_size=12))
 
 
 class Machine:
-    """A store that a list of acts is applied to, by clocks that the acts set."""
+    """Applies a list of acts to a store. The acts also set its clocks."""
 
     def __init__(self, store):
         self.store = store
@@ -132,7 +132,7 @@ class Machine:
 
 
 def content_after(path, some, *, by_kernel):
-    """The records of a store after some acts, and its index. Without the kernel, nothing is remembered, either."""
+    """Return the records and the index of a store after some acts. Without the kernel, nothing is remembered."""
     path.unlink(missing_ok=True)
     with ExitStack() as stack:
         store = stack.enter_context(statelog.open(path, durability="interval"))
@@ -161,7 +161,7 @@ def test_the_kernel_makes_what_the_general_path_makes(tmp_path_factory, some):
 
 
 def test_plain_entries_are_made_by_the_kernel(tmp_path):
-    """Otherwise the property above would compare the general path with itself."""
+    """Otherwise, the property above would compare the general path with itself."""
     made = []
     entry = staging.make_entry
 

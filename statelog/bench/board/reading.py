@@ -1,4 +1,4 @@
-"""Entries of a board, beside SQLite: one by its key, a hundred in order, the newest, and a hundred rolled back."""
+"""Compares reads of a board with SQLite: one entry, a list of 100, and the newest page. Also measures rollbacks."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _measure_list(bench: Bench, store: Store, peer: table.Table, keys: int) -> R
 
 
 def measure_newest(bench: Bench) -> Result:
-    """Measure the newest page of a board whose keys ascend with time: keys and values, the greatest key first."""
+    """Measure a list of the newest entries, with values, in descending order. The keys ascend with time."""
     all_listed = bench.size(_ALL_LISTED, at_least=2 * _LISTED)
     with ExitStack() as stack:
         store = stack.enter_context(opened(bench.directory / "newest.state", durability="interval"))
@@ -101,7 +101,7 @@ def measure_newest(bench: Bench) -> Result:
     ours, theirs = samples.values()
     what = f"newest page of {_LISTED} of {all_listed:,} entries"
     return Result(
-        checks=(at_most(f"{what}: median, of {_THEIRS}'s", ours.p50_us / theirs.p50_us, _NEWEST_MAX),),
+        checks=(at_most(f"{what}: median, relative to {_THEIRS}'s", ours.p50_us / theirs.p50_us, _NEWEST_MAX),),
         sides=tuple(taken.side(f"{name} of the newest {_LISTED}") for name, taken in samples.items()),
     )
 

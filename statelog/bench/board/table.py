@@ -1,4 +1,4 @@
-"""A board as one makes it of SQLite: a table of entries, one of tasks, and a poll. Nothing of what was is kept."""
+"""A simple board in SQLite: a table of entries, a table of tasks, and polling. It keeps no history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POLL_S = 0.01
-"""Between two looks for a task, where there was none."""
+"""The time between two polls for a task."""
 
 _TABLES = """
 CREATE TABLE entry (key TEXT PRIMARY KEY, value TEXT, version INTEGER, agent TEXT, created_us INTEGER,
@@ -39,7 +39,7 @@ _COMPLETE = "UPDATE task SET state = 'done', result = ? WHERE id = ? AND state =
 
 
 class Table:
-    """One connection, of one thread."""
+    """One connection, for one OS thread."""
 
     def __init__(self, path: Path, synchronous: str) -> None:
         self._connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
@@ -55,7 +55,7 @@ class Table:
         self._connection.execute(_ENTRY, (key, json.dumps(value), now_us, now_us))
 
     def fill(self, entries: Iterable[tuple[str, Any]]) -> None:
-        """Commit entries, all in one."""
+        """Commit several entries in one transaction."""
         now_us = time.time_ns() // 1000
         self._connection.execute("BEGIN IMMEDIATE")
         self._connection.executemany(_ENTRY, ((key, json.dumps(value), now_us, now_us) for key, value in entries))
@@ -67,7 +67,7 @@ class Table:
         return found[0], json.loads(found[1]), *found[2:]
 
     def list(self, prefix: str, limit: int, *, reverse: bool = False) -> list[tuple[Any, ...]]:
-        """Return entries below a prefix, which ends in a `/`; with `reverse` the last ones first."""
+        """Return entries below a prefix that ends in `/`, sorted by key, in descending order with `reverse`."""
         order = "DESC" if reverse else "ASC"
         rows = self._connection.execute(
             f"SELECT * FROM entry WHERE key >= ? AND key < ? ORDER BY key {order} LIMIT ?",  # noqa: S608 - ours
@@ -76,19 +76,19 @@ class Table:
         return [(row[0], json.loads(row[1]), *row[2:]) for row in rows.fetchall()]
 
     def begin_counting(self, key: str) -> None:
-        """Commit a counter of 0."""
+        """Commit a counter with the value 0."""
         self._connection.execute("INSERT INTO counter VALUES (?, 0)", (key,))
 
     def count(self, key: str) -> None:
-        """Commit one more."""
+        """Commit an increment of the counter."""
         self._connection.execute("UPDATE counter SET n = n + 1 WHERE key = ?", (key,))
 
     def counted(self, key: str) -> int:
-        """Return a counter."""
+        """Return the value of a counter."""
         return int(self._connection.execute("SELECT n FROM counter WHERE key = ?", (key,)).fetchone()[0])
 
     def put_tasks(self, tasks: Iterable[tuple[int, Any]]) -> None:
-        """Commit tasks with their priorities, all in one."""
+        """Commit several tasks with their priorities in one transaction."""
         self._connection.execute("BEGIN IMMEDIATE")
         self._connection.executemany(
             "INSERT INTO task (state, priority, body) VALUES ('pending', ?, ?)",
@@ -97,7 +97,7 @@ class Table:
         self._connection.execute("COMMIT")
 
     def claim(self, owner: str, lease_s: float) -> tuple[int, Any] | None:
-        """Commit that a task is somebody's; return its id and body, None if there is none."""
+        """Commit a claim of a task. Return the id and body of the task, or None if there is no task."""
         self._connection.execute("BEGIN IMMEDIATE")
         until_us = time.time_ns() // 1000 + int(lease_s * 1e6)
         found = self._connection.execute(_CLAIM, (owner, until_us)).fetchone()
@@ -112,19 +112,19 @@ class Table:
         return found
 
     def complete(self, number: int, owner: str, result: Any) -> None:
-        """Commit that a task is done."""
+        """Commit the completion of a task."""
         self._connection.execute("BEGIN IMMEDIATE")
         self._connection.execute(_COMPLETE, (json.dumps(result), number, owner))
         self._connection.execute("COMMIT")
 
     def count_done(self) -> int:
-        """Return how many tasks are done."""
+        """Return the number of completed tasks."""
         return int(self._connection.execute("SELECT count(*) FROM task WHERE state = 'done'").fetchone()[0])
 
 
 @contextmanager
 def connected(path: Path, *, synchronous: str = FULL) -> Iterator[Table]:
-    """Open a connection to a database, made if need be."""
+    """Open a connection to a database. Create the database if it does not exist."""
     if not path.exists():
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")

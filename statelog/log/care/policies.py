@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 POLICY_STEP_VERSIONS = 64
-"""A policy is applied at every 64th version of a branch. Up to 63 versions more than it allows may be there."""
+"""A policy is applied at every 64th version of a branch, so a branch may have up to 63 versions too many."""
 
 _WILDCARDS = "*?[]"
 _ALL = "*"

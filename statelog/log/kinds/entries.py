@@ -65,7 +65,7 @@ class Act(IntEnum):
 
 
 GOES = (Act.DELETE, Act.EXPIRE, Act.COMPLETE, Act.DEAD)
-"""After these acts there is no entry."""
+"""The acts that end an entry."""
 
 
 class Claimed(NamedTuple):
@@ -117,19 +117,19 @@ NO_ROW = EntryRow(0)
 
 
 class KnownEntry(NamedTuple):
-    """What a commit has read or staged of a key."""
+    """The current row and event of a key, as a commit has read or staged them."""
 
     row: EntryRow
     is_there: bool
-    """The entry exists."""
+    """True if the entry exists."""
     event: EntryEvent | None = None
-    """The event of the last record, if that was read or staged."""
+    """The event of the last record, or None if the record was not read."""
     time_us: int = 0
-    """The time of the last record."""
+    """The time of the last record, if `event` is set."""
 
 
 def last_row(view: View, board: int, key: str) -> tuple[EntryRow, bool]:
-    """Return the row of a key, and whether the entry exists. The row is all zeros if nothing is known of the key."""
+    """Return the index row of a key, and whether the entry exists. Without a row in the index, it is all zeros."""
     payload = view.transaction.get_index(board_keys.encode_entry_key(board, key))
     if payload is not None:
         return board_keys.decode_row(payload), True
@@ -138,7 +138,7 @@ def last_row(view: View, board: int, key: str) -> tuple[EntryRow, bool]:
 
 
 def row_of(event: EntryEvent, lsn: int) -> EntryRow:
-    """Return the row of a key whose last record has this event and LSN."""
+    """Return the index row of a key after an event with this LSN."""
     rank, ready_us, _attempts = event.order or (RANK, 0, 0)
     tag, deadline_us = (NO_TAG, 0) if event.claim is None else event.claim[1:3]
     return EntryRow(lsn, event.expires_us, ready_us or event.created_us, rank, tag, deadline_us)
@@ -158,7 +158,7 @@ def _apply(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
         _take_out(index, board, key, before, is_there=is_there, following=row if is_queued else None)
         if is_there is not stays:
             index.delete_index((board_keys.encode_entry_key if is_there else board_keys.encode_gone_key)(board, key))
-    if is_lease(key):  # The last record of a lease counts. A released lease has no record that counts.
+    if is_lease(key):  # Only the last record of a lease is needed; after a release, none is.
         ends = event.act == Act.RELEASE
         if before.lsn:
             index.delete_index(keys.encode_thread_event_key(board, before.lsn))
