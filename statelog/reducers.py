@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import builtins
 import operator
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from statelog.errors import ReducerTypeError, SchemaError, UsageError
 from statelog.format import cbor
@@ -58,41 +58,70 @@ __all__ = [
 
 
 class _Value:
-    """A class with equality by fields, like a dataclass. The module `dataclasses` would load `inspect` at start-up."""
+    """A frozen class with equality by fields, like a frozen dataclass.
+
+    The module `dataclasses` would load `inspect` at start-up. Pickles are those of such a dataclass.
+    """
 
     __slots__ = ()
+    __match_args__: ClassVar[tuple[str, ...]]
+    """All fields, in order."""
     _compared: ClassVar[tuple[str, ...]]
 
     def _fields(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in self._compared)
 
     def __eq__(self, other: object) -> bool:
-        return self._fields() == other._fields() if isinstance(other, type(self)) else NotImplemented
+        return self._fields() == other._fields() if type(other) is type(self) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._fields())
 
     def __repr__(self) -> str:
-        fields = zip(self._compared, self._fields(), strict=True)
+        fields = ((name, getattr(self, name)) for name in self.__match_args__)
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in fields)})"
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        from dataclasses import FrozenInstanceError
+
+        message = f"cannot assign to field {name!r}"
+        raise FrozenInstanceError(message)
+
+    def __delattr__(self, name: str) -> NoReturn:
+        from dataclasses import FrozenInstanceError
+
+        message = f"cannot delete field {name!r}"
+        raise FrozenInstanceError(message)
+
+    def __getstate__(self) -> list[Any]:
+        return [getattr(self, name) for name in self.__match_args__]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        for name, value in zip(self.__match_args__, state, strict=True):
+            _set(self, name, value)
+
+
+_set = object.__setattr__
 
 
 class Overwrite(_Value):
     """A write that replaces the channel's value, whatever the channel's reducer."""
 
     __slots__ = __match_args__ = _compared = ("value",)
+    value: Any
 
     def __init__(self, value: Any) -> None:
-        self.value = value
+        _set(self, "value", value)
 
 
 class Remove(_Value):
     """In a write to an `upsert` channel: remove the item with this value under the key."""
 
     __slots__ = __match_args__ = _compared = ("id",)
+    id: Any
 
     def __init__(self, id: Any) -> None:
-        self.id = id
+        _set(self, "id", id)
 
 
 class _Drop:
@@ -191,27 +220,32 @@ class Reducer(_Value):
 
     """
 
-    __slots__ = ("associative", "commutative", "function", "idempotent", "label", "name", "parameter")
+    __match_args__ = ("name", "parameter", "function", "label", "associative", "commutative", "idempotent")
+    __slots__ = __match_args__
     _compared = ("name", "parameter", "label", "associative", "commutative", "idempotent")
+    name: str
+    parameter: str
+    function: Callable[[Any, Any], Any] | None
+    label: str
+    associative: bool
+    commutative: bool
+    idempotent: bool
 
     def __init__(
         self,
         name: str,
         parameter: str = "",
         function: Callable[[Any, Any], Any] | None = None,
-        *,
         label: str = "",
+        *,
         associative: bool = False,
         commutative: bool = False,
         idempotent: bool = False,
     ) -> None:
-        self.name = name
-        self.parameter = parameter
-        self.function = function
-        self.label = label
-        self.associative = associative
-        self.commutative = commutative
-        self.idempotent = idempotent
+        for field, value in zip(
+            self.__match_args__, (name, parameter, function, label, associative, commutative, idempotent), strict=True
+        ):
+            _set(self, field, value)
 
     @property
     def spec(self) -> str:

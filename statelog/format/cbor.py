@@ -480,3 +480,13 @@ def register_codec(kind: type, *, name: str, encode: Callable[[Any], Any], decod
         raise UsageError(message, codec=name)
     _codecs_by_type[kind] = (name, encode)
     _codecs_by_name[name] = decode
+
+
+def __getattr__(name: str) -> Any:
+    """Return the class `Unregistered`, which pickles of earlier releases name here."""
+    if name == "Unregistered":
+        from statelog.format.unregistered import Unregistered
+
+        return Unregistered
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

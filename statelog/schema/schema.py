@@ -72,6 +72,15 @@ class Schema(NamedTuple):
     readings: Mapping[str, Shape]
     """How the channels are read whose values are stored as others: models, dataclasses, members of an enum."""
 
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    def __repr__(self) -> str:
+        return f"Schema(name={self.name!r}, channels={dict(self.channels)!r}, is_open={self.is_open!r})"
+
     @staticmethod
     def of(user_schema: object) -> Schema:
         """The schema that a user's declaration means.

@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from statelog.store.session import Holder, Session
 
 
-_HAS_BOARD = "has board"
-"""The key in `session.kept` that is True once the board was found. A board is never removed from a store."""
-
 _WRITE, _WRITE_AND_READ = ("write",), ("write", "read")
 
 
@@ -223,16 +220,10 @@ class Board(ReadBoard):
 
     def _is_there(self) -> bool:
         """Return True if there is a board. Only a write that sets an entry creates it. Raises ReadOnlyError."""
-        session = self._session
-        if isinstance(session, StoreSession):
-            if session.kept.get(_HAS_BOARD):
-                return True
-            session.engine.environment.check_writable()
-        with session.read() as view:
-            is_there = reading.board_of(view) is not None
-        if isinstance(session, StoreSession):
-            session.kept[_HAS_BOARD] = is_there
-        return is_there
+        if isinstance(self._session, StoreSession):
+            self._session.engine.environment.check_writable()
+        with self._session.read() as view:
+            return reading.board_of(view) is not None
 
     def _put(
         self,

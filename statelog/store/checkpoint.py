@@ -107,7 +107,7 @@ class Checkpoint(Typed[S]):
     def _read_state(self) -> MapView:
         event = self.event
         state = state_view(self._session.workspace(), event.root_digest, event.root_lsn, event.root_node)
-        if self._readings is None:
+        if not self._readings:
             return state
         from statelog.store.typed_views import typed_state
 

@@ -119,3 +119,15 @@ def test_an_aborted_transaction_leaves_nothing_in_memory(store):
     assert board.update("a", reducers.add, 1).value == 2
     assert board.create("b", 1).value == 1
     assert store.verify().ok
+
+
+def test_a_write_that_sets_nothing_makes_no_board_after_its_deletion(store):
+    board = store.board()
+    board.set("a", 1)
+    board.delete("a")
+    store.delete_thread("statelog:board")
+    last_lsn = store.last_lsn
+    assert board.delete("a") is False
+    assert board.rollback("", to=0) == []
+    assert board.sweep() == 0
+    assert store.last_lsn == last_lsn

@@ -95,9 +95,11 @@ def ask(run_child):
 
 def locks_in_kernel(path):
     """Return kind, place and mode of each lock of a file that the kernel lists."""
-    inode = lock_path(path).stat().st_ino
+    status = lock_path(path).stat()
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:"
     lines = Path("/proc/locks").read_text().splitlines()
-    found = [re.match(rf"\d+: (\w+) +ADVISORY +(\w+) .*:{inode} (\d+) (\w+)", line) for line in lines]
+    lines = [line for line in lines if f" {device}" in line] or lines  # Some file systems report another device.
+    found = [re.match(rf"\d+: (\w+) +ADVISORY +(\w+) .*:{status.st_ino} (\d+) (\w+)", line) for line in lines]
     return sorted(match.groups() for match in found if match)
 
 
