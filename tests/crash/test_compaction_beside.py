@@ -241,13 +241,15 @@ def test_the_old_file_goes_with_its_last_read(path):
         targets = [entry.readlink().name for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
         return sum(target == f"{path.name} (deleted)" for target in targets)
 
+    gc.collect()
+    before = descriptors()  # Other tests of this process may have files of the same name.
     with statelog.open(path) as store:
         store.thread("here").commit({"number": 1})
         with store.snapshot():
             store.compact()
-            assert descriptors() > 0
+            assert descriptors() > before
         gc.collect()
-        assert descriptors() == 0
+        assert descriptors() == before
 
 
 def test_a_compaction_that_begins_as_the_log_is_rewritten_carries_nothing_over(path, monkeypatch):

@@ -112,6 +112,8 @@ class ReadTransaction:
             if now_s >= file.look_at_s and not file.look_again(now_s):
                 active.discard(self)
                 environment.follow()
+                while environment.has_moved:  # A second compaction has replaced the file meanwhile.
+                    environment.follow()
                 environment.locks.file.check()
                 environment.pass_gate(self)
             handles = environment.handles

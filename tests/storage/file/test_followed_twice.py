@@ -1,0 +1,29 @@
+"""A read goes on although compactions of other processes replace the file several times while the read begins."""
+
+import subprocess
+import sys
+
+import statelog
+from statelog.store.session import session_of
+
+COMPACT = "import statelog, sys\nwith statelog.open(sys.argv[1]) as store: store.compact()"
+
+
+def test_a_read_follows_compactions_that_come_one_after_another(path, monkeypatch):
+    def compact_elsewhere():
+        subprocess.run([sys.executable, "-c", COMPACT, str(path)], check=True, timeout=60)
+
+    with statelog.open(path) as store:
+        store.thread("t").commit({"n": 1})
+        environment = session_of(store).engine.environment
+        follow, replacements = environment.follow, [compact_elsewhere, compact_elsewhere]
+
+        def follow_and_be_replaced():
+            follow()
+            if replacements:
+                replacements.pop()()
+
+        monkeypatch.setattr(environment, "follow", follow_and_be_replaced)
+        compact_elsewhere()
+        assert store.thread("t").state["n"] == 1
+        assert replacements == []
