@@ -66,18 +66,25 @@ def _measure_get(bench: Bench, store: Store, peer: table.Table, keys: int) -> Re
 
 def _measure_list(bench: Bench, store: Store, peer: table.Table, keys: int) -> Result:
     board, any_key, for_peer = store.board(), Corpus(), Corpus()
+    return _compare_lists(
+        bench,
+        lambda: board.list(f"{folder_of(any_key.below(keys))}*", limit=_LISTED),
+        lambda: peer.list(folder_of(for_peer.below(keys)), _LISTED),
+        what=f"list of {_LISTED} among {keys:,}",
+        limit=_LIST_MAX,
+    )
+
+
+def _compare_lists(bench: Bench, ours: Operation, theirs: Operation, *, what: str, limit: float) -> Result:
+    """Measure a list of the board in turns with a SELECT."""
     samples = interleave(
-        {
-            "statelog, list": lambda: board.list(f"{folder_of(any_key.below(keys))}*", limit=_LISTED),
-            f"{_THEIRS}, SELECT": lambda: peer.list(folder_of(for_peer.below(keys)), _LISTED),
-        },
+        {"statelog, list": ours, f"{_THEIRS}, SELECT": theirs},
         count=bench.repeats * bench.size(_LISTS_PER_REPEAT, at_least=4),
     )
-    ours, theirs = samples.values()
-    what = f"list of {_LISTED} among {keys:,}"
+    ratio = samples["statelog, list"].p50_us / samples[f"{_THEIRS}, SELECT"].p50_us
     return Result(
-        checks=(at_most(f"{what}: median, of {_THEIRS}'s SELECT", ours.p50_us / theirs.p50_us, _LIST_MAX),),
-        sides=tuple(taken.side(f"{name} of {_LISTED}") for name, taken in samples.items()),
+        checks=(at_most(f"{what}: median, of {_THEIRS}'s SELECT", ratio, limit),),
+        sides=tuple(taken.side(f"{name}: {what}") for name, taken in samples.items()),
     )
 
 
@@ -91,19 +98,13 @@ def measure_newest(bench: Bench) -> Result:
         fill(store, entries(all_listed))
         peer.fill(entries(all_listed))
         board = store.board()
-        samples = interleave(
-            {
-                "statelog, list": lambda: board.list("research/**", limit=_LISTED, reverse=True),
-                f"{_THEIRS}, SELECT": lambda: peer.list("research/", _LISTED, reverse=True),
-            },
-            count=bench.repeats * bench.size(_LISTS_PER_REPEAT, at_least=4),
+        return _compare_lists(
+            bench,
+            lambda: board.list("research/**", limit=_LISTED, reverse=True),
+            lambda: peer.list("research/", _LISTED, reverse=True),
+            what=f"newest page of {_LISTED} of {all_listed:,} entries",
+            limit=_NEWEST_MAX,
         )
-    ours, theirs = samples.values()
-    what = f"newest page of {_LISTED} of {all_listed:,} entries"
-    return Result(
-        checks=(at_most(f"{what}: median, relative to {_THEIRS}'s", ours.p50_us / theirs.p50_us, _NEWEST_MAX),),
-        sides=tuple(taken.side(f"{name} of the newest {_LISTED}") for name, taken in samples.items()),
-    )
 
 
 def _measure_rollback(bench: Bench, stores: dict[int, Store]) -> Result:

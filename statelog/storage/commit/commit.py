@@ -32,7 +32,6 @@ from statelog.storage.commit.transaction import Stage, WriteTransaction, alone, 
 from statelog.storage.faults import armed, point
 from statelog.storage.file.disk_reserve import NoDiskReserveError
 from statelog.storage.file.failures import error_code, full_error, is_full, is_of_system
-from statelog.storage.file.locks import is_owned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,8 +106,7 @@ class Committer:
         if environment.writer_thread == thread or (thread in self.inside and self._is_within()):
             message = "a commit cannot be made from within another commit"
             raise UsageError(message, path=str(environment.path))
-        if is_owned(environment.write_lock, environment.gate, environment.wal.flushing):
-            environment.refuse_interrupter("a commit cannot be made")
+        environment.refuse_interrupter("a commit cannot be made")
         request = Request(work, is_flushed=is_flushed)
         try:
             self.inside.add(thread)

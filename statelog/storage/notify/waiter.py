@@ -6,15 +6,11 @@ import os
 import time
 from typing import TYPE_CHECKING, Self
 
+from statelog import kernels
 from statelog.storage.notify.slot_file import SLICE_S
 
 if TYPE_CHECKING:
     from statelog.storage.notify.slot_file import SlotFile
-
-try:
-    from statelog import kernels
-except ImportError:  # The kernels are not compiled: waiters poll.
-    kernels = None  # type: ignore[assignment]
 
 _DOUBT_SLICE_S = 0.005
 _DOUBT_S = 0.05
