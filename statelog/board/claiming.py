@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from statelog.board import writing
 from statelog.board.calling import call_holder
+from statelog.board.entry_writer import NOTHING, Kept, Value, Writer, kept_of, place_of, stage
 from statelog.board.names import RESERVED, compile_pattern
 from statelog.board.reading import Found, read_entry, records_kept
-from statelog.board.staging import NOTHING, Kept, Value, Writer, kept_of, place_of, stage
 from statelog.errors import ExpiredError, LeaseLostError
 from statelog.format import board_keys, keys
 from statelog.format.board_keys import Queued

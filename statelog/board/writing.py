@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from statelog.board.entry_writer import NO_PLACE, Kept, Value, Writer, kept_of, place_of, stage
 from statelog.board.names import RESERVED
 from statelog.board.reading import Found, changed_since, find_at
-from statelog.board.staging import NO_PLACE, Kept, Value, Writer, kept_of, place_of, stage
 from statelog.errors import AlreadyExistsError, ConflictError, UsageError
 from statelog.format import board_keys, keys
 from statelog.log import operations

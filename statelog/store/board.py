@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
-from statelog.board import claiming, reading, staging, writing
+from statelog.board import claiming, entry_writer, reading, writing
 from statelog.board.claiming import Wanted
 from statelog.board.names import check_directory, check_key, check_prefix, compile_pattern
 from statelog.board.retention import Rule
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from statelog.board.entry_writer import Kept, Writer
     from statelog.board.reading import Found
     from statelog.board.rules import Rights
-    from statelog.board.staging import Kept, Writer
     from statelog.log.batch import Batch
     from statelog.log.care.vacuum import RetentionReport
     from statelog.reducers import Reducer
@@ -241,7 +241,7 @@ class Board(ReadBoard):
         rights = self._rights
         for verb in verbs:
             rights.check(verb, key)
-        value = staging.prepare(reducer.prepare(reading.VALUE, value, path=key))
+        value = entry_writer.prepare(reducer.prepare(reading.VALUE, value, path=key))
 
         def work(writer: Writer) -> Found:
             found = writing.find(writer, key)
@@ -250,7 +250,7 @@ class Board(ReadBoard):
             if how is not None:
                 kept = writing.set_anew(found, how, writer.now_us)
             else:
-                kept = staging.NOTHING if found is None else staging.kept_of(found)
+                kept = entry_writer.NOTHING if found is None else entry_writer.kept_of(found)
             return writing.put(writer, key, value, found, kept)
 
         made: Found = self._act(work, fence=fence)
@@ -525,7 +525,7 @@ def _check_attempts(max_attempts: int | None, dead: str | None, rights: Rights) 
             raise UsageError("dead= needs max_attempts=: after how many claims", argument="dead", value=dead)
 
 
-_PLAIN = (0, staging.Kept())
+_PLAIN = (0, entry_writer.Kept())
 """The result of `_check_how` for the default options."""
 
 
@@ -538,4 +538,4 @@ def _check_how(ttl_s: float | None, priority: int, delay_s: float | None) -> tup
     if delay_s is not None:
         check_seconds("delay_s", delay_s, is_zero_allowed=True)
     check_priority(priority)
-    return to_us(delay_s or 0), staging.Kept(expires_us=to_us(ttl_s or 0), rank=RANK - priority)
+    return to_us(delay_s or 0), entry_writer.Kept(expires_us=to_us(ttl_s or 0), rank=RANK - priority)

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
-from statelog.board import reading, staging, writing
+from statelog.board import entry_writer, reading, writing
 from statelog.board.names import RESERVED, compile_pattern
 from statelog.board.retention import Rule, Turns, retain, rule_fields
 from statelog.errors import LimitError
@@ -16,7 +16,7 @@ from statelog.log.care.vacuum import RetentionReport
 from statelog.log.times import now_us
 
 if TYPE_CHECKING:
-    from statelog.board.staging import Writer
+    from statelog.board.entry_writer import Writer
     from statelog.log.engine import Engine
     from statelog.log.view import View
     from statelog.store.session import StoreSession
@@ -50,7 +50,7 @@ def _store(session: StoreSession, rule: Rule) -> None:
     """Store a rule as a policy. A rule without numbers deletes the policy of its pattern."""
     key = _POLICIES + blake2b(rule.pattern.text.encode(), digest_size=8).hexdigest()
     fields = rule_fields(rule)
-    value = staging.prepare(reducers.replace.prepare(reading.VALUE, fields, path=key))
+    value = entry_writer.prepare(reducers.replace.prepare(reading.VALUE, fields, path=key))
     is_none = rule.keep_last is None and rule.max_age_s is None
     with session.read() as view:
         board = reading.board_of(view)
@@ -67,7 +67,7 @@ def _store(session: StoreSession, rule: Rule) -> None:
     def work(writer: Writer) -> None:
         there = writing.find(writer, key)
         if not is_none:
-            writing.put(writer, key, value, there, staging.NOTHING)
+            writing.put(writer, key, value, there, entry_writer.NOTHING)
         elif there is not None:
             writing.take(writer, there)
 

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statelog import reducers
-from statelog.board import claiming, reading, staging, writing
+from statelog.board import claiming, entry_writer, reading, writing
 from statelog.board.calling import claimer_subject, holder_subject
 from statelog.board.clocks import CLOCK
 from statelog.board.names import check_directory, check_key
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from typing import Self
 
     from statelog.board.claiming import Choice, Wanted
+    from statelog.board.entry_writer import Writer
     from statelog.board.reading import Found
     from statelog.board.rules import Rights
-    from statelog.board.staging import Writer
     from statelog.storage.notify.waiter import Waiter
     from statelog.store.session import Session
 
@@ -123,7 +123,7 @@ class Claim(Fence):
             self._rights.check("write", target)
         value = None
         if result is not _UNSET:
-            value = staging.prepare(reducers.replace.prepare(reading.VALUE, result, path=self.key))
+            value = entry_writer.prepare(reducers.replace.prepare(reading.VALUE, result, path=self.key))
         self._act(lambda writer, found: claiming.complete(writer, found, value, target), ends="completed")
 
     def fail(self, error: BaseException | str, *, retry_in_s: float = 0.0) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import statelog
 from statelog import reducers
-from statelog.board import staging
+from statelog.board import entry_writer
 from statelog.errors import StatelogError
 from statelog.kernels.entry import EntryMade
 from statelog.testing import strategies as own
@@ -140,7 +140,7 @@ def content_after(path, some, *, by_kernel):
         for clock in ("time_ns", "clock_gettime_ns"):
             stack.enter_context(mock.patch.object(time, clock, machine.now_ns))
         if not by_kernel:
-            stack.enter_context(mock.patch.object(staging, "make_entry", return_value=None))
+            stack.enter_context(mock.patch.object(entry_writer, "make_entry", return_value=None))
         for act in some:
             if not by_kernel:
                 store._engine.last = None
@@ -163,13 +163,13 @@ def test_the_kernel_makes_what_the_general_path_makes(tmp_path_factory, some):
 def test_plain_entries_are_made_by_the_kernel(tmp_path):
     """Otherwise, the property above would compare the general path with itself."""
     made = []
-    entry = staging.make_entry
+    entry = entry_writer.make_entry
 
     def counting(*arguments):
         made.append(entry(*arguments))
         return made[-1]
 
-    with mock.patch.object(staging, "make_entry", counting), statelog.open(tmp_path / "a.state") as store:
+    with mock.patch.object(entry_writer, "make_entry", counting), statelog.open(tmp_path / "a.state") as store:
         board = store.board()
         board.set("a", {"role": "user", "content": "x" * 100})
         board.update("a", reducers.merge, {"n": 1})
