@@ -470,7 +470,7 @@ uint64_t sl_checksum(const uint8_t *data, size_t size);
  * entry does not fit into `out`, it is not plain. */
 typedef struct {
     uint64_t is_plain; /* if 0, only the LSN has a meaning */
-    uint64_t agent_at; /* offset in `out`; all ones: there is no agent */
+    uint64_t agent_at; /* offset in `out`; UINT64_MAX if the record names no agent */
     uint64_t value_at;
     uint64_t value_end;
     uint64_t act;

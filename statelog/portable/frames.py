@@ -146,7 +146,7 @@ class FrameWriter:
         self._digest = blake2b(digest_size=DIGEST_SIZE_BYTES)
         try:
             self._write(MAGIC)
-        except (UnsupportedOperation, NotImplementedError) as error:  # which streams raise that only read
+        except (UnsupportedOperation, NotImplementedError) as error:  # Raised by streams that cannot write.
             raise _target_error(target) from error
         fields = {
             "magic": _NAME,
@@ -221,7 +221,7 @@ class FrameReader:
         self._digest = blake2b(digest_size=DIGEST_SIZE_BYTES)
         try:
             start = self._take(len(MAGIC), "its first bytes", magic=True)
-        except (UnsupportedOperation, NotImplementedError) as error:  # which streams raise that only write
+        except (UnsupportedOperation, NotImplementedError) as error:  # Raised by streams that cannot read.
             raise _source_error(source) from error
         if start != MAGIC:
             if offset:

@@ -26,7 +26,7 @@ def small_disk(tmp_path):
     try:
         mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        pytest.skip("a small file system cannot be made: there is no mount command")
+        pytest.skip("the command mount, which makes a small file system, is missing")
     if mounted.returncode:
         pytest.skip(f"a small file system cannot be made: {mounted.stderr.strip()}")
     yield directory

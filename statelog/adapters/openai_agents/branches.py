@@ -221,7 +221,7 @@ class BranchedConversation(Conversation):
     # --- usage ----------------------------------------------------------------------
 
     async def store_run_usage(self, result: RunResultBase) -> None:
-        """Store the usage of a run with the last turn. If there is no turn, do nothing."""
+        """Store the usage of a run in the last turn. Do nothing if the session has no turn."""
         usage = result.context_wrapper.usage
         kept = {name: getattr(usage, name) for name in _NUMBERS}
         for name in ("input_tokens_details", "output_tokens_details"):

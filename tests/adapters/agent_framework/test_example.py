@@ -11,7 +11,10 @@ import pytest
 
 pytest.importorskip("agent_framework")
 if tuple(map(int, version("agent-framework-core").split(".")[:2])) < (1, 23):
-    pytest.skip("the example asks as workflows do from 1.23 on", allow_module_level=True)
+    pytest.skip(
+        "the example needs agent-framework-core 1.23, whose workflows ask questions in a new way",
+        allow_module_level=True,
+    )
 
 
 def told(path, *answer, **environment):

@@ -162,7 +162,7 @@ def test_an_entry_of_another_serialiser_is_named(store, cache):
         "statelog: raised by the serialiser for entry 'k' of namespace ('a',): set or clear it anew"
     ]
     other.set({(("a",), "k"): (2, None)})
-    with pytest.raises(NotImplementedError, match="own"):  # by LangGraph, of a type it does not know
+    with pytest.raises(NotImplementedError, match="own"):  # LangGraph raises this for an unknown type.
         cache.get([(("a",), "k")])
     cache.clear([("a",)])
     assert cache.get([(("a",), "k")]) == {}

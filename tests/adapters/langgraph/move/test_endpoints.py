@@ -130,7 +130,7 @@ def unprivileged():
     if os.geteuid():
         return ()
     if shutil.which("setpriv") is None:
-        pytest.skip("root may write everywhere, and there is no setpriv to give that up")
+        pytest.skip("root ignores file permissions, and the command setpriv, which would drop that right, is missing")
     return "setpriv", "--bounding-set=-dac_override,-dac_read_search", "--"
 
 
