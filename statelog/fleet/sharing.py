@@ -137,7 +137,7 @@ class Sharer(Follower):
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """See `storage.commit.shared.SharedLog`."""
+        """See `log.shared_commit.SharedLog`."""
         self._settle()
         locked = self._turns.lock(self._known.name)
         try:
@@ -147,7 +147,7 @@ class Sharer(Follower):
             self._turns.release()
 
     def append(self, transaction: WriteTransaction) -> BaseException | None:
-        """See `storage.commit.shared.SharedLog`."""
+        """See `log.shared_commit.SharedLog`."""
         cut = self._known.cut
         if transaction.first_lsn != cut.lsn + 1:
             raise self._fenced("this copy is not where the log is")

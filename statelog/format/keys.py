@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -56,9 +57,13 @@ def encode_page_prefix(thread: int, branch: int) -> bytes:
     return _BRANCH.pack(b"v", thread, branch)
 
 
+pack_page_key = partial(_PAGE.pack, b"v")
+"""Packs the key of a version page: thread, branch, number of the page."""
+
+
 def encode_page_key(thread: int, branch: int, version: int) -> bytes:
-    """Version -> the page it stands on."""
-    return _PAGE.pack(b"v", thread, branch, version // VERSIONS_PER_PAGE)
+    """Return the key of the version page that has a version."""
+    return pack_page_key(thread, branch, version // VERSIONS_PER_PAGE)
 
 
 def page_number(key: bytes) -> int:

@@ -10,6 +10,7 @@ transaction, a batch only shows what a commit would do.
 from __future__ import annotations
 
 from operator import gt, lt
+from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xxhash import xxh3_64_digest
@@ -510,7 +511,7 @@ class Batch:
         """Return LSN and time of the next version of a branch, and the chain digest of the last record not staged."""
         end_lsn, chain, _time_us = self._end
         last_us = self.times_us.get(thread) or self.memory.times_us.get(thread)
-        time_us = self.next_time_us(thread, branch) if last_us is None else max(now_us(), last_us + 1)
+        time_us = self.next_time_us(thread, branch) if last_us is None else max(time_ns() // 1000, last_us + 1)
         return end_lsn + len(self.staged) + 1, time_us, chain
 
     def next_time_us(self, thread: int, branch: int) -> int:
@@ -589,7 +590,7 @@ class Batch:
         staged = self.staged
         if len(staged) == 1 and (made := staged[0].made) is not None:  # the case of nearly every commit
             rest, self.chain, _body_end = made
-            records = [sealed(rest)]
+            records = [xxh3_64_digest(rest) + rest]
         else:
             records = [self._record(index) for index in range(len(staged))]
         transaction.put(self._end.lsn + 1, records, self.index)

@@ -6,14 +6,15 @@ from contextlib import contextmanager
 from functools import partial
 from os import getpid
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from statelog.errors import ClosedError, StoreFullError, UsageError
-from statelog.log.batch import Batch, Memory, read_log_end
+from statelog.log.commit import committer_of
+from statelog.log.commit_queue import Request
 from statelog.log.nodes import NodeCache, read_node, read_nodes
+from statelog.log.shared_commit import SharedCommitter
 from statelog.log.view import View
-from statelog.storage.commit.shared import SharedCommitter
-from statelog.storage.commit.transaction import Stage
+from statelog.storage.commit.transaction import WriteTransaction
 from statelog.storage.file.reading import ReadTransaction
 
 if TYPE_CHECKING:
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from statelog.errors import FencedError
+    from statelog.log.batch import Batch, Memory
+    from statelog.log.commit import Staging
+    from statelog.log.shared_commit import SharedLog
     from statelog.log.transaction import Transaction
-    from statelog.storage.commit.shared import SharedLog
-    from statelog.storage.commit.transaction import WriteTransaction
     from statelog.storage.environment import Environment
     from statelog.tree.node import Node
 
@@ -53,66 +55,13 @@ class Remote(Protocol):
         """Ship the remaining records, and stop. The store is closed afterwards, even if this raises."""
 
 
-class _Last:
-    """The last write transaction of this process, and the memory after it.
-
-    The memory is valid in the same transaction and in the next one, if nobody else has changed anything. Others are
-    other processes, and other engines of this process that share the transaction.
-    """
-
-    __slots__ = ("changes", "memory", "transaction")
-
-    def __init__(self, memory: Memory, transaction: WriteTransaction) -> None:
-        self.memory = memory
-        self.transaction = transaction
-        self.changes = transaction.changes
-
-    def holds_in(self, transaction: WriteTransaction) -> bool:
-        """Return True if the memory is valid in `transaction`: nobody has changed anything since.
-
-        LMDB numbers transactions without gaps. A transaction that changes nothing uses no number.
-        """
-        last = self.transaction
-        if self.changes != last.changes:
-            return False
-        if last is transaction:
-            return True
-        is_next = transaction.number == last.number + (1 if last.changes else 0)
-        return is_next and not transaction.changes and last.stage is Stage.COMMITTED
-
-    def is_kept(self, transaction: WriteTransaction) -> bool:
-        """Return True if the changes of the last transaction are stored. Others may have changed the store since."""
-        return self.transaction is transaction or self.transaction.stage is Stage.COMMITTED
-
-
-class Staging(NamedTuple):
-    """Records that were staged over a short read, numbered as the next records of the log.
-
-    Attributes:
-        batch: the batch with the staged records.
-        snapshot_id: the number of the commit that was read.
-        result: the result of `work`.
-    """
-
-    batch: Batch
-    snapshot_id: int
-    result: Any
-
-    def is_next_in(self, transaction: WriteTransaction) -> bool:
-        """Return True if nothing was committed since, and `transaction` has changed nothing."""
-        is_next = not transaction.changes and transaction.number == self.snapshot_id + 1
-        return is_next and self.batch.memory.end.lsn == transaction.last_lsn()
-
-
 class Engine:
     """Reads and writes of one environment. Safe to use from several OS threads."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self.cache = NodeCache()
-        self._committer = environment.committer
-        self.last: _Last | None = None
-        """The memory of the last commit. Only `commit` and `care` change it."""
+        self.committer = committer_of(environment)
         self._view_of = partial(View, events={})
         self.is_closed = self._is_given_back = False
         self.collectors: dict[int, Any] = {}
@@ -177,46 +126,23 @@ class Engine:
             is_flushed: False leaves the flush to the next flushed commit, or to the interval.
             may_use_reserve: True to use the reserve of a full store, for commits that help to free space.
         """
-
-        def run(transaction: WriteTransaction) -> T:
-            result: T
-            if staged is not None and staged.is_next_in(transaction):
-                batch, memory, result = staged.batch, staged.batch.memory, staged.result
-            else:
-                last = self.last
-                if last is not None and last.holds_in(transaction):
-                    memory = last.memory
-                else:
-                    memory = self._memory_in(transaction)  # another process has committed
-                batch = Batch(transaction, self.cache, memory)
-                result = work(batch)  # if it raises, nothing is written
-            self.last = None
-            batch.apply(transaction)
-            memory.take_over(batch)
-            self.last = _Last(memory, transaction)
-            transaction.callbacks += (batch.remember_nodes,)
-            return result
-
         if self.is_closed:
             self._check_open()
         remote = self.remote
-        if remote is None:
-            if may_use_reserve:
-                return self._submit(run, is_flushed=is_flushed, may_use_reserve=True)
-            return self._committer.submit(run, is_flushed=is_flushed)
-        remote.admit()
-        result = self._submit(run, is_flushed=is_flushed, may_use_reserve=may_use_reserve)
-        remote.committed()
+        if remote is None and not may_use_reserve:
+            result: T = self.committer.commit(Request(work, self.cache, staged, is_flushed=is_flushed))
+            return result
+        if remote is not None:
+            remote.admit()
+        request = partial(Request, work, self.cache, staged, is_flushed=is_flushed)
+        result = self._commit(request, may_use_reserve=may_use_reserve)
+        if remote is not None:
+            remote.committed()
         return result
 
     def memory_of(self, snapshot_id: int | None) -> Memory | None:
         """Return a copy of what is remembered of a commit of the store; None if it is not this process's last one."""
-        last = self.last
-        if last is None or not last.transaction.is_commit(snapshot_id) or last.changes != last.transaction.changes:
-            return None
-        transaction, copied = last.transaction, last.memory.copy()
-        is_whole = self.last is last and last.transaction is transaction  # nobody has committed meanwhile
-        return copied if is_whole else None
+        return self.committer.memory_of(snapshot_id)
 
     def flush(self) -> None:
         """Make everything committed so far durable. Raises StorageError."""
@@ -232,13 +158,13 @@ class Engine:
         """
 
         def run(transaction: WriteTransaction) -> T:
-            self.last = None
             transaction.is_steady = True
             return work(transaction)
 
         self._check_open()
         self.check_alone()
-        return self._submit(run, may_use_reserve=may_use_reserve)
+        result: T = self._commit(partial(Request, run), may_use_reserve=may_use_reserve)
+        return result
 
     @property
     def is_shared(self) -> bool:
@@ -247,7 +173,7 @@ class Engine:
 
     def share(self, log: SharedLog) -> None:
         """Have all commits go by a log that many hosts write. Nobody commits as yet."""
-        self._committer = self.environment.committer = SharedCommitter(self.environment, log)
+        self.committer = self.environment.committer = SharedCommitter(self.environment, log)
 
     @contextmanager
     def taking_in(self) -> Iterator[None]:
@@ -280,49 +206,24 @@ class Engine:
 
     def append(self, work: Callable[[WriteTransaction], T]) -> T:
         """Run `work`, which appends records as they are, with what follows from them (L4): committed as by `commit`."""
-
-        def run(transaction: WriteTransaction) -> T:
-            self.last = None
-            return work(transaction)
-
         self._check_open()
-        if not isinstance(self._committer, SharedCommitter):
-            return self._submit(run)
+        if not isinstance(self.committer, SharedCommitter):
+            return self.committer.submit(work)
         if self._taker != get_ident():
             self.check_alone()
-        return self._committer.take_in(run)
+        return self.committer.take_in(work)
 
-    def _submit(
-        self, run: Callable[[WriteTransaction], T], *, is_flushed: bool = True, may_use_reserve: bool = False
-    ) -> T:
-        """Commit; where that is allowed in a full store, from the reserve of its quota or of its file."""
+    def _commit(self, request: Callable[[], Request], *, may_use_reserve: bool) -> Any:
+        """Commit a request, from the reserve of the quota or of the file if there is no room otherwise."""
+        committer = self.committer
         try:
-            return self._committer.submit(run, is_flushed=is_flushed)
+            return committer.commit(request())
         except StoreFullError:
             if not may_use_reserve:
                 raise
-        disk_reserve = self.environment.disk_reserve
-        with disk_reserve.in_use():
-            while True:
-                try:
-                    result = self._committer.submit(run, is_flushed=is_flushed)
-                except StoreFullError:
-                    if not disk_reserve.halve():
-                        raise
-                    self._committer.reuse_freed_pages()
-                else:
-                    self._committer.reuse_freed_pages()
-                    return result
-
-    def _memory_in(self, transaction: WriteTransaction) -> Memory:
-        """Return a memory for a transaction, if others have committed since the last commit of this process."""
-        last = self.last
-        if last is None or not last.is_kept(transaction):
-            return Memory(read_log_end(transaction))
-        self.last = None  # No thread may copy it while it changes: see `memory_of`.
-        memory = last.memory.caught_up(transaction)
-        self.last = _Last(memory, transaction)
-        return memory
+        return committer.failures.with_reserve(
+            lambda: committer.commit(request()), lambda: committer.submit(WriteTransaction.write_header_again)
+        )
 
     def _check_open(self) -> None:
         if self.is_closed:
@@ -339,7 +240,6 @@ class Engine:
         """Give the environment back; other stores of this process may still hold it."""
         self.is_closed = True
         self.cache.clear()
-        self.last = None
         if not self._is_given_back:  # else it was not, by a close that was refused or interrupted
             self.environment.close()
             self._is_given_back = True

@@ -20,7 +20,7 @@ from statelog.errors import (
 )
 from statelog.format import cbor
 from statelog.format.record import NO_NODES, TYPE_CHECKPOINT, TYPE_ROLLBACK, pack_nodes, part_digest
-from statelog.limits import POLICIES_MAX
+from statelog.limits import POLICIES_MAX, VERSIONS_MAX
 from statelog.log.batch import Head
 from statelog.log.care.loans import gives_back
 from statelog.log.care.policies import is_one_thread, policy_of_new_thread, says_already, stored_pattern, with_policy
@@ -40,9 +40,8 @@ from statelog.log.events import (
 from statelog.log.index import apply_checkpoint, apply_nodes, facts_of
 from statelog.log.kinds.entries import OWN_IDS
 from statelog.log.kinds.table import stage_event
-from statelog.log.lines import line_of
 from statelog.log.names import channel_key, check_name
-from statelog.log.step import Write, take_rollback, take_step
+from statelog.log.step import Line, Write, take_rollback, take_step
 from statelog.tree import mapping
 from statelog.tree.node import ROOT, Node, Slot
 from statelog.tree.value import add_root
@@ -51,8 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog.format.record import Nodes
-    from statelog.log.batch import Batch
-    from statelog.log.lines import Line
+    from statelog.log.batch import Batch, Jump
     from statelog.tree.node import Workspace
 
 _new = tuple.__new__
@@ -134,6 +132,44 @@ def extend_schema(batch: Batch, thread: int, specs: dict[str, str]) -> None:
     batch.forget_threads()
 
 
+def parent_links(batch: Batch, thread: int, branch: int, version: int, parent: Head | None) -> Line:
+    """Return the first fields of the event of a child of `parent`, with its parent and its jump pointer.
+
+    Jump pointers are those of a skew-binary list (Myers 1983): a jump leads to the parent, or to where the jump of the
+    parent's jump leads. If retention has removed what a jump needs, it leads to the parent: any ancestor is correct.
+
+    From one checkpoint of a thread with one branch to the next, the version grows as much as the depth, or more after a
+    rollback. So if version and depth are equal, they are equal in all ancestors, and the depth of an ancestor tells its
+    version.
+
+    Raises:
+        LimitError: too many versions.
+    """
+    if version > VERSIONS_MAX:
+        message = f"a branch of {version} versions"
+        raise LimitError(message, actual=version, limit=VERSIONS_MAX)
+    if parent is None:
+        return thread, branch, version, None, None, None, None, None, 0, 0
+    event = parent.event
+    parent_branch, parent_version, parent_depth = event.branch, event.version, event.depth
+    jump: Jump = (parent_branch, parent_version, parent_depth)
+    depth = parent_depth + 1
+    jump_depth = kernels.jump_depth(depth)
+    row = None if batch.index else batch.memory.rows.get(thread)
+    has_one_branch = batch.has_one_branch(thread) if row is None else row.branch_count == 1
+    jump_branch, jump_version = event.jump_branch, event.jump_version
+    if jump_depth < parent_depth and jump_branch is not None and jump_version is not None:
+        if has_one_branch and jump_version == event.jump_depth:
+            jump = (jump_branch, jump_depth, jump_depth)
+        else:
+            far = batch.jump(thread, jump_branch, jump_version)
+            if far is not None and far[0] is not None and far[2] == jump_depth:
+                jump = far
+    return (
+        thread, branch, version, parent_branch, parent_version, parent.digest, jump[0], jump[1], depth, jump[2]
+    )  # fmt: skip
+
+
 def commit(
     batch: Batch,
     thread_id: str,
@@ -166,7 +202,7 @@ def commit(
     if not (expected_version is None and checkpoint_id is None):
         check_version(thread_id, expected_version, version, head)
         _check_id(batch, thread_id, thread, checkpoint_id)
-    line = line_of(batch, thread, branch, version + 1, head)
+    line = parent_links(batch, thread, branch, version + 1, head)
     if head is not None and writes and not parts:
         stepped = take_step(batch, head, writes, line, checkpoint_id, metadata, written, known)
         if stepped is not None:
@@ -297,7 +333,7 @@ def rollback(
     version = head.event.version if head else -1
     check_version(thread_id, expected_version, version, head)
     old = target.event
-    line = line_of(batch, thread, branch, version + 1, target)
+    line = parent_links(batch, thread, branch, version + 1, target)
     made = None if head is None else take_rollback(batch, head, line, target, metadata, NOTHING_WRITTEN)
     if made is not None:
         return made

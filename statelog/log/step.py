@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from statelog import kernels
 from statelog.errors import ReducerTypeError
 from statelog.format import cbor
-from statelog.format.keys import Place, decode_place, encode_digest_key, encode_page_key, encode_place
+from statelog.format.keys import (
+    VERSIONS_PER_PAGE,
+    Place,
+    decode_place,
+    encode_digest_key,
+    encode_place,
+    pack_page_key,
+)
 from statelog.format.record import NO_NODES, TYPE_CHECKPOINT, TYPE_ROLLBACK, Nodes
 from statelog.kernels import STEP_APPEND, Stepped, pack_change, pack_fixed, pack_held, pack_known
 from statelog.log.batch import NOTHING_HELD, Head, Staged
@@ -31,8 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog.log.batch import Batch, Memory
-    from statelog.log.lines import Line
     from statelog.tree.node import Slot, Workspace
+
+Line = tuple[int, int, int, int | None, int | None, bytes | None, int | None, int | None, int, int]
+"""The first fields of an event: thread, branch, version, and the checkpoints that it refers to. See `parent_links`."""
 
 STEP_UPSERT = -1
 """An upsert into a keyed list: where every identity is new to it, an append. Payload: its operations."""
@@ -128,7 +137,8 @@ def _stage(
     if event.id is not None or event.borrowed != NOTHING_BORROWED:
         put_checkpoint(batch, event, key, step.page)
     stepped: Head = _new(Head, (event, step.digest, step.page, held))
-    batch.set_head(event.thread, event.branch, stepped)
+    batch.new_heads[event.thread, event.branch] = stepped
+    batch.times_us[event.thread] = event.time_us
     return stepped
 
 
@@ -192,7 +202,7 @@ def _make(
     """Make the record of the head's successor and the page it is entered on; return them, the page's key, LSN, time."""
     thread, branch, version = line[:3]
     lsn, time_us, previous_chain = batch.next_place(thread, branch)
-    key = encode_page_key(thread, branch, version)
+    key = pack_page_key(thread, branch, version // VERSIONS_PER_PAGE)
     page = head.page_before(branch, version)
     if page is None:
         page = batch.get_index(key) or b""

@@ -1,12 +1,11 @@
 """The store file: the only room that knows LMDB.
 
-`Environment.open` gives the file, `Environment.read` a snapshot, `Committer.submit`
-the one way to write; `faults` and `Wake` serve tests and those who wait.
+`Environment.open` opens the file, and `Environment.read` reads a snapshot. `log.commit` writes. `Wake` is for those who
+wait, and `faults` for tests.
 """
 
 from lmdb import version as lmdb_version
 
-from statelog.storage.commit.commit import Committer
 from statelog.storage.commit.transaction import WriteTransaction
 from statelog.storage.environment import Environment
 from statelog.storage.file.reading import ReadTransaction
@@ -14,7 +13,6 @@ from statelog.storage.notify.wake import Wake
 from statelog.storage.options import Durability
 
 __all__ = [
-    "Committer",
     "Durability",
     "Environment",
     "ReadTransaction",

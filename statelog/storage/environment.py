@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.errors import AccessError, StoreLockedError, StoreReplacedError, UsageError
 from statelog.storage import registry
-from statelog.storage.commit.commit import Committer
 from statelog.storage.commit.journaled import JournaledFile
 from statelog.storage.commit.transaction import alone, checkpoint
 from statelog.storage.file.disk import flush_file
@@ -53,7 +52,7 @@ def _close_former(raw: lmdb.Environment, lock_file: LockFile | None, descriptor:
 
 
 class Environment(JournaledFile):
-    """An open store file. Get one by `open`, and call `close` once for each `open`. Write through its `committer`."""
+    """An open store file. Get one by `open`, and call `close` once for each `open`. Write through `log.commit`."""
 
     def __init__(self, path: Path, descriptor: int, options: Options, replay: Replay) -> None:
         """Use `open` instead, which keeps one environment for each file."""
@@ -65,7 +64,8 @@ class Environment(JournaledFile):
         except BaseException:
             self.forget_mapped()
             raise
-        self.committer = Committer(self)
+        self.committer: Any = None
+        """Commits for all OS threads of this process: see `log.commit.committer_of`."""
 
     def _enter(self) -> None:
         """Use the file that `locks` has open, and recover it first if needed. The caller holds `gate`."""

@@ -181,7 +181,18 @@ def _read_root(session: Session, facts: tuple[int, ...], data: bytes) -> Any:
 
 def entry_of(session: Session, found: Found, item: bytes | None = None) -> Entry:
     """Convert a record to an entry. `item` is the encoded value, or None if the value must be read."""
-    event, claim = found.event, found.claim
+    event = found.event
+    if item is not None and event.claim is None and event.error is None:
+        rank, ready_us, attempts = event.order or (RANK, 0, 0)
+        entry = _new_entry(Entry)
+        times_us = (found.time_us, event.created_us, event.expires_us)
+        _set_facts(entry, (1, NO_AGENT, 0, 0, event.act, *times_us, rank, ready_us, attempts, found.lsn, 0, 0))
+        _set_key(entry, event.key)
+        _set_version(entry, found.lsn)
+        _set_agent(entry, event.agent)
+        _set_value(entry, cbor.decode(item))
+        return entry
+    claim = found.claim
     rank = event.order[0] if event.order else RANK
     info = None if claim is None else ClaimInfo(claim.token, _claimer(session, found), to_datetime(claim.until_us))
     return Entry(

@@ -16,7 +16,7 @@ from statelog.errors import UsageError
 from statelog.format.record import NO_DIGEST
 from statelog.log.batch import Batch, Head, LogEnd, Memory, read_log_end
 from statelog.log.care.retention import apply_policy
-from statelog.log.engine import Staging
+from statelog.log.commit import Staging
 from statelog.log.nodes import NodeCache
 from statelog.store.beside import AFTER_IT, opened_here, refuse_beside
 from statelog.store.board import Board

@@ -41,7 +41,7 @@ def total(store):
 
 
 def turns_taken(hosts):
-    return sum(store._engine._committer.groups for store in hosts)
+    return sum(store._engine.committer.groups for store in hosts)
 
 
 def log_of(store):

@@ -106,7 +106,7 @@ def check_recovery(store):
 def check_memory(store):
     """What is remembered is what would be read; and what is in the journal, what was committed."""
     check_recovery(store)
-    memory = store._engine.last.memory
+    memory = store._engine.committer.last.memory
     with store._engine.read() as view:
         assert memory.end == read_log_end(view.transaction)
         for place, head in memory.heads.items():
@@ -131,7 +131,7 @@ def check_memory(store):
 
 def remembers(store, thread_id, branch=0):
     with store._engine.read() as view:
-        return (view.thread_lsn(thread_id), branch) in store._engine.last.memory.heads
+        return (view.thread_lsn(thread_id), branch) in store._engine.committer.last.memory.heads
 
 
 BESIDE = [
@@ -212,7 +212,7 @@ def put(store, lsn, record):
 def behind(store):
     """Memory of a store in which other records were appended since, to a thread that it knows nothing of."""
     store.thread("a").commit({"n": 1})
-    memory = store._engine.last.memory.copy()
+    memory = store._engine.committer.last.memory.copy()
     for number in range(5):
         store.thread("b").commit({"n": number})
     return memory
@@ -262,7 +262,7 @@ def test_a_head_whose_root_is_another_is_not_followed(store):
     """The record's checksum holds, and the root's digest does not."""
     thread = store.thread("a")
     thread.commit({"n": 1})
-    memory = store._engine.last.memory.copy()
+    memory = store._engine.committer.last.memory.copy()
     thread.commit({"n": 2})
     lsn = store.last_lsn
     with store._engine.read() as view:
@@ -339,7 +339,7 @@ def test_a_branch_that_another_has_begun_is_there(store, other):
         thread.commit({"n": number})
     assert other.do('store.thread("a").fork("side")') == "done"
     thread.commit({"n": 3})
-    assert store._engine.last.memory.rows[thread.head.event.thread].branch_count == 2
+    assert store._engine.committer.last.memory.rows[thread.head.event.thread].branch_count == 2
     check_memory(store)
 
 
@@ -398,7 +398,7 @@ def test_whatever_two_processes_do(tmp_path_factory, history):
                 before = store.last_lsn
                 with suppress(StatelogError):
                     exec(line, {**globals(), **locals()})
-                if store._engine.last is not None and store.last_lsn > before:  # else what was remembered is older
+                if store._engine.committer.last is not None and store.last_lsn > before:
                     check_memory(store)
             with suppress(StatelogError):
                 store.thread("a").commit({"n": -1})

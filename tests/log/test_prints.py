@@ -32,5 +32,5 @@ def test_lists_that_are_dropped_are_forgotten(store, monkeypatch):
         thread.commit({"k": [{"id": "a", "text": "x" * 80}]})
         thread.commit({"k": [{"id": "b", "text": "x" * 80}]})
         thread.commit({"k": statelog.reducers.Overwrite([])})
-        assert len(store._engine.last.memory.prints._known) <= 20
+        assert len(store._engine.committer.last.memory.prints._known) <= 20
     assert store.thread("t3").state == {"k": []}

@@ -84,10 +84,10 @@ def test_a_page_that_is_again_what_it_was_tells_nothing_of_the_head(store, path,
 def test_nothing_is_forgotten_over_a_transaction_that_changed_nothing(store):
     thread = store.thread("t")
     thread.commit({"n": 0})
-    remembered = store._engine.last.memory
+    remembered = store._engine.committer.last.memory
     refuse_commit(thread)
     thread.commit({"n": 1})
-    assert store._engine.last.memory is remembered
+    assert store._engine.committer.last.memory is remembered
 
 
 @pytest.mark.parametrize("idle", [refuse_commit, refuse_rollback, lambda thread: thread.commit({"n": 6})])

@@ -143,7 +143,7 @@ def content_after(path, some, *, by_kernel):
             stack.enter_context(mock.patch.object(entry_writer, "make_entry", return_value=None))
         for act in some:
             if not by_kernel:
-                store._engine.last = None
+                store._engine.committer.last = None
             machine.do(*act)
         with store._engine.read() as view:
             records = [bytes(view.transaction.get_log(lsn)) for lsn in range(1, store.last_lsn + 1)]

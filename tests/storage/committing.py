@@ -31,9 +31,9 @@ class Caller(threading.Thread):
         self.result = self.error = None
         self._committer = committer
         self._work = work
-        queued = len(committer.queue)
+        queued = len(committer.queue.requests)
         self.start()
-        while len(committer.queue) == queued:
+        while len(committer.queue.requests) == queued:
             time.sleep(0.0005)
 
     def run(self):

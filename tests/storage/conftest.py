@@ -10,6 +10,7 @@ from pathlib import Path
 import forks
 import pytest
 
+from statelog.log.commit import committer_of
 from statelog.storage import Environment, faults
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +32,7 @@ PRELUDE = """
 import functools, os, sys, time, threading, signal
 from pathlib import Path
 from statelog.errors import *
+from statelog.log.commit import committer_of
 from statelog.storage import Environment, faults
 
 def append(transaction):
@@ -40,7 +42,13 @@ def append(transaction):
     return lsn
 
 {replay}
-Environment.open = functools.partial(Environment.open, replay=replay)
+
+def open_environment(*arguments, **options):
+    environment = Environment_open(*arguments, **{"replay": replay, **options})
+    committer_of(environment)
+    return environment
+
+Environment_open, Environment.open = Environment.open, open_environment
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # at once, whichever thread
@@ -66,6 +74,7 @@ def open_environment(path):
     def open_one(at=path, **options):
         environment = Environment.open(at, **{"max_size_bytes": QUOTA_BYTES, "replay": replay, **options})
         opened.append(environment)
+        committer_of(environment)
         return environment
 
     yield open_one

@@ -17,6 +17,7 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.format.header import FORMAT_VERSION, HEADER_KEY
+from statelog.log.commit import committer_of
 from statelog.storage import Environment
 
 QUOTA_BYTES = 64 * 1024 * 1024
@@ -291,7 +292,7 @@ def test_a_forked_child_may_open_the_store_itself(environment, append, check_who
 
     def child():
         own = Environment.open(path, max_size_bytes=QUOTA_BYTES)
-        own.committer.submit(append)
+        committer_of(own).submit(append)
         own.close()
         return own is not environment
 

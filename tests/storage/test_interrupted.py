@@ -6,8 +6,8 @@ import pytest
 
 import statelog
 from statelog.errors import UsageError
-from statelog.storage.commit import commit
-from statelog.storage.commit.requests import Request
+from statelog.log import commit
+from statelog.log.commit_queue import Request
 
 
 class Interrupt(BaseException):
@@ -32,11 +32,9 @@ def test_who_has_the_gate_does_not_wait_behind_anothers_commit(committed):
     taken, left = threading.Event(), threading.Event()
 
     def lead():
-        with environment.write_lock:
-            environment.committer.leader = object()
+        with environment.write_lock, environment.committer.queue.turn:
             taken.set()
             left.wait(30)
-            environment.committer.leader = None
 
     leader = threading.Thread(target=lead)
     leader.start()
@@ -88,7 +86,7 @@ def test_who_is_led_by_one_who_is_interrupted_is_not_committed_twice(environment
     threads += [threading.Thread(target=submit, name=name) for name in ("leader", "second", "third")]
     for number, thread in enumerate(threads):
         thread.start()
-        while len(committer.queue) < number or committer.leader is None:
+        while len(committer.queue.requests) < number or not committer.queue.group:
             assert thread.is_alive()
     may_go.set()
     for thread in threads:

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from statelog.errors import UsageError
-from statelog.storage.commit import commit as module
+from statelog.log import commit, commit_queue
 
 WAIT_S = 60
 
@@ -32,7 +32,7 @@ def test_a_signal_handler_that_commits_while_its_thread_waits_for_a_leader(commi
     leader.start()
     before = signal.signal(signal.SIGALRM, handler)
     try:
-        while committer.leader is None:
+        while not committer.queue.group:
             pass
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         assert committer.submit(append) == 2
@@ -44,7 +44,7 @@ def test_a_signal_handler_that_commits_while_its_thread_waits_for_a_leader(commi
     assert committer.submit(append) == 3
 
 
-@pytest.mark.parametrize("name", ["submit", "_lead", "_assemble", "_execute", "_pass_on", "_wake"])
+@pytest.mark.parametrize("name", ["commit", "_lead", "begin", "wait", "execute", "flush", "end", "_wake"])
 def test_a_finalizer_that_commits_in_any_of_six_threads(committer, append, name):
     """Finalizers run where objects are made: also where a thread has yet to wake the leader that it would wait for."""
     outcomes = []
@@ -56,7 +56,7 @@ def test_a_finalizer_that_commits_in_any_of_six_threads(committer, append, name)
 
         def __del__(self):
             frame = sys._getframe(1)
-            if frame.f_code.co_name == name and frame.f_code.co_filename == module.__file__:
+            if frame.f_code.co_name == name and frame.f_code.co_filename in {commit.__file__, commit_queue.__file__}:
                 try:
                     outcomes.append(committer.submit(append))
                 except UsageError:
@@ -85,9 +85,9 @@ def test_a_finalizer_that_commits_in_any_of_six_threads(committer, append, name)
 
 
 def test_a_mark_that_an_interrupt_has_left_refuses_nothing(committer, append):
-    committer.inside.add(threading.get_ident())
+    committer.queue.waiting.add(threading.get_ident())
     assert committer.submit(append) == 1
-    committer.inside.add(threading.get_ident())
+    committer.queue.waiting.add(threading.get_ident())
     with pytest.raises(UsageError, match="within another commit"):
         committer.submit(lambda _: committer.submit(append))
     assert committer.submit(append) == 2

@@ -17,10 +17,10 @@ from statelog.log.batch import Head
 from statelog.log.care.policies import POLICY_STEP_VERSIONS
 from statelog.log.events import MAIN
 from statelog.store.checkpoint import Checkpoint, read_head
-from statelog.store.located import no_branch
 from statelog.store.session import session_of
 from statelog.store.snapshot import SnapshotSession
 from statelog.store.targets import find_named, head_at
+from statelog.store.thread import no_branch
 from statelog.store.writes import check_thread_id, encode_metadata, written_item
 
 if TYPE_CHECKING:

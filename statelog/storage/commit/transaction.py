@@ -36,7 +36,7 @@ class Stage(Enum):
 class WriteTransaction(TableWriter):
     """The only write transaction of the store. Its reads see its own writes.
 
-    Only `Committer`, `alone` and recovery begin and end one.
+    Only `log.commit`, `alone` and recovery begin and end one.
     """
 
     _environment: JournaledFile
@@ -44,9 +44,6 @@ class WriteTransaction(TableWriter):
     # Class attributes are the initial values, because each commit makes an instance.
     _raw: Any = None
     _leaf = NO_PAGE
-    callbacks: tuple[Callable[[], None], ...] = ()
-    """Called after the commit, before the next write transaction of this process begins, but not after a commit of
-    unknown outcome. They must not raise."""
     wakes = 0
     """The masks of the waiters that the commit concerns: see `Wake.notify`."""
     calls: tuple[Callable[[Wake], object], ...] = ()
@@ -144,9 +141,6 @@ class WriteTransaction(TableWriter):
         environment.checkpointer.commit(self, self._raw)
         self.stage = Stage.COMMITTED
         self._end()
-        callbacks, self.callbacks = self.callbacks, ()  # They may refer to this object, which would be a cycle.
-        for callback in callbacks:
-            callback()
 
     def is_commit(self, number: int | None) -> bool:
         """Return True if this is the commit with LMDB's transaction number `number`."""

@@ -46,7 +46,17 @@ def is_full(error: BaseException) -> bool:
     return isinstance(error, lmdb.Error) and error_code(error) in DISK_FULL_ERRNOS
 
 
-def error_code(error: lmdb.Error) -> int:
+def is_of_lmdb(error: BaseException) -> bool:
+    """Return True if LMDB raised `error`."""
+    return isinstance(error, lmdb.Error)
+
+
+def is_map_full(error: BaseException) -> bool:
+    """Return True if LMDB found no free page in its map."""
+    return isinstance(error, lmdb.MapFullError)
+
+
+def error_code(error: BaseException) -> int:
     """Return LMDB's code (negative) or the system's errno; 0 where LMDB was not asked, as on a closed environment."""
     return getattr(error, "code", 0)
 

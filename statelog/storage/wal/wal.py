@@ -195,7 +195,10 @@ class Wal:
 
     def flushed_to(self) -> int:
         """Return the LSN up to which the log is on the disk, as far as processes that write know. `UNKNOWN`: all."""
-        return UNKNOWN if self.is_off or self.shared_state is None else self.shared_state.flushed_to()
+        if self.is_off or self.shared_state is None:
+            return UNKNOWN
+        words = self.shared_state.words
+        return words[FLUSHED] if words[EPOCH] else UNKNOWN
 
     def size_bytes(self) -> int:
         """Return the size of the file."""

@@ -14,7 +14,8 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.limits import GROUP_COMMITS_MAX
-from statelog.storage import Committer, faults
+from statelog.log.commit import Committer
+from statelog.storage import faults
 
 
 class Interrupt(BaseException):
@@ -185,37 +186,10 @@ def test_a_lone_committer_never_waits_for_company(committer, append, monkeypatch
     def never(*_arguments):
         raise AssertionError
 
-    monkeypatch.setattr(committer, "_await_queue", never)
+    monkeypatch.setattr("statelog.log.commit_queue.time.sleep", never)
     for _ in range(20):
         committer.submit(append)
     assert committer.groups == committer.commits == 20
-
-
-def test_a_callback_is_called_after_the_commit_and_before_the_next_begins(environment, committer, append):
-    happened = []
-
-    def work(transaction):
-        happened.append(("begun", transaction.id))
-        transaction.callbacks += (lambda number=transaction.id: happened.append(("committed", number)),)
-        return append(transaction)
-
-    for _ in range(2):
-        committer.submit(work)
-    last = environment.last_transaction_id()
-    assert happened == [("begun", last - 1), ("committed", last - 1), ("begun", last), ("committed", last)]
-
-
-def test_a_callback_is_not_called_when_nothing_was_committed(committer):
-    happened = []
-
-    def work(transaction):
-        transaction.callbacks += (lambda: happened.append("committed"),)
-        transaction.put_log(1, b"one")
-        raise KeyError
-
-    with pytest.raises(KeyError):
-        committer.submit(work)
-    assert happened == []
 
 
 # --- interrupts -----------------------------------------------------------------

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statelog.errors import CorruptionError
+from statelog.log.commit import committer_of
 from statelog.storage import Environment
 from statelog.storage.file.reading import ReadTransaction
 
@@ -34,7 +35,7 @@ def tables(tmp_path_factory):
         path = tmp_path_factory.mktemp("table") / "agent.state"
         environment = Environment.open(path, replay=lambda *_: False)
         opened.append(environment)
-        environment.committer.submit(lambda transaction: [transaction.put_index(*row) for row in table.items()])
+        committer_of(environment).submit(lambda transaction: [transaction.put_index(*row) for row in table.items()])
         return environment
 
     yield fill

@@ -11,6 +11,7 @@ from waiting import beating
 
 import statelog
 from statelog.errors import AccessError, CommitOutcomeUnknownError, FormatError, JournalMissingError
+from statelog.log.commit import committer_of
 from statelog.storage import Environment
 from statelog.storage.file.sidecar_files import journal_path, lock_path, set_aside
 from statelog.storage.notify.slot_file import wake_path
@@ -335,7 +336,7 @@ def test_closing_leaves_what_took_the_journals_place(open_environment, append, c
 def test_a_store_whose_directory_is_renamed_goes_on(tmp_path, append):
     (tmp_path / "before").mkdir()
     environment = Environment.open(tmp_path / "before" / "agent.state")
-    environment.committer.submit(append)
+    committer_of(environment).submit(append)
     (tmp_path / "before").rename(tmp_path / "after")
     deadline = time.monotonic() + 0.1
     while time.monotonic() < deadline:

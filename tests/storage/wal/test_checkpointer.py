@@ -319,7 +319,7 @@ def test_a_group_is_flushed_if_one_of_it_is_to_be(open_environment, append, monk
         kwargs = {"is_flushed": is_flushed}
         threads.append(threading.Thread(target=environment.committer.submit, args=(append,), kwargs=kwargs))
         threads[-1].start()
-    while len(environment.committer.queue) < 3:
+    while len(environment.committer.queue.requests) < 3:
         time.sleep(0.001)
     gate.set()
     for thread in threads:

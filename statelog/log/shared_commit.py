@@ -1,4 +1,4 @@
-"""Group commit to a log that many hosts write: what that log has counts, and this file is a copy of it.
+"""Commits to a log that many hosts write: what that log has counts, and this file is a copy of it.
 
 A group is run in its turn, on the last state there is. Its records go into the log first, and then into the file: so no
 file has a record that the log lacks. A file that was killed between the two takes them in at its next turn.
@@ -6,18 +6,19 @@ file has a record that the log lacks. A file that was killed between the two tak
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from statelog.errors import CommitOutcomeUnknownError, StatelogError
-from statelog.storage.commit.commit import Committer, is_failure
-from statelog.storage.commit.requests import Request
+from statelog.log.commit import Committer
+from statelog.log.commit_failures import is_failure
+from statelog.log.commit_queue import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from statelog.storage.commit.journaled import JournaledFile
     from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.environment import Environment
 
 T = TypeVar("T")
 
@@ -46,77 +47,72 @@ class SharedLog(Protocol):
 
 
 class SharedCommitter(Committer):
-    """Commits by a log that many hosts write, and that alone: the fence on the file is for those who do not."""
+    """Commits by a log that many hosts write, and only by it. The fence on the file is for those who do not."""
 
-    def __init__(self, environment: JournaledFile, log: SharedLog) -> None:
-        super().__init__(environment)
-        environment.is_shared = True
+    def __init__(self, file: Environment, log: SharedLog) -> None:
+        super().__init__(file)
+        file.is_shared = True
         self._log = log
         self._has_turn = False
         self._sent: WriteTransaction | None = None
-        """The last one that was to be appended."""
+        """The last transaction that was to be appended to the log."""
         self._is_logged = False
         """Whether the log has it."""
 
     def take_in(self, work: Callable[[WriteTransaction], T]) -> T:
-        """Run work that puts into the file what the log has; the caller holds `write_lock`. Raises as `submit`."""
+        """Run work that puts into the file what the log has. The caller holds `write_lock`. Raises as `commit`."""
         request, has_turn = Request(work, is_flushed=False), self._has_turn
         self._has_turn = False
         try:
-            self._execute([request])
+            self.execute([request])
         finally:
             self._has_turn = has_turn
-        self._flush([request])
+        self.flush([request])
         if request.error is not None:
             raise request.error
         result: T = request.result
         return result
 
-    def _execute_in_turn(self, group: list[Request]) -> None:
+    def execute_in_turn(self, group: list[Request], *_attempts: Any) -> None:
+        """Run and commit a group while no other host appends."""
         try:
             with self._log.turn():
                 self._has_turn = True
                 try:
-                    self._execute(group)
+                    self.execute(group)
                 finally:
                     self._has_turn = False
         except StatelogError as error:
             for request in group:
-                request.error = self._refusal(error)
+                request.error = self.failures.refusal(error)
                 request.settled = True
 
-    def _check_fence(self) -> None:
-        """Let it be: the log tells who may write."""
+    def append_elsewhere(self, transaction: WriteTransaction) -> BaseException | None:
+        """Append to the log what is about to be committed, unless it comes from there."""
+        if not (self._has_turn and transaction.appended):
+            return None
+        self._sent, self._is_logged = transaction, False
+        interrupt = self._log.append(transaction)
+        self._is_logged = True
+        return interrupt
 
-    def _commit(self, transaction: WriteTransaction) -> None:
-        interrupt = None
-        if self._has_turn and transaction.appended:
-            self._sent, self._is_logged = transaction, False
-            interrupt = self._log.append(transaction)
-            self._is_logged = True
-        transaction.commit()
-        if interrupt is not None:
-            raise interrupt
-
-    def after_failure(
-        self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int
-    ) -> None:
-        """Settle a group that was sent to the log: it is not run again. What the log has the next turn takes in."""
+    def settle(self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int) -> None:
+        """Settle a failed group. What was sent to the log is not run again: the next turn takes in what is there."""
         if self._sent is not transaction:
-            super().after_failure(transaction, group, error, attempts)
+            super().settle(transaction, group, error, attempts)
             return
         may_be_here, has_failed = transaction.may_be_committed, is_failure(transaction, error)
         transaction.abort()
         if not (self._is_logged or has_failed):
             return
-        is_here = may_be_here and self._look(transaction, reopen=has_failed)
+        is_here = may_be_here and self.failures.look(transaction, reopen=has_failed)
         for request in group:
             if request.error is None and has_failed and not is_here:
-                request.error = self._refusal(error) if not self._is_logged else self._is_logged_error(error)
+                request.error = self._is_logged_error(error) if self._is_logged else self.failures.refusal(error)
             request.settled = True
 
     def _is_logged_error(self, error: BaseException) -> CommitOutcomeUnknownError:
-        path = self._environment.path
+        path = self.file.path
         message = f"{path}: a commit is in the log that all hosts share, and failed in this copy of it: {error}"
         made = CommitOutcomeUnknownError(message, path=str(path))
         made.__cause__ = error

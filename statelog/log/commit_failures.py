@@ -1,0 +1,210 @@
+"""What follows a commit that has failed: nothing acknowledged is lost, and every caller gets its own answer.
+
+- A work fails. If it had written already, the works of its group are run again one by one, so that it fails alone.
+- The map or the disk is full. LMDB may find pages after a checkpoint, in a smaller map, or after two empty commits.
+- The outcome is unknown. LMDB's environment is reopened, and the log is read.
+- An interrupt came. If it came before the commit, nothing is written; otherwise the log is read as above.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from typing import TYPE_CHECKING, TypeVar
+
+from statelog.errors import CommitOutcomeUnknownError, StatelogError, StoreFullError, StoreReplacedError
+from statelog.log.commit_queue import Request
+from statelog.storage.commit.transaction import Stage, WriteTransaction, alone, checkpoint
+from statelog.storage.file.disk_reserve import NoDiskReserveError
+from statelog.storage.file.failures import error_code, full_error, is_full, is_map_full, is_of_lmdb, is_of_system
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.storage.environment import Environment
+
+T = TypeVar("T")
+
+ATTEMPTS = 4
+"""How often a transaction that found no page is run again. There are three ways to find some."""
+
+_TRANSACTIONS_TO_REUSE = 2
+_FAILURES = (StatelogError, MemoryError, NoDiskReserveError)
+"""Failures of a commit, besides those of LMDB and the operating system."""
+
+
+def is_failure(transaction: WriteTransaction, error: BaseException) -> bool:
+    """Return True for a failure, False for an interrupt. A signal handler may raise anything, and so may a work."""
+    if not transaction.may_be_committed:
+        return isinstance(error, Exception)
+    return isinstance(error, _FAILURES) or is_of_system(error)
+
+
+class CommitFailures:
+    """Settles the requests of transactions that have failed.
+
+    Args:
+        file: the store file.
+        execute: runs and commits a group again: see `Committer.execute`.
+        execute_alone: runs and commits a group of one.
+        flush: flushes what was committed last.
+    """
+
+    def __init__(
+        self,
+        file: Environment,
+        execute: Callable[[list[Request], int], None],
+        execute_alone: Callable[[list[Request]], None],
+        flush: Callable[[list[Request]], None],
+    ) -> None:
+        self._file = file
+        self._execute = execute
+        self._execute_alone = execute_alone
+        self._flush = flush
+
+    def settle(self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int) -> None:
+        """End a failed transaction, and settle `group` by what became of it. After an interrupt, leave it unsettled."""
+        transaction.abort()
+        if transaction.may_be_committed and not is_map_full(error):
+            self.settle_by_looking(transaction, group, error)
+        elif attempts and self._find_pages(error, ATTEMPTS - attempts):
+            self._execute(group, attempts - 1)
+        elif transaction.may_be_committed:  # LMDB found no page for its free list, but the WAL may have the records.
+            self.settle_by_looking(transaction, group, error)
+        elif not is_failure(transaction, error):
+            pass
+        elif transaction.stage is Stage.NEW or len(group) == 1:
+            for request in group:
+                request.error = self.refusal(error)
+                request.settled = True
+        else:
+            for request in group:
+                self._execute_alone([request])
+                self._flush([request])  # The leader flushes only for the last one.
+
+    # --- full stores ----------------------------------------------------------------------
+
+    def _find_pages(self, error: BaseException, tried: int) -> bool:
+        """After a transaction found no page, return True if there may be one now. Each call tries another way first."""
+        ways = (self._release_pages_by_checkpoint, self._shrink_map, self._try_to_reuse_freed_pages)
+        first = tried % len(ways)
+        return any(way(error) for way in (*ways[first:], *ways[:first]))
+
+    def _release_pages_by_checkpoint(self, error: BaseException) -> bool:
+        is_short = is_map_full(error) or isinstance(error, NoDiskReserveError)
+        if not (is_short and self._file.checkpointer.needs_checkpoint):
+            return False
+        with contextlib.suppress(StatelogError):
+            checkpoint(self._file)
+            return True
+        return False
+
+    def _shrink_map(self, error: BaseException) -> bool:
+        return self._file.disk_reserve.shrink_map(error, alone(self._file))
+
+    def _try_to_reuse_freed_pages(self, error: BaseException) -> bool:
+        """Let LMDB reuse freed pages, and return True if that succeeded.
+
+        LMDB reuses the pages that a transaction frees in the second transaction after it. If no other pages are free,
+        both transactions would be refused for ever.
+        """
+        disk_reserve = self._file.disk_reserve
+        if not (is_map_full(error) and disk_reserve.has_freed_pages()):
+            return False
+        with contextlib.suppress(StatelogError), disk_reserve.in_use():
+            requests = [Request(WriteTransaction.write_header_again) for _ in range(_TRANSACTIONS_TO_REUSE)]
+            for request in requests:
+                self._execute([request], 0)
+            disk_reserve.note_all_reusable()
+            return all(request.error is None for request in requests)
+        return False
+
+    def with_reserve(self, commit: Callable[[], T], write_nothing: Callable[[], object]) -> T:
+        """Commit what helps to free space, from the reserve of the quota or of the file.
+
+        Args:
+            commit: commits.
+            write_nothing: makes an empty commit. LMDB can reuse what `commit` freed after two of them.
+
+        Raises:
+            StoreFullError: the reserve is used up, too.
+        """
+        disk_reserve = self._file.disk_reserve
+        with disk_reserve.in_use():
+            while True:
+                try:
+                    return commit()
+                except StoreFullError:
+                    if not disk_reserve.halve():
+                        raise
+                finally:
+                    with contextlib.suppress(StatelogError):
+                        for _ in range(_TRANSACTIONS_TO_REUSE):
+                            write_nothing()
+
+    # --- unknown outcomes -----------------------------------------------------------------
+
+    def settle_by_looking(self, transaction: WriteTransaction, group: list[Request], error: BaseException) -> None:
+        """Settle `group` after a commit that neither succeeded nor surely failed."""
+        is_lost = isinstance(error, StoreReplacedError)  # Whatever is in the former file, nobody will find it.
+        outcome = False if is_lost else self.look(transaction, reopen=is_failure(transaction, error))
+        if outcome is False and not is_failure(transaction, error):
+            return
+        for request in group:
+            if request.error is not None:  # Its work has raised, and wrote nothing.
+                pass
+            elif outcome is False:
+                request.error = self.refusal(error)
+            elif outcome is None:
+                path = self._file.path
+                message = f"{path}: a commit failed, and whether it was written cannot be told: {error}"
+                request.error = CommitOutcomeUnknownError(message, path=str(path))
+                request.error.__cause__ = error
+            request.settled = True
+
+    def look(self, transaction: WriteTransaction, *, reopen: bool) -> bool | None:
+        """Return True if `transaction` is durably in the store, False if it is not, None if that cannot be told.
+
+        Whatever is found is flushed first. A write of the meta page that failed may have reached the disk all the same,
+        and LMDB then writes over it without a flush: a refused commit would come back after a power failure, and the
+        next one would reuse its pages.
+        """
+        try:
+            if reopen:
+                self._file.reopen()
+            checkpoint(self._file)
+            with self._file.read() as snapshot:
+                if not transaction.appended:
+                    return False if snapshot.id < transaction.number else None
+                found = snapshot.get_log(transaction.first_lsn + len(transaction.appended) - 1)
+                return found is not None and found == transaction.appended[-1]
+        except Exception as error:
+            if not (isinstance(error, StatelogError) or is_of_lmdb(error)):
+                raise
+            return None
+
+    # --- what a caller is told ------------------------------------------------------------
+
+    def refusal(self, error: BaseException) -> BaseException:
+        """Return the exception for one caller of a transaction that was not written. Each OS thread raises its own."""
+        file = self._file
+        if self._is_full(error):
+            disk_full = file.disk_reserve.is_disk_full or not is_map_full(error)
+            refusal: StatelogError = full_error(path=file.path, max_size_bytes=file.max_size_bytes, disk_full=disk_full)
+        elif is_of_lmdb(error):
+            refusal = file.translate(error)  # type: ignore[arg-type]  # it is one of LMDB's
+        elif isinstance(error, StatelogError):
+            refusal = type(error)(error.message, **error.facts)
+            refusal.__cause__ = error.__cause__
+            return refusal
+        else:
+            return error
+        refusal.__cause__ = error
+        return refusal
+
+    def _is_full(self, error: BaseException) -> bool:
+        """Return True if there was no room. LMDB calls a write of which the disk took a part an input/output error."""
+        if is_full(error) or isinstance(error, NoDiskReserveError):
+            return True
+        is_short = is_of_lmdb(error) and error_code(error) == errno.EIO
+        return is_short and self._file.disk_reserve.is_refused_a_page(alone(self._file))

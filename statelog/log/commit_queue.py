@@ -1,0 +1,193 @@
+"""The queue of commits: one caller leads, the others wait, and none is lost if one is interrupted.
+
+A caller that finds `turn` free takes it and leads. Callers that come meanwhile queue up. When the leader has settled a
+group, it releases `turn`, and wakes the callers of the group and the first one in the queue, which tries to lead.
+
+A caller may be interrupted between any two instructions: by a signal handler that raises, or by a finalizer that
+commits. So each step can be repeated, and a request leaves the queue only when it is in a group already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections import deque
+from threading import get_ident
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from statelog.limits import GROUP_COMMITS_MAX
+from statelog.storage.file.locks import is_owned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PATIENCE_FLUSHES = 1.5
+_PATIENCE_S_MAX = 0.005
+"""How long a leader waits for the callers of the last group: in multiples of the time of a group, and at most."""
+
+_POLL_S = 0.00005
+_EMA_WEIGHT = 0.125
+NOBODY: list[Any] = []
+"""An empty list. It is never changed."""
+
+
+class Request:
+    """The work of one caller, and what came of it."""
+
+    # Initial values are class attributes, because every commit creates a request.
+    result: Any = None
+    error: BaseException | None = None
+    settled = False
+    """Result or error is final. Before that, the work has no effect, and may be run again."""
+    gate: threading.Lock | None = None
+    """Held while the caller waits. It is released when the request is settled, and when the caller may lead."""
+    to_wake: list[threading.Lock] = NOBODY
+    """Of a leader that has ended: gates that are still to be released."""
+
+    def __init__(
+        self, work: Callable[[Any], Any], cache: Any = None, staged: Any = None, *, is_flushed: bool = True
+    ) -> None:
+        """Create a request.
+
+        Args:
+            work: stages records in a batch if there is a `cache`; otherwise writes to the transaction itself.
+            cache: the `NodeCache` that gets the nodes of the batch.
+            staged: a `Staging` of `work`. It is committed as it is if nobody has committed since.
+            is_flushed: whether the caller waits for a flush.
+        """
+        self.work = work
+        self.cache = cache
+        self.staged = staged
+        self.is_flushed = is_flushed
+
+
+class CommitQueue:
+    """The callers of one committer.
+
+    Attributes:
+        turn: held by the leader.
+        requests: the requests of callers that wait.
+        group: the requests that the leader runs, its own first.
+        expected: the number of callers that are expected to commit soon.
+        waiting: the OS threads that wait. What interrupts one of them and commits would wait for itself.
+    """
+
+    def __init__(self) -> None:
+        self.turn: Any = threading.RLock()
+        self.requests: deque[Request] = deque()
+        self.group: list[Request] = NOBODY
+        self.expected = 1
+        self.waiting: set[int] = set()
+        self._moving = threading.Lock()
+        """Held while requests go from the queue into a group, or back, and while one is taken out."""
+        self._began_at_s = 0.0
+        self._ended_at_s = 0.0
+        self._group_s = 0.0
+        """The mean time of recent groups with several members."""
+
+    def is_in_commit(self) -> bool:
+        """Return True if the calling OS thread leads or waits: a signal handler or a finalizer has interrupted it."""
+        if is_owned(self.turn):
+            return True
+        # An interrupt may have left the mark of a thread that waits no more.
+        frame = sys._getframe(1) if get_ident() in self.waiting else None  # noqa: SLF001 - the documented way to callers
+        while frame is not None and not (frame.f_code is CommitQueue.wait.__code__ and frame.f_locals["self"] is self):
+            frame = frame.f_back
+        return frame is not None
+
+    def wait(self, request: Request) -> None:
+        """Queue up, and return when another caller has settled `request`, or when this one has `turn`."""
+        gate = request.gate = threading.Lock()
+        gate.acquire()
+        try:
+            self.waiting.add(get_ident())
+            self.requests.append(request)
+            while not (request.settled or self.turn.acquire(blocking=False)):
+                gate.acquire()
+        finally:
+            self.waiting.discard(get_ident())
+
+    def begin(self, request: Request) -> list[Request]:
+        """Return the group to run: `request`, and those that wait. The caller has `turn`.
+
+        The callers of the last group are about to return, and each needs the interpreter for a moment. A leader that
+        did not wait for them would make two half groups of them for ever. Whoever is not back after the time of a group
+        does something else.
+        """
+        self.group = group = [request]
+        waiting = self.requests
+        if not waiting and self.expected == 1:
+            return group
+        wanted = min(self.expected, GROUP_COMMITS_MAX) - (request not in waiting)
+        until_s = self._ended_at_s + min(_PATIENCE_FLUSHES * self._group_s, _PATIENCE_S_MAX)
+        while len(waiting) < wanted and perf_counter() < until_s:
+            time.sleep(_POLL_S)
+        with self._moving:
+            if request in waiting:
+                waiting.remove(request)
+            while waiting and len(group) < GROUP_COMMITS_MAX:
+                group.append(waiting[0])  # Only then out of the queue, so that an interrupt loses nobody.
+                waiting.popleft()
+        self._began_at_s = perf_counter()
+        return group
+
+    def end(self, request: Request) -> None:
+        """Put back the requests of the group that are not settled, and let another caller lead. The caller has `turn`.
+
+        After an interrupt at any line, `leave` calls this again.
+        """
+        waiting, group = self.requests, self.group
+        if request.gate is not None:  # Its caller may have been interrupted before `begin` took it out.
+            with self._moving:
+                if request in waiting:
+                    waiting.remove(request)
+        if len(group) == 1 and not waiting:
+            self.expected = 1
+        elif group:
+            with self._moving:
+                unsettled = [each for each in group[1:] if not each.settled and each not in waiting]
+                waiting.extendleft(reversed(unsettled))
+                settled = [each for each in group if each.settled]
+                self.expected = max(sum(each.is_flushed for each in (*settled, *waiting)), 1)
+                request.to_wake = [each.gate for each in settled if each.gate is not None and each is not request]
+            self._ended_at_s = now_s = perf_counter()
+            if len(group) > 1:
+                weight = _EMA_WEIGHT if self._group_s else 1.0
+                self._group_s += weight * (now_s - self._began_at_s - self._group_s)
+        self.group = NOBODY
+        self.turn.release()
+        if waiting or request.to_wake:
+            self._wake(request)
+
+    def leave(self, request: Request) -> None:
+        """Take out the request of an interrupted caller, wherever it is, so that its work no longer runs."""
+        while not is_owned(self.turn):
+            with self._moving:
+                if request in self.requests:
+                    self.requests.remove(request)
+                    request.settled = True
+                is_in_group = request in self.group and not request.settled
+            if not is_in_group:
+                self._wake(request)
+                return
+            request.gate.acquire()  # type: ignore[union-attr]  # set, because the request was in the queue
+        self.end(request)
+
+    def _wake(self, request: Request) -> None:
+        """Wake the callers of a group that has ended, and one that may lead. Can be called again after an interrupt."""
+        while request.to_wake:
+            _release(request.to_wake[-1])
+            request.to_wake.pop()
+        with contextlib.suppress(IndexError):  # Another caller may lead already, and have taken all.
+            if self.requests:
+                _release(self.requests[0].gate)
+
+
+def _release(gate: threading.Lock | None) -> None:
+    """Release a gate. Do nothing if it is not held."""
+    if gate is not None:
+        with contextlib.suppress(RuntimeError):
+            gate.release()
