@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.langgraph.saver.ordering import Ordered
-from statelog.adapters.langgraph.saver.reading import END_OF_LINE, writes_state
 from statelog.adapters.langgraph.saver.replaying import needed_by
 from statelog.adapters.langgraph.values.codec import read_whole
 from statelog.adapters.langgraph.values.names import (
@@ -26,6 +25,7 @@ from statelog.adapters.langgraph.values.names import (
     writes_prefix,
     writes_range,
 )
+from statelog.adapters.langgraph.values.own import END_OF_LINE, writes_state
 from statelog.log.care.serves import UNMET_US
 from statelog.log.events import SERVES_KEY
 
@@ -46,7 +46,7 @@ def keep_latest(store: Store, codec: Codec, thread_id: str) -> None:
     lineage = Lineage(store, thread_id)
     latest: dict[str, tuple[Found, str | None]] = {}
     there: set[str] = set()
-    for found in Ordered(codec, lineage, None).draw(lineage, _ALL):
+    for found in Ordered(lineage, None).draw(lineage, _ALL):
         there.add(_name(found))
         if found.own.namespace not in latest:
             latest[found.own.namespace] = (found, _served_by(codec, found))
@@ -92,7 +92,7 @@ def _remove(store: Store, codec: Codec, thread_id: str, is_doomed: Callable[[Fou
     lineage = Lineage(store, thread_id)
     doomed: list[Found] = []
     needed: set[int] = set()
-    for found in Ordered(codec, lineage, None).draw(lineage, _ALL):
+    for found in Ordered(lineage, None).draw(lineage, _ALL):
         if is_doomed(found):
             doomed.append(found)
         else:
@@ -119,7 +119,7 @@ def _goes_by_itself(head: LineHead, going: Collection[str], heads: Sequence[Line
 
 
 def _needed(codec: Codec, lineage: Lineage, found: Found) -> set[int]:
-    return set(needed_by(codec, lineage, found.place, found.checkpoint, _metadata(codec, found)))
+    return set(needed_by(lineage, found.place, found.checkpoint, _metadata(codec, found)))
 
 
 def _metadata(codec: Codec, found: Found) -> dict[str, Any]:

@@ -21,17 +21,14 @@ from statelog.adapters.langgraph.saver.metadata import metadata_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.putting import Base, Bases, value_writes
 from statelog.adapters.langgraph.saver.reading import (
-    Own,
     Row,
     decode_row,
     encode_kept,
     find_place,
-    is_hidden,
     is_in_namespace,
     list_row,
     read_row,
     row_metadata,
-    writes_state,
 )
 from statelog.adapters.langgraph.saver.removing import keep_latest, remove_all, remove_runs
 from statelog.adapters.langgraph.saver.replaying import delta_history
@@ -51,6 +48,7 @@ from statelog.adapters.langgraph.values.names import (
     served_by,
     thread_id_of,
 )
+from statelog.adapters.langgraph.values.own import Own, is_hidden, writes_state
 from statelog.aio.running import Runner
 from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
 from statelog.store.session import session_of
@@ -203,7 +201,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
                 if checkpoint is None or is_hidden(pending, asked):
                     return None
             else:
-                latest = next(Ordered(codec, lineage, asked.namespace).draw(lineage, 1), None)
+                latest = next(Ordered(lineage, asked.namespace).draw(lineage, 1), None)
                 if latest is None:
                     return None
                 place, checkpoint, pending = latest.place, latest.checkpoint, latest.pending
@@ -277,7 +275,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
             with self.store.snapshot() as snapshot:
                 lineage = Lineage(snapshot, place.thread_id)
                 if ordered is None:
-                    ordered = Ordered(codec, lineage, namespace, below)
+                    ordered = Ordered(lineage, namespace, below)
                 for found in ordered.draw(lineage, count):
                     drawn += 1
                     if not place.id or found.place.id == place.id:
@@ -360,7 +358,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
             fork=partial(fork_name, place.namespace, place.id),
             metadata=small,
             at_head=self._conflict == "raise",
-            counts=partial(is_in_namespace, codec, place.namespace),
+            counts=partial(is_in_namespace, place.namespace),
             twins=changes.twins(base, asked) if changes.lists or changes.snapshots else None,
             similar=changes.similar(place),
             follows=tasks.follows(asked, place, metadata.get("parents")),
