@@ -45,6 +45,11 @@ class Checkpoint(Typed[S]):
         return outcome.event if type(outcome) is Head else outcome.head.event
 
     @property
+    def head(self) -> Head:
+        """Its record and what was read with it (internal)."""
+        return self._outcome.head
+
+    @property
     def place(self) -> tuple[int, int]:
         """Thread and branch, by number (internal)."""
         event = self.event

@@ -22,7 +22,13 @@ class Located:
     """One branch of one thread, found or still to be made."""
 
     def __init__(
-        self, session: Session, thread_id: str, schema: object = None, branch: str = MAIN, *, reborn: bool = False
+        self,
+        session: Session,
+        thread_id: str,
+        schema: object = None,
+        branch: str | None = None,
+        *,
+        reborn: bool = False,
     ) -> None:
         check_thread_id(thread_id)
         check_flag("reborn", reborn)
@@ -31,13 +37,15 @@ class Located:
             raise UsageError(message, argument="thread id", value=thread_id)
         self._session = session
         self._id = thread_id
-        self._branch = branch
+        self._follows = branch is None
+        self._branch = branch = MAIN if branch is None else branch
         self._given = Schema.of(schema)
         self._schema = self._given
         self._has_schema = schema is not None
         self._missing_specs: dict[str, str] = {}
         self._lsn: int | None = None
         self._branch_number: int | None = None
+        self._has_branches = False
         self._may_be_reborn = reborn
         with session.read() as view:
             self._resolve(view)
@@ -65,6 +73,7 @@ class Located:
             self._schema = Schema.from_specs(row.specs)
             self._missing_specs = {}
         self._lsn = lsn
+        self._has_branches = row.branch_count > 1
         self._branch_number = number = view.branch_number(lsn, self._branch)
         return number is not None
 

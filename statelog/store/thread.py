@@ -12,9 +12,10 @@ from statelog.log.batch import Head, settled_view
 from statelog.log.care.policies import POLICY_STEP_VERSIONS
 from statelog.log.names import check_name
 from statelog.schema.typed import D, Fields, S, Untyped, W, Written
+from statelog.store import frameworks
 from statelog.store.arguments import check_durable, seen
 from statelog.store.checkpoint import Checkpoint
-from statelog.store.fences import fenced
+from statelog.store.fences import fence_check, fenced
 from statelog.store.located import Located
 from statelog.store.state import state_of
 from statelog.store.views import EMPTY_STATE, MapView
@@ -46,6 +47,9 @@ class Thread(Located, Written[S, W]):
 
     _head_seen: tuple[int | None, Head | None] = (None, None)
     """The number of the store's last commit when the head was read, and the head. Valid until the next commit."""
+
+    _kept: bool | None = None
+    """Whether LangGraph keeps the thread, which is shown by its ids then. None until that is known."""
 
     _state_seen: tuple[int | None, Head | None, MapView] = (None, None, EMPTY_STATE)
     """Commit number and head as in `_head_seen`, and the state of that head, which is a read-only view."""
@@ -96,8 +100,36 @@ class Thread(Located, Written[S, W]):
                     return snapshot, None
                 found = view.head_checkpoint(*self._ids(view))
                 head = None if found is None else Head(*found)
-                self._head_seen = (snapshot, head)
+        if self._follows and (snapshot is None or snapshot != seen) and self._is_kept(head):
+            latest = frameworks.keeper().latest(self, self._id)
+            head = None if latest is None else latest.head
+        self._head_seen = (snapshot, head)
         return snapshot, head
+
+    def _is_kept(self, head: Head | None) -> bool:
+        """Return True if LangGraph keeps the thread, as the head of its branch `main` tells."""
+        if self._kept is None and head is not None and head.event.version > 0:
+            self._kept = frameworks.is_put(head) or (
+                self._has_branches and frameworks.CHANNEL in self._wrap(head)._read_state()  # noqa: SLF001 - as above
+            )
+        return self._kept is True
+
+    def _shown(self) -> Checkpoint[S] | None:
+        """Return the checkpoint that LangGraph shows of a thread that it keeps; None of any other thread."""
+        if self._kept is False or not self._follows:
+            return None
+        head = self.head
+        return head if self._kept else None
+
+    def _is_langgraphs(self) -> bool:
+        """Return True if the branch is a line that LangGraph keeps."""
+        if not frameworks.is_line(self._branch):
+            return False
+        if self._kept is None:
+            main: Thread[Any, Any] = Thread(self._session, self._id)
+            main._look()
+            self._kept = main._kept
+        return self._kept is True
 
     def _read_state(self) -> MapView:
         seen, former, state = self._state_seen
@@ -119,6 +151,9 @@ class Thread(Located, Written[S, W]):
     @property
     def version(self) -> int:
         """The head's version, -1 before the first commit."""
+        if self._follows and self._kept is not False:
+            head = self.head
+            return -1 if head is None else head.version
         with self._session.read() as view:
             return view.head_version(*self._ids(view)) if self._resolve(view) else -1
 
@@ -209,6 +244,10 @@ class Thread(Located, Written[S, W]):
         batch: Batch,
     ) -> Head:
         thread, branch = self._ids_for_writing(batch)
+        if self._kept is not False and frameworks.is_line(self._branch):
+            main = batch.head(thread, 0)
+            if self._kept or (main is not None and frameworks.is_put(main)):
+                raise frameworks.refused(self._id)
         writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
         return writer.commit(
             batch,
@@ -259,7 +298,8 @@ class Thread(Located, Written[S, W]):
         """Append a checkpoint with the state of an earlier one.
 
         Its cost is that of the smallest commit, whatever the distance or the size of the
-        state. Nothing is deleted: a rollback to what was the head undoes it.
+        state. Nothing is deleted: a rollback to what was the head undoes it. In a thread of LangGraph, the new
+        checkpoint is one of LangGraph's, so `graph.get_state` and the next run see it.
 
         Args:
             target: as for `at`.
@@ -270,8 +310,19 @@ class Thread(Located, Written[S, W]):
         Raises:
             CheckpointNotFoundError, ExpiredError: there is no such checkpoint, or not any more.
             ConflictError: the head is another than `expected_version`.
+            UsageError: LangGraph keeps the thread, and the target is not one of its root checkpoints, or cannot be
+                copied. The message says how to go back.
 
         """
+        if self._is_langgraphs():
+            return frameworks.keeper().roll_back(
+                self,
+                self._id,
+                self.at(target),
+                metadata={} if metadata is None else metadata,
+                expected=seen(expected_version),
+                check=fence_check(self._session, fence),
+            )
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
 
         def work(batch: Batch) -> Head:
@@ -314,6 +365,9 @@ class Thread(Located, Written[S, W]):
         In each case, and where `update` is refused as by `commit`, nothing was written.
 
         """
+        if (shown := self._shown()) is not None:
+            base = shown if at is None else self.at(at)
+            return self.checkout(shown.branch).fork(name, at=base, update=update, metadata=metadata, fence=fence)
         prepared = prepare_writes(self._schema, (update,)) if update is not None else []
         metadata_item = encode_metadata(metadata)
         written = written_item(prepared)
@@ -373,10 +427,26 @@ class Thread(Located, Written[S, W]):
             CheckpointNotFoundError: there is none.
 
         """
+        if (shown := self._shown()) is not None:
+            return self._at_or_below(shown, target)
         with self._session.read() as view:
             thread, branch = self._ids(view)
             head = self._find(view, thread, branch, target)
         return self._wrap(head)
+
+    def _at_or_below(self, shown: Checkpoint[S], target: Target) -> Checkpoint[S]:
+        """Return what a target names if a checkpoint is the head: versions count from it, times do not pass it."""
+        line = self.checkout(shown.branch)
+        if type(target) is int:
+            version = target if target >= 0 else target + shown.version + 1
+            if not 0 <= version <= shown.version:
+                from statelog.store.targets import no_checkpoint
+
+                raise no_checkpoint(self._id, shown.branch, target, shown.version)
+            return line.at(version)
+        found = line.at(target)
+        is_above = found.place == shown.place and found.version > shown.version
+        return shown if is_above and not isinstance(target, Checkpoint) and found.id != target else found
 
     def _find(self, view: View, thread: int, branch: int, target: Target) -> Head:
         from statelog.store.targets import Line, find_checkpoint
@@ -396,6 +466,11 @@ class Thread(Located, Written[S, W]):
         """
         from statelog.store.history import iterate_history
 
+        if (shown := self._shown()) is not None:
+            bound = shown.version + 1
+            return self.checkout(shown.branch).history(
+                limit, before=min(before, bound) if type(before) is int else bound
+            )
         return iterate_history(self._session, self._ids_if_any, self._wrap, limit, before)
 
     # --- names ----------------------------------------------------------------------------
@@ -413,6 +488,8 @@ class Thread(Located, Written[S, W]):
 
         Raises CheckpointNotFoundError if there is no such checkpoint, LimitError for a name that is too long.
         """
+        if target is None and (shown := self._shown()) is not None:
+            target = shown
 
         def work(batch: Batch) -> Head:
             thread, branch = self._ids(batch.view)
