@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from statelog.adapters.kit.packed import Constructed
 from statelog.cli.documents import checkpoint_document
 from statelog.cli.opening import open_for_reading
 from statelog.cli.options import ABSOLUTE, AS_JSON, AT, BRANCH, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.paths import follow_path, format_path
 from statelog.cli.targets import find_checkpoint, find_thread
-from statelog.cli.values import describe, render, to_json, unpacked
+from statelog.cli.values import describe, render, to_json
+from statelog.display.packed import Constructed, unpacked
 from statelog.format.cbor import reading_unregistered
 from statelog.store.views import ListView
 

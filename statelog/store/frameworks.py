@@ -11,6 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from statelog.display.graphs import CHANNEL
 from statelog.errors import UsageError
 from statelog.log.events import MAIN
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from statelog.log.operations import Seen
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.session import Holder, Session
-
-CHANNEL = "langgraph:checkpoint"
-"""Each checkpoint of LangGraph writes this channel."""
 
 _CHANNEL_BYTES = CHANNEL.encode()
 _MODULE = "statelog.adapters.langgraph.shown"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from statelog.display.graphs import is_graph
 from statelog.errors import CheckpointNotFoundError, StatelogError
-from statelog.format import keys
+from statelog.format import cbor, keys
 from statelog.log import operations as writer
 from statelog.log.batch import Head, settled_view
 from statelog.log.care.policies import POLICY_STEP_VERSIONS
@@ -67,7 +68,7 @@ class Thread(Located, Written[S, W]):
     def __repr__(self) -> str:
         from statelog.display.lines import thread_line
 
-        return thread_line(self)
+        return cbor.decoded_loosely(thread_line, self)
 
     def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
         yield from (("id", self._id), ("branch", self._branch), ("version", self.version))
@@ -75,12 +76,12 @@ class Thread(Located, Written[S, W]):
     def __rich__(self) -> object:
         from statelog.display.terminal import thread_table
 
-        return thread_table(self)
+        return cbor.decoded_loosely(thread_table, self)
 
     def _repr_html_(self) -> str:
         from statelog.display.notebook import thread_html
 
-        return thread_html(self)
+        return cbor.decoded_loosely(thread_html, self)
 
     # --- state ----------------------------------------------------------------------
 
@@ -110,7 +111,7 @@ class Thread(Located, Written[S, W]):
         """Return True if LangGraph keeps the thread, as the head of its branch `main` tells."""
         if self._kept is None and head is not None and head.event.version > 0:
             self._kept = frameworks.is_put(head) or (
-                self._has_branches and frameworks.CHANNEL in self._wrap(head)._read_state()  # noqa: SLF001 - as above
+                self._has_branches and is_graph(self._wrap(head)._read_state())  # noqa: SLF001 - as above
             )
         return self._kept is True
 
