@@ -33,8 +33,13 @@ def is_inner(channel: str) -> bool:
 
 
 def is_graph(state: Mapping[str, Any]) -> bool:
-    """Return True if a state is that of a checkpoint of LangGraph."""
+    """Return True if a state lies on a line of LangGraph."""
     return CHANNEL in state
+
+
+def is_checkpoint(state: Mapping[str, Any]) -> bool:
+    """Return True if LangGraph put a checkpoint with this state. The end of a removed line is not one."""
+    return is_graph(state) and state[CHANNEL] is not None
 
 
 def shown_names(members: Mapping[str, Any]) -> Iterator[str]:
