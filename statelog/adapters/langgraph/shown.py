@@ -20,7 +20,14 @@ from statelog.adapters.langgraph.values.names import (
     id_after,
     line_name,
 )
-from statelog.adapters.langgraph.values.own import decode_own, is_hidden, kept_item, replace_own, writes_state
+from statelog.adapters.langgraph.values.own import (
+    decode_own,
+    is_hidden,
+    is_orphan,
+    kept_item,
+    replace_own,
+    writes_state,
+)
 from statelog.errors import CheckpointNotFoundError, ConflictError, UsageError
 from statelog.log.events import NEEDS_KEY
 from statelog.log.operations import check_version
@@ -122,6 +129,8 @@ def _source(lineage: Lineage, target: Checkpoint[Any]) -> tuple[Checkpoint[Any],
     if found is None or is_hidden(writes_state(lineage), Place(lineage.id, _ROOT, own.id)):
         message = f"thread {lineage.id!r}: checkpoint {own.id} was removed"
         raise CheckpointNotFoundError(message, thread=lineage.id, branch=target.branch, target=own.id)
+    if is_orphan(writes_state(lineage), Place(lineage.id, _ROOT, own.id)):
+        own = own._replace(parent=None)
     if METADATA_CHANNEL in found.state:
         raise _refused(lineage.id, own, "its metadata is too large or of types that LangGraph alone can read")
     return found, own

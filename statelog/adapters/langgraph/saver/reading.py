@@ -24,7 +24,7 @@ from statelog.adapters.langgraph.values.names import (
     writes_prefix,
     writes_range,
 )
-from statelog.adapters.langgraph.values.own import END_OF_LINE, OWN_PARTS, Own, decode_own, kept_item
+from statelog.adapters.langgraph.values.own import END_OF_LINE, OWN_PARTS, Own, decode_own, is_orphan, kept_item
 from statelog.errors import FormatError
 
 if TYPE_CHECKING:
@@ -94,6 +94,11 @@ class Row(NamedTuple):
     metadata: dict[str, Any]
     channels: dict[str, Read]
     writes: list[WriteRow]
+    is_orphan: bool
+
+    def parent_config(self, own: Own) -> RunnableConfig | None:
+        """Return the config of the parent, None if there is none."""
+        return None if own.parent is None or self.is_orphan else config_of(self.place._replace(id=own.parent))
 
 
 def find_place(lineage: Lineage, place: Place) -> Checkpoint | None:
@@ -107,7 +112,8 @@ def read_row(decoded: DecodedBy, checkpoint: Checkpoint, place: Place, pending: 
     kept = channels.pop(CHECKPOINT_CHANNEL, None)
     if not isinstance(kept, bytes) or kept == END_OF_LINE:
         return None
-    return Row(place, checkpoint, kept, checkpoint.metadata, channels, read_writes(pending, place))
+    writes, is_alone = read_writes(pending, place), is_orphan(pending, place)
+    return Row(place, checkpoint, kept, checkpoint.metadata, channels, writes, is_alone)
 
 
 def decode_row(
@@ -147,7 +153,7 @@ def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: 
         config=config_of(row.place) if config is None else config,
         checkpoint=cast("LangGraphCheckpoint", checkpoint),
         metadata=cast("CheckpointMetadata", row_metadata(codec, row)),
-        parent_config=None if own.parent is None else config_of(row.place._replace(id=own.parent)),
+        parent_config=row.parent_config(own),
         pending_writes=decode_writes(codec, row.writes, decoded=decoded),
     )
 
@@ -159,7 +165,7 @@ def list_row(codec: Codec, row: Row, decoded: DecodedBy) -> CheckpointTuple:
     return ListedTuple.of(
         config_of(row.place),
         cast("CheckpointMetadata", row_metadata(codec, row)),
-        None if own.parent is None else config_of(row.place._replace(id=own.parent)),
+        row.parent_config(own),
         partial(decode_row, codec, row, None, decoded),
     )
 

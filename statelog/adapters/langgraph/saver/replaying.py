@@ -126,6 +126,29 @@ def _decode(
     return found
 
 
+def keepset(store: Store, asked: Place, channels: Sequence[str]) -> set[str]:
+    """Return the id of a checkpoint, and those of its ancestors back to where each channel was stored last."""
+    with store.snapshot() as snapshot:
+        lineage = Lineage(snapshot, asked.thread_id)
+        place, checkpoint = asked, find_place(lineage, asked) if asked.id else None
+        if not asked.id:
+            latest = next(Ordered(lineage, asked.namespace).draw(lineage, 1), None)
+            if latest is not None:
+                place, checkpoint = latest.place, latest.checkpoint
+        if checkpoint is None:
+            return set()
+        kept, state = {place.id}, checkpoint.state
+        missing = set(map(channel_name, channels))
+        walk = ancestors(lineage, place, checkpoint)
+        while missing := {name for name in missing if items.get(state, name) is None}:
+            found = next(walk, None)
+            if found is None:
+                break
+            kept.add(found[0].id)
+            state = found[2]
+        return kept
+
+
 def needed_by(lineage: Lineage, place: Place, checkpoint: Checkpoint, metadata: Any) -> Iterator[int]:
     """Yield the LSNs of the ancestors that the DeltaChannels of a checkpoint are made of."""
     missing = {channel_name(channel) for channel in deltas_of(metadata)}

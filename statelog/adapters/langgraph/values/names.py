@@ -315,6 +315,11 @@ def hidden_name(prefix: str) -> str:
     return f"{prefix}-"
 
 
+def orphan_name(prefix: str) -> str:
+    """Return the channel that says that a checkpoint's parent was removed, so that it has none."""
+    return f"{prefix},"
+
+
 def awaited_name(prefix: str) -> str:
     """Return the channel that says when writes were committed before their checkpoint."""
     return f"{prefix}."

@@ -10,6 +10,7 @@ from statelog.adapters.langgraph.values.names import (
     WRITES_BRANCH,
     Place,
     hidden_name,
+    orphan_name,
     writes_prefix,
 )
 from statelog.adapters.langgraph.values.packing import pack, pack_text, unpack, unpack_texts
@@ -70,3 +71,8 @@ def writes_state(lineage: Lineage) -> MapView | None:
 def is_hidden(state: MapView | None, place: Place) -> bool:
     """Whether a checkpoint was removed, though it is there for others."""
     return state is not None and items.get(state, hidden_name(writes_prefix(place))) is not None
+
+
+def is_orphan(state: MapView | None, place: Place) -> bool:
+    """Whether the parent of a checkpoint was removed, so that LangGraph is told of none."""
+    return state is not None and items.get(state, orphan_name(writes_prefix(place))) is not None
