@@ -249,6 +249,8 @@ class Thread(Located, Written[S, W]):
             main = batch.head(thread, 0)
             if self._kept or (main is not None and frameworks.is_put(main)):
                 raise frameworks.refused(self._id)
+            if main is not None and main.event.version > 0 and not self._has_branches:
+                self._kept = False  # LangGraph puts nothing on top of it
         writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
         return writer.commit(
             batch,

@@ -24,7 +24,7 @@ from statelog.adapters.langgraph.values.names import (
     writes_prefix,
     writes_range,
 )
-from statelog.adapters.langgraph.values.own import END_OF_LINE, OWN_PARTS, Own, decode_own, is_orphan, kept_item
+from statelog.adapters.langgraph.values.own import END_OF_LINE, OWN_PARTS, Own, decode_own, kept_item
 from statelog.errors import FormatError
 
 if TYPE_CHECKING:
@@ -112,8 +112,12 @@ def read_row(decoded: DecodedBy, checkpoint: Checkpoint, place: Place, pending: 
     kept = channels.pop(CHECKPOINT_CHANNEL, None)
     if not isinstance(kept, bytes) or kept == END_OF_LINE:
         return None
-    writes, is_alone = read_writes(pending, place), is_orphan(pending, place)
-    return Row(place, checkpoint, kept, checkpoint.metadata, channels, writes, is_alone)
+    first, last = writes_range(writes_prefix(place))
+    found = {} if pending is None else items.keys_between(pending, first, last)
+    # The name `first` is `orphan_name`, which no write has.
+    is_orphan = found.pop(first, None) is not None
+    writes = [read_bundle(stored) for stored in found.values()]
+    return Row(place, checkpoint, kept, checkpoint.metadata, channels, writes, is_orphan)
 
 
 def decode_row(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Lineage
+from statelog.adapters.langgraph.saver.bundles import encode_bundles
 from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.replaying import needed_by
 from statelog.adapters.langgraph.values.codec import read_whole
@@ -26,7 +27,7 @@ from statelog.adapters.langgraph.values.names import (
     writes_prefix,
     writes_range,
 )
-from statelog.adapters.langgraph.values.own import END_OF_LINE, writes_state
+from statelog.adapters.langgraph.values.own import END_OF_LINE, is_orphan, writes_state
 from statelog.log.care.serves import UNMET_US
 from statelog.log.events import SERVES_KEY
 
@@ -107,9 +108,13 @@ def _remove(
         needed.update(needs)
         if leaves_orphans and not needs:
             alone.append(found)
-    if not doomed:
+    orphans = [
+        each
+        for each in alone
+        if each.own.parent and checkpoint_name(*_parent(each)) not in kept and not is_orphan(each.pending, each.place)
+    ]
+    if not doomed and not orphans:
         return
-    orphans = [each for each in alone if each.own.parent and checkpoint_name(*_parent(each)) not in kept]
     going = [found for found in doomed if found.checkpoint.lsn not in needed]
     _hide(lineage, doomed, going, orphans)
     gone = {found.checkpoint.lsn for found in going}
@@ -150,7 +155,7 @@ def _hide(lineage: Lineage, doomed: Sequence[Found], going: Sequence[Found], orp
     """
     state = writes_state(lineage)
     writes = [items.put(hidden_name(writes_prefix(found.place)), _TRUE) for found in doomed]
-    writes += [items.put(orphan_name(writes_prefix(found.place)), _TRUE) for found in orphans]
+    writes += [items.put(orphan_name(writes_prefix(found.place)), encode_bundles([])) for found in orphans]
     if state is not None:
         for found in going:
             writes += map(items.remove, items.keys_between(state, *writes_range(writes_prefix(found.place))))

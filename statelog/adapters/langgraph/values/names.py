@@ -316,8 +316,11 @@ def hidden_name(prefix: str) -> str:
 
 
 def orphan_name(prefix: str) -> str:
-    """Return the channel that says that a checkpoint's parent was removed, so that it has none."""
-    return f"{prefix},"
+    """Return the channel that says that a checkpoint's parent was removed, so that it has none.
+
+    No write has this name. It is the first of the range of writes, so it is read with them.
+    """
+    return writes_range(prefix)[0]
 
 
 def awaited_name(prefix: str) -> str:

@@ -531,14 +531,25 @@ def test_prune_leaves_the_checkpoint_it_keeps_without_a_parent(saver):
     assert found == {id_of(after): id_of(made[-1]), id_of(made[-1]): None}
 
 
+def test_prune_after_retention_leaves_no_parent_that_is_gone_and_writes_nothing_twice(saver):
+    put_line(saver, 300)
+    saver.store.retain(keep_last=1)
+    assert len(ids(saver, config("t"))) == 1
+    saver.prune(["t"])
+    assert parent_of(saver.get_tuple(config("t"))) is None
+    lsn = saver.store.last_lsn
+    saver.prune(["t"])
+    assert saver.store.last_lsn == lsn
+
+
 def test_prune_keeps_a_parent_that_stays_and_what_goes_takes_its_mark_with_it(saver):
     put_line(saver, 3)
     saver.prune(["t"])
     state = saver.store.thread("t", branch="writes").state
-    assert sum(name.endswith(",") for name in state) == 1
+    assert sum(name.endswith("+++") for name in state) == 1
     saver.prune(["t"], strategy="delete")
     saver.store.retain(keep_last=1)
-    assert [name for name in saver.store.thread("t", branch="writes").state if name.endswith(",")] == []
+    assert [name for name in saver.store.thread("t", branch="writes").state if name.endswith("+++")] == []
 
 
 # --- the checkpoints that a DeltaChannel needs ------------------------------------------
