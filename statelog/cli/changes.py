@@ -142,8 +142,9 @@ def copy(*, store: Path, source: str, target: str, as_json: bool) -> None:
                 }
             )
         else:
+            version = branches[0][1] if head is None else head.version
             count = f"{len(branches)} branches" if len(branches) > 1 else "1 branch"
-            output.say(f"thread {target} is a copy of {source}: {count}; its head is version {branches[0][1]}")
+            output.say(f"thread {target} is a copy of {source}: {count}; its head is version {version}")
 
 
 @click.command(short_help="Name checkpoints.")
