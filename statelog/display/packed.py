@@ -31,6 +31,17 @@ _TEXT_CHARACTERS_MAX = 500
 """Characters of one text in the repr of an object."""
 
 
+class Coded:
+    """A value in the form in which a codec stores it."""
+
+    __slots__ = ()
+
+    @property
+    def stored(self) -> tuple[str, Any]:
+        """The name of the codec, and what it stores."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
 class Constructed:
     """An object as its bytes tell of it: the constructor's name, and what it was given."""
@@ -67,20 +78,20 @@ def unpacked(value: Any) -> Any:
 
     The codec may be registered in this process or not. A value that was cut into the items of a list is put together.
     """
-    codec, payload = getattr(value, "codec", None), getattr(value, "payload", None)
+    codec, payload = value.stored if isinstance(value, Coded) else ("", None)
     if codec == MSGPACK and isinstance(payload, bytes):
         return shown_msgpack(payload)
     if codec == SERIALISED and isinstance(payload, list) and len(payload) == 2:
         return shown_serialised(*payload)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) > 0 and _is_cut(value[0]):
-        return shown_msgpack(put_together(b"".join([each.payload for each in value])))
+        return shown_msgpack(put_together(b"".join([each.stored[1] for each in value])))
     return value
 
 
 def _is_cut(first: Any) -> bool:
     """Return True if a list that begins with this item is a value that was cut."""
-    payload = getattr(first, "payload", None) if getattr(first, "codec", None) == MSGPACK else None
-    return isinstance(payload, bytes) and payload.startswith(CUT)
+    codec, payload = first.stored if isinstance(first, Coded) else ("", None)
+    return codec == MSGPACK and isinstance(payload, bytes) and payload.startswith(CUT)
 
 
 def shown_msgpack(data: bytes) -> Any:

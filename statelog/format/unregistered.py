@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from statelog.display.packed import unpacked
+from statelog.display.packed import Coded, unpacked
 from statelog.redaction import HIDDEN_VALUE, names_credential
 
 
 @dataclass(frozen=True, slots=True)
-class Unregistered:
+class Unregistered(Coded):
     """A value of a codec that is not registered in this process: the name of the codec, and the encoded payload."""
 
     codec: str
     payload: Any
+
+    @property
+    def stored(self) -> tuple[str, Any]:
+        """The name of the codec, and the payload."""
+        return self.codec, self.payload
 
     def __repr__(self) -> str:
         """Return a text with the codec and the payload. The payload of a secret is hidden."""

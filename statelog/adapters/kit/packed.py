@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from statelog import register_codec
-from statelog.display.packed import CUT, MSGPACK, SERIALISED, SNAPSHOT, put_together, unpacked
+from statelog.display.packed import CUT, MSGPACK, SERIALISED, SNAPSHOT, Coded, put_together, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,20 +18,15 @@ _SIZE = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Coded):
     """One item of msgpack."""
 
     data: bytes
 
     @property
-    def codec(self) -> str:
-        """The name of its codec, by which it is shown."""
-        return MSGPACK
-
-    @property
-    def payload(self) -> bytes:
-        """What is stored."""
-        return self.data
+    def stored(self) -> tuple[str, bytes]:
+        """The name of its codec, and what is stored."""
+        return MSGPACK, self.data
 
     def __repr__(self) -> str:
         """Return what it says. Secrets are hidden by the names of their classes."""
@@ -43,21 +38,16 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True)
-class Serialised:
+class Serialised(Coded):
     """What a serialiser made that is no msgpack: how it names it, and the bytes."""
 
     type: str
     data: bytes
 
     @property
-    def codec(self) -> str:
-        """The name of its codec, by which it is shown."""
-        return SERIALISED
-
-    @property
-    def payload(self) -> list[Any]:
-        """What is stored."""
-        return [self.type, self.data]
+    def stored(self) -> tuple[str, list[Any]]:
+        """The name of its codec, and what is stored."""
+        return SERIALISED, [self.type, self.data]
 
     def __repr__(self) -> str:
         """Return it as far as it can be told without its serialiser."""

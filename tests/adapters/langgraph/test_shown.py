@@ -16,6 +16,7 @@ pytest.importorskip("langgraph.graph", reason="needs langgraph")
 from graphs import Command, chat, config, nested, review
 from langchain_core.messages import HumanMessage
 from langgraph.channels import DeltaChannel
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import START, StateGraph
 
 import statelog
@@ -230,6 +231,44 @@ def test_a_process_without_langgraph_shows_the_same_head(saver, tmp_path):
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == saver.store.thread("t").head.id
+
+
+def test_what_an_older_release_committed_and_rolled_back_is_not_shown(saver, monkeypatch):
+    graph = chat().compile(checkpointer=saver)
+    ask(graph, "one")
+    ask(graph, "two")
+    head = graph.get_state(config())
+    for change in (lambda thread: thread.rollback(3), lambda thread: thread.commit({"n": 1})):
+        with monkeypatch.context() as patch:
+            patch.setattr("statelog.store.frameworks.is_line", lambda _name: False)
+            change(saver.store.thread("t"))
+        thread = assert_shows(saver, graph)
+        assert thread.head.id == id_of(head)
+        assert thread.checkout("main").version > thread.version
+    ask(graph, "three")
+    assert_shows(saver, graph)
+    thread.rollback(id_of(head))
+    assert graph.get_state(config()).values == head.values
+
+
+class Turned:
+    """A cipher that turns bytes around."""
+
+    def encrypt(self, plaintext):
+        return "turned", plaintext[::-1]
+
+    def decrypt(self, _name, ciphertext):
+        return ciphertext[::-1]
+
+
+def test_a_thread_with_encrypted_values_shows_its_head_and_no_bytes(tmp_path):
+    with StatelogSaver.open(tmp_path / "e", serde=EncryptedSerializer(Turned())) as saver:
+        graph, _heads = travelled(saver)
+        thread = assert_shows(saver, graph)
+        thread.rollback(thread.at(-2))
+        assert_shows(saver, graph)
+        assert "size_bytes" in repr(thread.state)
+        assert "turned" in thread._repr_html_()
 
 
 # --- rollback ---------------------------------------------------------------------------
