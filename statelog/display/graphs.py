@@ -7,14 +7,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from statelog.display.packed import Constructed, unpacked
+from statelog.limits import GRAPH_CHANNEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.display.shapes import CheckpointShape
-
-CHANNEL = "langgraph:checkpoint"
-"""Each checkpoint of LangGraph writes this channel."""
 
 GRAPH_COLUMNS = ("node", "said", "step", "source")
 
@@ -34,12 +32,12 @@ def is_inner(channel: str) -> bool:
 
 def is_graph(state: Mapping[str, Any]) -> bool:
     """Return True if a state lies on a line of LangGraph."""
-    return CHANNEL in state
+    return GRAPH_CHANNEL in state
 
 
 def is_checkpoint(state: Mapping[str, Any]) -> bool:
     """Return True if LangGraph put a checkpoint with this state. The end of a removed line is not one."""
-    return is_graph(state) and state[CHANNEL] is not None
+    return is_graph(state) and state[GRAPH_CHANNEL] is not None
 
 
 def shown_names(members: Mapping[str, Any]) -> Iterator[str]:
@@ -63,7 +61,7 @@ def _nodes(checkpoint: CheckpointShape, parent: CheckpointShape | None) -> list[
 
 def _versions_seen(checkpoint: CheckpointShape) -> Mapping[str, Any]:
     state = checkpoint.state
-    kept = unpacked(state[CHANNEL]) if CHANNEL in state else None
+    kept = unpacked(state[GRAPH_CHANNEL]) if GRAPH_CHANNEL in state else None
     rest = kept[_OWN_PARTS] if isinstance(kept, list) and len(kept) > _OWN_PARTS else None
     seen = rest.get("versions_seen") if isinstance(rest, dict) else None
     return seen if isinstance(seen, dict) else {}

@@ -11,19 +11,17 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from statelog.display.graphs import CHANNEL
 from statelog.errors import UsageError
 from statelog.log.events import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from statelog.log.batch import Batch, Head
+    from statelog.log.batch import Batch
     from statelog.log.operations import Seen
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.session import Holder, Session
 
-_CHANNEL_BYTES = CHANNEL.encode()
 _MODULE = "statelog.adapters.langgraph.shown"
 _LINE_PREFIXES = (f"{MAIN}@", "ns:")
 _WRITES = "writes"
@@ -52,11 +50,6 @@ class Keeper(Protocol):
 def keeper() -> Keeper:
     """Import what knows LangGraph's threads. It imports no part of LangGraph."""
     return cast("Keeper", import_module(_MODULE))
-
-
-def is_put(head: Head) -> bool:
-    """Return True if LangGraph put a checkpoint."""
-    return _CHANNEL_BYTES in head.event.written
 
 
 def is_line(branch: str) -> bool:

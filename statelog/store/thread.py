@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from statelog.display.graphs import is_graph
 from statelog.errors import CheckpointNotFoundError, StatelogError
 from statelog.format import cbor, keys
+from statelog.limits import GRAPH_CHANNEL
 from statelog.log import operations as writer
 from statelog.log.batch import Head, settled_view
 from statelog.log.care.policies import POLICY_STEP_VERSIONS
 from statelog.log.names import check_name
 from statelog.schema.typed import D, Fields, S, Untyped, W, Written
-from statelog.store import frameworks
 from statelog.store.arguments import check_durable, seen
 from statelog.store.checkpoint import Checkpoint
 from statelog.store.fences import fence_check, fenced
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from statelog.tree.node import Workspace
 
 T = TypeVar("T")
+
+_GRAPH_CHANNEL = GRAPH_CHANNEL.encode()
 
 
 class Thread(Located, Written[S, W]):
@@ -102,6 +103,8 @@ class Thread(Located, Written[S, W]):
                 found = view.head_checkpoint(*self._ids(view))
                 head = None if found is None else Head(*found)
         if self._follows and (snapshot is None or snapshot != seen) and self._is_kept(head):
+            from statelog.store import frameworks
+
             latest = frameworks.keeper().latest(self, self._id)
             head = None if latest is None else latest.head
         self._head_seen = (snapshot, head)
@@ -110,8 +113,8 @@ class Thread(Located, Written[S, W]):
     def _is_kept(self, head: Head | None) -> bool:
         """Return True if LangGraph keeps the thread, as the head of its branch `main` tells."""
         if self._kept is None and head is not None and head.event.version > 0:
-            self._kept = frameworks.is_put(head) or (
-                self._has_branches and is_graph(self._wrap(head)._read_state())  # noqa: SLF001 - as above
+            self._kept = _GRAPH_CHANNEL in head.event.written or (
+                self._has_branches and GRAPH_CHANNEL in self._wrap(head)._read_state()  # noqa: SLF001 - as above
             )
         return self._kept is True
 
@@ -124,6 +127,8 @@ class Thread(Located, Written[S, W]):
 
     def _is_langgraphs(self) -> bool:
         """Return True if the branch is a line that LangGraph keeps."""
+        from statelog.store import frameworks
+
         if not frameworks.is_line(self._branch):
             return False
         if self._kept is None:
@@ -245,11 +250,14 @@ class Thread(Located, Written[S, W]):
         batch: Batch,
     ) -> Head:
         thread, branch = self._ids_for_writing(batch)
-        if self._kept is not False and frameworks.is_line(self._branch):
+        if self._kept is not False:
             main = batch.head(thread, 0)
-            if self._kept or (main is not None and frameworks.is_put(main)):
-                raise frameworks.refused(self._id)
-            if main is not None and main.event.version > 0 and not self._has_branches:
+            if self._kept or (main is not None and _GRAPH_CHANNEL in main.event.written):
+                from statelog.store import frameworks
+
+                if frameworks.is_line(self._branch):
+                    raise frameworks.refused(self._id)
+            elif main is not None and main.event.version > 0 and not self._has_branches:
                 self._kept = False  # LangGraph puts nothing on top of it
         writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
         return writer.commit(
@@ -318,6 +326,8 @@ class Thread(Located, Written[S, W]):
 
         """
         if self._is_langgraphs():
+            from statelog.store import frameworks
+
             return frameworks.keeper().roll_back(
                 self,
                 self._id,

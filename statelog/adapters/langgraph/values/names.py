@@ -22,9 +22,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.display.graphs import CHANNEL
 from statelog.errors import UsageError
-from statelog.limits import NAME_SIZE_BYTES_MAX
+from statelog.limits import GRAPH_CHANNEL, NAME_SIZE_BYTES_MAX
 from statelog.store.writes import check_thread_id
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from langchain_core.runnables import RunnableConfig
 
-CHECKPOINT_CHANNEL = CHANNEL
+CHECKPOINT_CHANNEL = GRAPH_CHANNEL
 """The channel with what LangGraph keeps of a checkpoint besides values."""
 
 METADATA_CHANNEL = "langgraph:metadata"
