@@ -118,3 +118,6 @@ GROUP_COMMITS_MAX = 128
 
 VERSIONS_MAX = 2**32 - 2
 """Versions on a branch: 32-bit in the index, the last value means none."""
+
+GRAPH_CHANNEL = "langgraph:checkpoint"
+"""The channel that each checkpoint of LangGraph writes. No channel of an application begins with `langgraph:`."""

@@ -93,7 +93,7 @@ class Store(Threads):
         """Close the file. Cancelling the task does not keep it open."""
         await asyncio.shield(asyncio.wrap_future(self._runner.close(self._store.close)))
 
-    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
+    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread:
         make = partial(self._store.thread, id, schema=schema, branch=branch, reborn=reborn)
         return Thread(self._runner, make, id, branch)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from statelog.aio.running import Runner, stream
 from statelog.aio.state import State, StateOf
+from statelog.log.events import MAIN
 from statelog.schema.typed import D, Fields, S, Untyped, W, Written
 from statelog.store.mount import commit_mount, mountable, open_mount
 
@@ -33,12 +34,14 @@ class Thread(Written[S, W]):
     state = StateOf()
     """The head's channels, as they are when awaited."""
 
-    def __init__(self, runner: Runner, make: Callable[[], statelog.Thread[S, W]], thread_id: str, branch: str) -> None:
+    def __init__(
+        self, runner: Runner, make: Callable[[], statelog.Thread[S, W]], thread_id: str, branch: str | None
+    ) -> None:
         self._runner = runner
         self._make = make
         self._opened: statelog.Thread[S, W] | None = None
         self.id = thread_id
-        self.branch = branch
+        self.branch = MAIN if branch is None else branch
 
     def __await__(self) -> Generator[Any, None, Thread[S, W]]:
         return self._open().__await__()

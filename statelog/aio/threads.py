@@ -17,27 +17,29 @@ class Threads(ABC):
 
     @overload
     def thread(
-        self, id: str, *, schema: None = None, branch: str = "main", reborn: bool = False
+        self, id: str, *, schema: None = None, branch: str | None = None, reborn: bool = False
     ) -> Thread[Untyped, AnyWrite]: ...
     @overload
     def thread(  # type: ignore[overload-overlap] # the first that fits counts: later ones are for the classes left
-        self, id: str, *, schema: Callable[[], D], branch: str = "main", reborn: bool = False
+        self, id: str, *, schema: Callable[[], D], branch: str | None = None, reborn: bool = False
     ) -> Thread[D, D]: ...
     @overload
     def thread(  # type: ignore[overload-overlap] # likewise
-        self, id: str, *, schema: type[D], branch: str = "main", reborn: bool = False
+        self, id: str, *, schema: type[D], branch: str | None = None, reborn: bool = False
     ) -> Thread[D, AnyWrite]: ...
     @overload
     def thread(  # type: ignore[overload-overlap] # likewise
-        self, id: str, *, schema: type[M], branch: str = "main", reborn: bool = False
+        self, id: str, *, schema: type[M], branch: str | None = None, reborn: bool = False
     ) -> Thread[M, M | AnyWrite]: ...
     @overload
     def thread(
-        self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False
+        self, id: str, *, schema: object = None, branch: str | None = None, reborn: bool = False
     ) -> Thread[Untyped, AnyWrite]: ...
-    def thread(self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False) -> Thread[Any, Any]:
+    def thread(
+        self, id: str, *, schema: object = None, branch: str | None = None, reborn: bool = False
+    ) -> Thread[Any, Any]:
         """Return a thread, opened at its first use; see `statelog.Store.thread`."""
         return self._thread(id, schema, branch, reborn=reborn)
 
     @abstractmethod
-    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread[Any, Any]: ...
+    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread[Any, Any]: ...

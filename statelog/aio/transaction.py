@@ -22,7 +22,7 @@ class Transaction(Threads):
         self._runner = runner
         self._transaction = transaction
 
-    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
+    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread:
         make = partial(self._transaction.thread, id, schema=schema, branch=branch, reborn=reborn)
         return Thread(self._runner, make, id, branch)
 

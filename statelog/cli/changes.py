@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from statelog.adapters.langgraph.values.names import CHECKPOINT_CHANNEL
 from statelog.cli.completion import complete_target, complete_thread
 from statelog.cli.documents import checkpoint_document
 from statelog.cli.opening import open_for_reading, open_for_writing
@@ -15,6 +14,7 @@ from statelog.cli.options import ABSOLUTE, AS_JSON, AT, BRANCH, IDS, METADATA, S
 from statelog.cli.output import Output
 from statelog.cli.targets import find_checkpoint, find_thread, parse_object
 from statelog.cli.text import format_duration
+from statelog.display.graphs import is_graph
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def rollback(
     store: Path,
     thread: str,
     target: str,
-    branch: str,
+    branch: str | None,
     metadata: str | None,
     expected_version: int | None,
     as_json: bool,
@@ -42,13 +42,13 @@ def rollback(
     """Give THREAD in STORE the state of TARGET again, as a new version.
 
     Nothing is deleted: a rollback to the version that was the head undoes it. TARGET is
-    named as for --at in `show`.
+    named as for --at in `show`. LangGraph goes on from the new version of its thread.
     """
     output = Output(as_json=as_json)
     parsed = parse_object(metadata, "--metadata")
     with open_for_writing(store) as opened:
         found = find_thread(opened, thread, branch)
-        goal = find_checkpoint(found, target)
+        goal, before = find_checkpoint(found, target), found.head
         started = time.perf_counter()
         made = found.rollback(goal.id, metadata=parsed, expected_version=expected_version)
         duration_s = time.perf_counter() - started
@@ -60,14 +60,15 @@ def rollback(
                     "duration_s": round(duration_s, 6),
                 }
             )
+        elif is_graph(made.state) and before is not None and made.kind == "commit":
+            output.say(
+                f"LangGraph goes on from checkpoint {made.id}, a copy of {goal.id}"
+                f" ({format_duration(duration_s)}); undo: rollback to {before.id}"
+            )
         else:
             output.say(
-                f"version {made.version} of {branch} is version {goal.version} again"
+                f"version {made.version} of {found.branch} is version {goal.version} again"
                 f" ({format_duration(duration_s)}); undo: rollback to {made.version - 1}"
-            )
-        if CHECKPOINT_CHANNEL in goal.state:
-            output.note(
-                "LangGraph does not see this: it goes on from checkpoint ids; invoke the graph with an earlier one"
             )
 
 
@@ -85,7 +86,7 @@ def fork(
     store: Path,
     thread: str,
     name: str,
-    branch: str,
+    branch: str | None,
     at: str | None,
     update: str | None,
     metadata: str | None,
@@ -127,7 +128,7 @@ def copy(*, store: Path, source: str, target: str, as_json: bool) -> None:
     """
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened:
-        find_thread(opened, source, "main")
+        find_thread(opened, source)
         copied = opened.copy_thread(source, target)
         branches = [(branch.name, branch.head_version) for branch in copied.branches()]
         head = copied.head
@@ -141,8 +142,9 @@ def copy(*, store: Path, source: str, target: str, as_json: bool) -> None:
                 }
             )
         else:
+            version = branches[0][1] if head is None else head.version
             count = f"{len(branches)} branches" if len(branches) > 1 else "1 branch"
-            output.say(f"thread {target} is a copy of {source}: {count}; its head is version {branches[0][1]}")
+            output.say(f"thread {target} is a copy of {source}: {count}; its head is version {version}")
 
 
 @click.command(short_help="Name checkpoints.")
@@ -160,7 +162,7 @@ def tag(
     store: Path,
     thread: str,
     name: str | None,
-    branch: str,
+    branch: str | None,
     at: str | None,
     remove: bool,
     ids: bool,
@@ -199,7 +201,7 @@ def tag(
 
 def _list_tags(output: Output, store: Path, thread: str, *, ids: bool) -> None:
     with open_for_reading(store) as opened:
-        tags = find_thread(opened, thread, "main").tags()
+        tags = find_thread(opened, thread).tags()
         if output.as_json:
             documents = {name: checkpoint_document(tagged) for name, tagged in tags.items()}
             output.emit({"thread": thread, "tags": documents})

@@ -12,19 +12,20 @@ import statelog
 from statelog.cli.completion import complete_side
 from statelog.cli.documents import change_document, checkpoint_document
 from statelog.cli.opening import open_for_reading
-from statelog.cli.options import AS_JSON, BRANCH, STORE, THREAD, TargetsCommand
+from statelog.cli.options import AS_JSON, BRANCH, INNER, STORE, THREAD, TargetsCommand
 from statelog.cli.output import Output
 from statelog.cli.paths import format_path
 from statelog.cli.targets import find_checkpoint, find_side, find_thread
 from statelog.cli.text import ELLIPSIS, count, escape, shorten
 from statelog.cli.textdiff import compare_texts
 from statelog.cli.values import render
+from statelog.display.graphs import is_graph, is_inner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from statelog import Change
+    from statelog import Change, Checkpoint
 
 _VALUE_CHARACTERS_MIN = 20
 _VALUE_FULL_CHARACTERS_MAX = 2**40
@@ -45,9 +46,19 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 @BRANCH
 @click.option("--limit", type=click.IntRange(min=0), default=200, show_default=True, help="Changes shown.")
 @click.option("--full", is_flag=True, help="Shorten nothing.")
+@INNER
 @AS_JSON
 def diff(
-    *, store: Path, thread: str, old: str | None, new: str | None, branch: str, limit: int, full: bool, as_json: bool
+    *,
+    store: Path,
+    thread: str,
+    old: str | None,
+    new: str | None,
+    branch: str | None,
+    limit: int,
+    full: bool,
+    inner: bool,
+    as_json: bool,
 ) -> None:
     """Show what changed in THREAD of STORE from OLD to NEW.
 
@@ -69,11 +80,20 @@ def diff(
                 }
             )
             return
-        start = "nothing" if before is None else f"{before.branch}@{before.version}"
-        output.hint(f"from {start} to {after.branch}@{after.version}: {count(len(changes), 'change')}")
-        print_changes(output, islice(changes, None if full else limit), full=full)
-        if not full and len(changes) > limit:
-            output.hint(f"{len(changes) - limit:,} more: --limit, or --full")
+        is_of_graph = is_graph(after.state)
+        is_part = is_of_graph and not inner
+        shown = [change for change in changes if not is_part or not is_inner(str(change.path[0]))]
+        names = [_name(each, is_of_graph=is_of_graph) for each in (before, after)]
+        output.hint(f"from {names[0]} to {names[1]}: {count(len(shown), 'change')}")
+        print_changes(output, islice(shown, None if full else limit), full=full)
+        if not full and len(shown) > limit:
+            output.hint(f"{len(shown) - limit:,} more: --limit, or --full")
+
+
+def _name(checkpoint: Checkpoint | None, *, is_of_graph: bool) -> str:
+    if checkpoint is None:
+        return "nothing"
+    return checkpoint.id if is_of_graph else f"{checkpoint.branch}@{checkpoint.version}"
 
 
 def print_changes(output: Output, changes: Iterable[Change], *, full: bool = False) -> None:

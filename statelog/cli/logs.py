@@ -61,7 +61,7 @@ def log(
             if follow:
                 sys.stdout.flush()
         if is_silent and thread is not None and not follow:
-            find_thread(opened, thread, "main")  # which says so if there is none
+            find_thread(opened, thread)  # which says so if there is none
 
 
 def of_thread(records: Iterator[LogRecord], thread: str | None) -> Iterator[LogRecord]:

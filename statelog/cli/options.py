@@ -50,12 +50,13 @@ THREAD = click.argument("thread", shell_complete=complete_thread)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable output on stdout, and nothing else.")
 BRANCH = click.option(
     "--branch",
-    default="main",
-    show_default=True,
+    default=None,
+    show_default="main",
     metavar="NAME",
     shell_complete=complete_branch,
-    help="Branch of the thread.",
+    help="Branch of the thread. A LangGraph thread: the line that LangGraph shows if left out; or a checkpoint's id.",
 )
+INNER = click.option("--inner", is_flag=True, help="Also what LangGraph keeps for itself: its own channels and lines.")
 METADATA = click.option("--metadata", metavar="JSON", help="Metadata of the checkpoint, a JSON object.")
 ABSOLUTE = click.option(
     "--absolute/--relative",

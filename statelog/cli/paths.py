@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from statelog.adapters.kit.packed import Constructed
-from statelog.cli.values import describe, unpacked
+from statelog.cli.values import describe
+from statelog.display.packed import Constructed, unpacked
 from statelog.errors import NotFoundError, UsageError
 from statelog.store.views import ListView
 

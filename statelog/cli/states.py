@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from statelog.adapters.kit.packed import Constructed
 from statelog.cli.documents import checkpoint_document
 from statelog.cli.opening import open_for_reading
-from statelog.cli.options import ABSOLUTE, AS_JSON, AT, BRANCH, STORE, THREAD
+from statelog.cli.options import ABSOLUTE, AS_JSON, AT, BRANCH, INNER, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.paths import follow_path, format_path
 from statelog.cli.targets import find_checkpoint, find_thread
-from statelog.cli.values import describe, render, to_json, unpacked
+from statelog.cli.values import describe, render, to_json
+from statelog.display.graphs import is_graph, shown_names
+from statelog.display.packed import Constructed, unpacked
 from statelog.format.cbor import reading_unregistered
 from statelog.store.views import ListView
 
@@ -36,17 +37,19 @@ _TEXT_CHARACTERS_MAX = 8000
 @click.option("--path", metavar="PATH", help='One value: messages[3].content, notes["a.b"], messages[-5:].')
 @click.option("--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Members shown of a value.")
 @click.option("--full", is_flag=True, help="Shorten nothing.")
+@INNER
 @ABSOLUTE
 @AS_JSON
 def show(
     *,
     store: Path,
     thread: str,
-    branch: str,
+    branch: str | None,
     at: str | None,
     path: str | None,
     limit: int,
     full: bool,
+    inner: bool,
     absolute: bool | None,
     as_json: bool,
 ) -> None:
@@ -64,6 +67,8 @@ def show(
                 output.emit({"checkpoint": checkpoint_document(checkpoint), "path": path, "value": to_json(value)})
             else:
                 if path is None:
+                    if not inner and is_graph(value):
+                        value = {name: value[name] for name in shown_names(value)}
                     output.hint(
                         f"thread {thread}, branch {checkpoint.branch}, version {checkpoint.version},"
                         f" {output.time(checkpoint.time)}"

@@ -6,6 +6,7 @@ import difflib
 import json
 import re
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.cli.text import parse_age
 from statelog.cli.values import from_json
+from statelog.display.graphs import is_graph
 from statelog.errors import (
     BranchNotFoundError,
     CheckpointNotFoundError,
@@ -35,8 +37,10 @@ _VERSION = re.compile(r"-?\d+", re.ASCII)
 _AGO = " ago"
 
 
-def find_thread(store: Store, thread_id: str, branch: str) -> Thread:
-    """Return a thread that must exist, on a branch that must.
+def find_thread(store: Store, thread_id: str, branch: str | None = None) -> Thread:
+    """Return a thread that must exist, on a branch that must; on the one that it shows if none is named.
+
+    A branch of a LangGraph thread may be named by the id of a checkpoint on it.
 
     Raises:
         ThreadNotFoundError: there is none; the message has the most similar name.
@@ -46,11 +50,13 @@ def find_thread(store: Store, thread_id: str, branch: str) -> Thread:
     """
     thread = store.thread(thread_id)
     if branches := thread.branches():
-        if branch == "main":
+        if branch is None:
             return thread
         try:
             return thread.checkout(branch)
         except BranchNotFoundError as error:
+            if (found := _line_of(thread, branch)) is not None:
+                return thread.checkout(found)
             names = [info.name for info in branches]
             message = f"{error.message}{_suggest(branch, names) or _enumerate(names)}"
             raise BranchNotFoundError(message, **error.facts) from None
@@ -62,6 +68,15 @@ def find_thread(store: Store, thread_id: str, branch: str) -> Thread:
     hint = _suggest(thread_id, ids) or f" (`statelog threads {store.path}` lists them)"
     message = f"no thread {thread_id!r} in {store.path}{hint}"
     raise ThreadNotFoundError(message, thread=thread_id)
+
+
+def _line_of(thread: Thread, id: str) -> str | None:
+    """Return the branch on which LangGraph put the checkpoint of an id, or None if it put none."""
+    with suppress(CheckpointNotFoundError):
+        found = thread.at(id)
+        if found.id == id and is_graph(found.state):
+            return found.branch
+    return None
 
 
 def _suggest(name: str, names: Collection[str]) -> str:
@@ -88,7 +103,9 @@ def find_checkpoint(thread: Thread, text: str | None) -> Checkpoint:
     """
     if text is None:
         head = thread.head
-        assert head is not None, "a thread comes to be with its first checkpoint"
+        if head is None:  # a thread comes to be with its first checkpoint, and LangGraph may remove all of them
+            message = f"thread {thread.id!r}: LangGraph has removed all of its checkpoints"
+            raise CheckpointNotFoundError(message, thread=thread.id, branch=thread.branch, target=None)
         return head
     kind, _, rest = text.partition(":")
     if kind not in _KINDS or not rest:

@@ -9,11 +9,12 @@ import click
 
 from statelog.cli.documents import checkpoint_document, thread_document
 from statelog.cli.opening import open_for_reading
-from statelog.cli.options import ABSOLUTE, AS_JSON, BRANCH, IDS, STORE, THREAD
+from statelog.cli.options import ABSOLUTE, AS_JSON, BRANCH, IDS, INNER, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.targets import find_thread
-from statelog.cli.text import format_policy, shorten
+from statelog.cli.text import escape, format_policy, shorten
 from statelog.cli.values import render_pairs
+from statelog.display.graphs import GRAPH_COLUMNS, graph_cells, is_checkpoint, is_graph
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _CHANNELS_CHARACTERS_MAX = 120
 _METADATA_CHARACTERS_MAX = 120
+_SAID_CHARACTERS_MAX = 200
 _THREADS_SHOWN = 1000
 _WIDE = 100
 """Columns of text that have room for policies and channels."""
@@ -72,21 +74,26 @@ def threads(*, store: Path, limit: int | None, absolute: bool | None, as_json: b
 @click.option("--all", "show_all", is_flag=True, help="Back to version 0, whatever the limit.")
 @click.option("--before", type=int, metavar="VERSION", help="Only versions below this one.")
 @IDS
+@INNER
 @ABSOLUTE
 @AS_JSON
 def history(
     *,
     store: Path,
     thread: str,
-    branch: str,
+    branch: str | None,
     limit: int,
     show_all: bool,
     before: int | None,
     ids: bool,
+    inner: bool,
     absolute: bool | None,
     as_json: bool,
 ) -> None:
-    """List the checkpoints of THREAD in STORE, newest first."""
+    """List the checkpoints of THREAD in STORE, newest first.
+
+    Of a LangGraph thread: the node that ran, what it said, the step and the source; the metadata with --inner.
+    """
     output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
         found = find_thread(opened, thread, branch)
@@ -96,31 +103,48 @@ def history(
                 output.emit(checkpoint_document(checkpoint))
             return
         shown = list(checkpoints)
-        print_history(output, found, shown, ids=ids)
+        print_history(output, found, shown, ids=ids, inner=inner)
         if shown and shown[-1].version > 0:
             output.hint(f"versions below {shown[-1].version}: --before {shown[-1].version}, or --all")
+        for line in other_lines(found, shown[0] if shown else None):
+            output.hint(f"another line ends at {line}: --branch {line}")
 
 
-def print_history(output: Output, thread: Thread, checkpoints: list[Checkpoint], *, ids: bool = False) -> None:
-    """Write a table of checkpoints."""
+def other_lines(thread: Thread, shown: Checkpoint | None) -> list[str]:
+    """Return the ids at which the other lines of a LangGraph thread's own graph end."""
+    if shown is None or not is_graph(shown.state):
+        return []
+    heads = [thread.checkout(each.name).head for each in thread.branches() if each.name.partition("@")[0] == "main"]
+    ends = [each for each in heads if each is not None and each.branch != shown.branch and is_checkpoint(each.state)]
+    return [each.id for each in ends]
+
+
+def print_history(
+    output: Output, thread: Thread, checkpoints: list[Checkpoint], *, ids: bool = False, inner: bool = False
+) -> None:
+    """Write a table of checkpoints; of LangGraph's, what they say, unless `inner`."""
+    is_of_graph = not inner and any(is_graph(each.state) for each in checkpoints)
     tags: dict[int, list[str]] = {}
     for name, tagged in thread.tags().items():
         tags.setdefault(tagged.lsn, []).append(name)
     rows = []
     for checkpoint in checkpoints:
+        if is_of_graph and not is_graph(checkpoint.state):  # the empty version with which each line begins
+            continue
         branch = checkpoint.branch
         what = [checkpoint.kind] if checkpoint.kind != "commit" else []
-        what += [f"on {branch}"] if branch != thread.branch else []
+        what += [f"on {branch}"] if branch != thread.branch and not is_of_graph else []
         what += [f"tag {name}" for name in tags.get(checkpoint.lsn, ())]
-        rows.append(
-            (
-                str(checkpoint.version),
-                output.time(checkpoint.time),
-                checkpoint.id if ids else "",
-                ", ".join(what),
-                render_pairs(checkpoint.metadata, _METADATA_CHARACTERS_MAX),
-                shorten(", ".join(checkpoint.channels_written), _CHANNELS_CHARACTERS_MAX),
-            )
+        cells: tuple[str, ...] = (
+            render_pairs(checkpoint.metadata, _METADATA_CHARACTERS_MAX),
+            shorten(", ".join(checkpoint.channels_written), _CHANNELS_CHARACTERS_MAX),
         )
-    columns = ("version", "time", "id" if ids else "", "", "metadata", "channels written")
+        if is_of_graph:
+            cells = tuple(
+                shorten(escape(cell), _SAID_CHARACTERS_MAX) for cell in graph_cells(checkpoint, checkpoint.parent)
+            )
+        start = (str(checkpoint.version), output.time(checkpoint.time), checkpoint.id if ids else "")
+        rows.append((*start, ", ".join(what), *cells))
+    names = GRAPH_COLUMNS if is_of_graph else ("metadata", "channels written")
+    columns = ("version", "time", "id" if ids else "", "", *names)
     output.table(columns, rows, right=("version",), whole=("time", "id"))

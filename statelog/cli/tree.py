@@ -9,10 +9,11 @@ import click
 
 from statelog.cli.completion import complete_thread
 from statelog.cli.opening import open_for_reading
-from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
+from statelog.cli.options import ABSOLUTE, AS_JSON, INNER, STORE
 from statelog.cli.output import Output
 from statelog.cli.targets import find_thread
 from statelog.cli.text import count, escape, shorten
+from statelog.display.graphs import is_checkpoint, is_graph
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,6 +49,8 @@ class _Line:
     rollbacks: list[dict[str, Any]] = field(default_factory=list)
     children: dict[int, list[_Line]] = field(default_factory=dict)
     """Branches that begin here, by the version they begin at."""
+    label: str = ""
+    """The name that is drawn, if it is not the branch's."""
     earlier: int = 0
     """So many rollbacks and tags before the first that is drawn."""
 
@@ -56,17 +59,21 @@ class _Line:
 @STORE
 @click.argument("thread", required=False, shell_complete=complete_thread)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Marks drawn of a branch.")
+@INNER
 @ABSOLUTE
 @AS_JSON
-def tree(*, store: Path, thread: str | None, limit: int, absolute: bool | None, as_json: bool) -> None:
+def tree(*, store: Path, thread: str | None, limit: int, inner: bool, absolute: bool | None, as_json: bool) -> None:
     """Draw the branches of THREAD in STORE, or of all its threads: where they fork, what was rolled back, and tags.
 
-    Versions without any of that are counted. A branch stands below the version it begins at.
+    Versions without any of that are counted. A branch stands below the version it begins at. A line of a LangGraph
+    thread is named by the id of its last checkpoint.
     """
     output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
         for number, found in enumerate(_threads(opened, output, thread)):
             lines = _lines_of(found, None if as_json else limit)
+            if not as_json:
+                _name_lines(found, lines, inner=inner)
             if as_json:
                 output.emit(_document(found, lines))
                 continue
@@ -78,7 +85,7 @@ def tree(*, store: Path, thread: str | None, limit: int, absolute: bool | None, 
 
 def _threads(store: Store, output: Output, thread_id: str | None) -> Iterator[Thread]:
     if thread_id is not None:
-        yield find_thread(store, thread_id, "main")
+        yield find_thread(store, thread_id)
         return
     shown = 0
     for info in store.threads():
@@ -110,6 +117,22 @@ def _lines_of(thread: Thread, limit: int | None) -> list[_Line]:
     for line in lines:
         _mark(thread, line, tags, bases[line.info.name], limit)
     return lines
+
+
+def _name_lines(thread: Thread, lines: list[_Line], *, inner: bool) -> None:
+    """Name the lines of a LangGraph thread by their last checkpoints, and leave out its pending writes."""
+    shown = thread.head
+    if shown is None or not is_graph(shown.state):
+        return
+    for line in lines:
+        head = thread.checkout(line.info.name).head
+        if head is not None and line.info.name.partition("@")[0] == "main" and is_checkpoint(head.state):
+            is_shown = head.branch == shown.branch
+            line.label = f"{shown.id}, shown by LangGraph" if is_shown else head.id
+    if not inner:
+        for line in lines:
+            for children in line.children.values():
+                children[:] = [child for child in children if child.info.name != "writes"]
 
 
 def _mark(
@@ -148,7 +171,7 @@ def _mark(
 def _draw(output: Output, line: _Line, prefix: str, depth: int) -> None:
     tee, end, down, blank = _DRAWN if output.can_draw else _ASCII
     info = line.info
-    output.line(shorten(escape(f"{prefix}{info.name}"), output.width), style="cyan")
+    output.line(shorten(escape(f"{prefix}{line.label or info.name}"), output.width), style="cyan")
     inner = prefix.replace(tee, down).replace(end, blank)
     rows: list[tuple[str, int | None]] = []
     last = info.base_version

@@ -27,9 +27,10 @@ from typing import Any
 from uuid import UUID
 
 from statelog.adapters.kit.ordered import Json
-from statelog.adapters.kit.packed import Constructed, Packed, Serialised, in_one, is_cut
+from statelog.adapters.kit.packed import Packed, Serialised
 from statelog.cli.text import ELLIPSIS, count, escape, shorten
 from statelog.display.lines import written
+from statelog.display.packed import Constructed, unpacked
 from statelog.errors import UsageError, ValueTypeError
 from statelog.format import cbor, everyday
 from statelog.format.unregistered import Unregistered
@@ -59,7 +60,8 @@ def to_json(value: Any) -> Any:
     if isinstance(value, ListView | MapView):
         return to_json(value.to_python())
     if isinstance(value, list):
-        return to_json(_shown(value)) if _is_packed(value) else [to_json(item) for item in value]
+        whole = unpacked(value)
+        return [to_json(item) for item in value] if whole is value else to_json(whole)
     if isinstance(value, dict):
         return _dict_to_json(value)
     if isinstance(value, Unregistered):
@@ -85,22 +87,6 @@ def _object_to_json(value: Any) -> Any:
     if codec is not None:
         return {f"${codec.name.removeprefix(everyday.PREFIX)}": to_json(codec.encode(value))}
     return {"$repr": repr(value)}
-
-
-def _is_packed(value: object) -> bool:
-    """Whether a value stands as its serialiser has packed it, cut into items or not."""
-    return isinstance(value, Packed | Serialised) or (
-        isinstance(value, ListView | list) and len(value) > 0 and is_cut(value[0])
-    )
-
-
-def unpacked(value: Any) -> Any:
-    """Return a value that a framework's serialiser has packed as far as it can be told, any other as it is."""
-    return _shown(value) if _is_packed(value) else value
-
-
-def _shown(value: Any) -> Any:
-    return (value if isinstance(value, Packed | Serialised) else in_one(value)).shown()
 
 
 def _looks_tagged(value: dict[str, Any]) -> bool:
@@ -130,8 +116,8 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
 }
 _SHOWN: dict[type, Callable[[Any], Any]] = {
     Json: lambda value: json.loads(value.text, parse_constant=lambda name: {"$float": str(float(name))}),
-    Packed: lambda value: to_json(_shown(value)),
-    Serialised: lambda value: to_json(_shown(value)),
+    Packed: lambda value: to_json(unpacked(value)),
+    Serialised: lambda value: to_json(unpacked(value)),
     Constructed: lambda value: {"$object": value.name, "fields": to_json(value.fields)},
 }
 
@@ -193,8 +179,7 @@ def parse_json(text: str, what: str = "the value") -> Any:
 
 def describe(value: object) -> str:
     """Return type and size."""
-    if _is_packed(value):
-        return describe(_shown(value))
+    value = unpacked(value)
     if isinstance(value, Constructed):
         return value.short_name
     if value is None:
@@ -239,8 +224,7 @@ def render_pairs(members: Mapping[str, Any], characters_max: int) -> str:
 
 
 def _parts(value: object, characters_max: int) -> Iterator[str]:
-    if _is_packed(value):
-        value = _shown(value)
+    value = unpacked(value)
     if isinstance(value, Json):
         value = value.value
     if isinstance(value, str | bytes):
@@ -279,14 +263,7 @@ def _object_parts(value: object, characters_max: int) -> Iterator[str]:
 
 
 def _constructed(value: Constructed, characters_max: int) -> Iterator[str]:
-    if isinstance(value.fields, dict):
-        given = (
-            chain([f"{name}="], _parts(member, characters_max))
-            for name, member in value.fields.items()
-            if member is not None and member not in ([], {})
-        )
-    else:
-        given = (chain(_parts(member, characters_max)) for member in value.fields)
+    given = (chain([f"{name}="] if name else [], _parts(member, characters_max)) for name, member in value.given)
     yield from _joined(f"{value.short_name}(", given, ")")
 
 

@@ -6,6 +6,8 @@ from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from statelog.display.graphs import shown_names
+from statelog.display.packed import unpacked
 from statelog.errors import StatelogError
 
 if TYPE_CHECKING:
@@ -83,6 +85,9 @@ def lazily(value: Any) -> Any:
 def list_line(items: Sequence[Any]) -> str:
     """Return a list as Python writes it, if that is short; else its first items, and how many more there are."""
     try:
+        whole = unpacked(items)
+        if whole is not items:
+            return written(whole, _LINE_CHARACTERS_MAX)
         shown = [written(item, _LINE_CHARACTERS_MAX) for item in islice(lazily(items), _ITEMS_MAX)]
         return f"[{_joined(shown, len(items))}]"
     except StatelogError as error:  # as above
@@ -93,7 +98,8 @@ def map_line(members: Mapping[str, Any]) -> str:
     """Return a dict as Python writes it, if that is short; else its first members, and how many more there are."""
     try:
         members = lazily(members)
-        shown = [f"{key!r}: {written(members[key], _LINE_CHARACTERS_MAX)}" for key in islice(members, _ITEMS_MAX)]
+        names = islice(shown_names(members), _ITEMS_MAX)
+        shown = [f"{key!r}: {written(members[key], _LINE_CHARACTERS_MAX)}" for key in names]
         return f"{{{_joined(shown, len(members))}}}"
     except StatelogError as error:  # as above
         return f"<dict, {type(error).__name__}>"
@@ -101,6 +107,7 @@ def map_line(members: Mapping[str, Any]) -> str:
 
 def written(value: object, characters_max: int) -> str:
     """Return what Python writes of a value, of a long text its beginning: what is too long is cut in any case."""
+    value = unpacked(value)
     try:
         return repr(value[: characters_max + 1] if isinstance(value, str | bytes) else value)
     except ValueError:  # Python refuses to write very long ints in decimal
@@ -108,6 +115,8 @@ def written(value: object, characters_max: int) -> str:
 
 
 def _joined(shown: list[str], count: int) -> str:
+    if not shown:
+        return f"{count} more" if count else ""
     text = ", ".join(shown)
     if len(text) > _LINE_CHARACTERS_MAX:
         room = max(_LINE_CHARACTERS_MAX // len(shown), _ITEM_CHARACTERS_MIN)
@@ -120,7 +129,7 @@ def _name(text: str) -> str:
 
 
 def _channels(state: Mapping[str, Any]) -> str:
-    return _enumerate(shorten(printable(name), _NAME_CHARACTERS_MAX) for name in state)
+    return _enumerate(shorten(printable(name), _NAME_CHARACTERS_MAX) for name in shown_names(state))
 
 
 def _enumerate(names: Iterable[str]) -> str:

@@ -7,14 +7,13 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from statelog.display.lines import checkpoint_line, diff_line, lazily, thread_line
+from statelog.display.packed import unpacked
 from statelog.display.parts import (
     CHANGES_MAX,
     DEPTH_MAX,
     DIFF_COLUMNS,
-    HISTORY_COLUMNS,
-    MEMBERS_MAX,
     diff_row,
-    history_rows,
+    history_table,
     is_branch,
     leaf,
     members_of,
@@ -35,11 +34,7 @@ def thread_html(thread: ThreadShape) -> str:
 
     def body() -> str:
         head = thread.head
-        return (
-            ""
-            if head is None
-            else _tree("state", lazily(head.state), 0) + _table(HISTORY_COLUMNS, history_rows(thread))
-        )
+        return "" if head is None else _tree("state", lazily(head.state), 0) + _table(*history_table(thread))
 
     return _titled(thread_line(thread), body)
 
@@ -63,7 +58,7 @@ def diff_html(diff: DiffShape) -> str:
 def value_html(value: Any) -> str:
     """Return a list or dict as a tree."""
     try:
-        return f"<div>{_tree(_kind(value), lazily(value), 0)}</div>"
+        return f"<div>{_tree(_kind(value), unpacked(lazily(value)), 0)}</div>"
     except StatelogError as error:
         return f"<div><code>{_kind(value)}, {type(error).__name__}</code></div>"
 
@@ -85,8 +80,9 @@ def _tree(name: str, value: Any, depth: int) -> str:
     summary = f"<summary>{escape(name)} <small>{size_of(value)}</small></summary>"
     if depth == DEPTH_MAX:
         return f"<div>{escape(name)} <small>{size_of(value)}</small></div>"
-    members = "".join(_tree(each, member, depth + 1) for each, member in members_of(value))
-    more = f"<div>… {len(value) - MEMBERS_MAX:,} more</div>" if len(value) > MEMBERS_MAX else ""
+    shown = [_tree(each, member, depth + 1) for each, member in members_of(value)]
+    members, left = "".join(shown), len(value) - len(shown)
+    more = f"<div>… {left:,} more</div>" if left else ""
     is_open = " open" if depth == 0 else ""
     return f'<details{is_open} style="margin-left:1em">{summary}{members}{more}</details>'
 

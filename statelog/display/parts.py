@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from statelog.display.graphs import GRAPH_COLUMNS, graph_cells, is_graph, shown_names
 from statelog.display.lines import printable, shorten, written
+from statelog.display.packed import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,9 +35,9 @@ def is_branch(value: object) -> bool:
 def members_of(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield (name, value) of the first members."""
     if isinstance(value, Mapping):
-        yield from ((label(key), value[key]) for key in islice(value, MEMBERS_MAX))
+        yield from ((label(key), unpacked(value[key])) for key in islice(shown_names(value), MEMBERS_MAX))
     else:
-        yield from ((str(position), item) for position, item in enumerate(islice(value, MEMBERS_MAX)))
+        yield from ((str(position), unpacked(item)) for position, item in enumerate(islice(value, MEMBERS_MAX)))
 
 
 def label(key: object) -> str:
@@ -58,9 +60,17 @@ def leaf(value: object) -> str:
     return shorten(printable(written(value, _TEXT_CHARACTERS_MAX)), _TEXT_CHARACTERS_MAX)
 
 
-def history_rows(thread: ThreadShape) -> list[tuple[str, ...]]:
-    """Return the cells of the last checkpoints."""
-    return [_row(checkpoint) for checkpoint in thread.history(CHECKPOINTS_MAX)]
+def history_table(thread: ThreadShape) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """Return the columns of a table of the last checkpoints, and its rows."""
+    head = thread.head
+    checkpoints = list(thread.history(CHECKPOINTS_MAX))
+    if head is None or not is_graph(head.state):
+        return HISTORY_COLUMNS, [_row(checkpoint) for checkpoint in checkpoints]
+    cells = [graph_cells(checkpoint, checkpoint.parent) for checkpoint in checkpoints]
+    return ("version", "time", *GRAPH_COLUMNS), [
+        (*_row(checkpoint)[:2], *(shorten(printable(cell), _TEXT_CHARACTERS_MAX) for cell in each))
+        for checkpoint, each in zip(checkpoints, cells, strict=True)
+    ]
 
 
 def _row(checkpoint: CheckpointShape) -> tuple[str, ...]:

@@ -35,6 +35,10 @@ class CheckpointShape(Protocol):
         """`commit` or `rollback`."""
 
     @property
+    def parent(self) -> CheckpointShape | None:
+        """The checkpoint it was made from."""
+
+    @property
     def metadata(self) -> dict[str, Any]:
         """What the caller gave with it."""
 

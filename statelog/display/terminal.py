@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from statelog.display.lines import checkpoint_line, diff_line, lazily, thread_line
+from statelog.display.packed import unpacked
 from statelog.display.parts import (
     CHANGES_MAX,
     DEPTH_MAX,
     DIFF_COLUMNS,
-    HISTORY_COLUMNS,
-    MEMBERS_MAX,
     diff_row,
-    history_rows,
+    history_table,
     is_branch,
     leaf,
     members_of,
@@ -36,7 +35,7 @@ def thread_table(thread: ThreadShape) -> RenderableType:
 
     title = thread_line(thread)
     try:
-        return _table(title, HISTORY_COLUMNS, history_rows(thread))
+        return _table(title, *history_table(thread))
     except StatelogError:  # the title says which
         return Text(title)
 
@@ -71,7 +70,10 @@ def value_tree(value: Any, title: str = "") -> RenderableType:
     kind = "dict" if isinstance(value, Mapping) else "list"
     try:
         tree = Tree(Text(title or f"{kind}, {size_of(value)}"))
-        _grow(tree, lazily(value), 0)
+        value = unpacked(lazily(value))
+        if not is_branch(value):
+            return Text(f"{title or kind}: {leaf(value)}")
+        _grow(tree, value, 0)
     except StatelogError as error:  # the store is closed, or damaged
         return Text(f"{title or kind}, {type(error).__name__}")
     return tree
@@ -80,15 +82,17 @@ def value_tree(value: Any, title: str = "") -> RenderableType:
 def _grow(tree: Tree, value: Any, depth: int) -> None:
     from rich.text import Text
 
+    shown = 0
     for name, member in members_of(value):
+        shown += 1
         if not is_branch(member):
             tree.add(Text.assemble((name, "cyan"), ": ", leaf(member)))
             continue
         branch = tree.add(Text.assemble((name, "cyan"), f"  {size_of(member)}"))
         if depth < DEPTH_MAX:
             _grow(branch, member, depth + 1)
-    if len(value) > MEMBERS_MAX:
-        tree.add(Text(f"… {len(value) - MEMBERS_MAX:,} more", "dim"))
+    if len(value) > shown:
+        tree.add(Text(f"… {len(value) - shown:,} more", "dim"))
 
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:

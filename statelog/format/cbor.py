@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import cbor2
 
@@ -29,6 +29,9 @@ from statelog.limits import DEPTH_MAX, INTEGER_BITS_MAX, KEY_SIZE_BYTES_MAX, VAL
 
 if TYPE_CHECKING:
     from uuid import UUID
+
+R = TypeVar("R")
+T = TypeVar("T")
 
 TAG_TUPLE = 51300
 TAG_FROZENSET = 51301
@@ -333,6 +336,10 @@ def encode(value: object, *, path: str = "value", depth: int = 0, around: int = 
     return data
 
 
+_REGISTERED_BY = dict.fromkeys(("msgpack", "serialised"), "statelog.adapters.langgraph")
+"""Modules of this library that register a codec when they are imported."""
+
+
 def _decode_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2 calls it
     name, payload = value
     decoder = _decoder_named(name)
@@ -343,8 +350,9 @@ def _decode_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 
             from statelog.format.unregistered import Unregistered
 
             return Unregistered(name, payload)
-        needed = everyday.needs(name)
+        needed, module = everyday.needs(name), _REGISTERED_BY.get(name)
         why = f"and {needed} is not installed here" if needed else "which is not registered here"
+        why += f": `import {module}` registers it" if module else ""
         message = f"a value was stored with the codec {name!r}, {why}"
         raise UsageError(message, codec=name)
     return _decoded(name, decoder, payload)
@@ -392,6 +400,12 @@ def reading_unregistered() -> Iterator[set[str]]:
         yield unknown
     finally:
         _unknown_codecs.reset(token)
+
+
+def decoded_loosely(show: Callable[[T], R], value: T) -> R:
+    """Call a function on a value, and let it read `Unregistered` where a codec is not registered."""
+    with reading_unregistered():
+        return show(value)
 
 
 def _decode_if_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2 calls it

@@ -10,7 +10,6 @@ transaction, a batch only shows what a commit would do.
 from __future__ import annotations
 
 from operator import gt, lt
-from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xxhash import xxh3_64_digest
@@ -511,7 +510,7 @@ class Batch:
         """Return LSN and time of the next version of a branch, and the chain digest of the last record not staged."""
         end_lsn, chain, _time_us = self._end
         last_us = self.times_us.get(thread) or self.memory.times_us.get(thread)
-        time_us = self.next_time_us(thread, branch) if last_us is None else max(time_ns() // 1000, last_us + 1)
+        time_us = self.next_time_us(thread, branch) if last_us is None else max(now_us(), last_us + 1)
         return end_lsn + len(self.staged) + 1, time_us, chain
 
     def next_time_us(self, thread: int, branch: int) -> int:

@@ -45,6 +45,11 @@ class Checkpoint(Typed[S]):
         return outcome.event if type(outcome) is Head else outcome.head.event
 
     @property
+    def head(self) -> Head:
+        """Its record and what was read with it (internal)."""
+        return self._outcome.head
+
+    @property
     def place(self) -> tuple[int, int]:
         """Thread and branch, by number (internal)."""
         event = self.event
@@ -179,7 +184,7 @@ class Checkpoint(Typed[S]):
     def __repr__(self) -> str:
         from statelog.display.lines import checkpoint_line
 
-        return checkpoint_line(self)
+        return cbor.decoded_loosely(checkpoint_line, self)
 
     def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
         yield from (("thread", self.thread_id), ("branch", self.branch), ("version", self.version), ("id", self.id))
@@ -187,12 +192,12 @@ class Checkpoint(Typed[S]):
     def __rich__(self) -> object:
         from statelog.display.terminal import checkpoint_tree
 
-        return checkpoint_tree(self)
+        return cbor.decoded_loosely(checkpoint_tree, self)
 
     def _repr_html_(self) -> str:
         from statelog.display.notebook import checkpoint_html
 
-        return checkpoint_html(self)
+        return cbor.decoded_loosely(checkpoint_html, self)
 
 
 def read_checkpoint(

@@ -77,16 +77,16 @@ class Diff:
         return bool(self.changes)
 
     def __repr__(self) -> str:
-        return diff_line(self)
+        return cbor.decoded_loosely(diff_line, self)
 
     def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
         yield "changes", list(self.changes)
 
     def __rich__(self) -> object:
-        return diff_table(self)
+        return cbor.decoded_loosely(diff_table, self)
 
     def _repr_html_(self) -> str:
-        return diff_html(self)
+        return cbor.decoded_loosely(diff_html, self)
 
 
 def diff(a: Checkpoint | None, b: Checkpoint | None) -> Diff:

@@ -97,7 +97,7 @@ class Snapshot(Threads):
     def __init__(self, session: SnapshotSession) -> None:
         self._session = session
 
-    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
+    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread:
         if reborn:
             raise _for_reading()
         return Thread(self._session, id, schema, branch)

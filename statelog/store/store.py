@@ -115,7 +115,7 @@ class Store(Threads):
 
     # --- threads -----------------------------------------------------------------
 
-    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
+    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread:
         return Thread(self._session, id, schema, branch, reborn=reborn)
 
     def threads(self) -> Iterator[ThreadInfo]:

@@ -62,13 +62,15 @@ def find_checkpoint(view: View, line: Line, target: Target) -> Head:
         raise UsageError(message, argument="target", value=target)
     if found is None:
         last = view.head_version(line.thread, line.branch)
-        shown = target.isoformat() if isinstance(target, datetime) else repr(target)
-        message = (
-            f"thread {line.thread_id!r}, branch {line.branch_name!r}: no checkpoint {shown}"
-            f" (its last version is {last})"
-        )
-        raise CheckpointNotFoundError(message, thread=line.thread_id, branch=line.branch_name, target=target)
+        raise no_checkpoint(line.thread_id, line.branch_name, target, last)
     return found
+
+
+def no_checkpoint(thread_id: str, branch: str, target: Target, last: int) -> CheckpointNotFoundError:
+    """Return the error for a target that names no checkpoint of a branch."""
+    shown = target.isoformat() if isinstance(target, datetime) else repr(target)
+    message = f"thread {thread_id!r}, branch {branch!r}: no checkpoint {shown} (its last version is {last})"
+    return CheckpointNotFoundError(message, thread=thread_id, branch=branch, target=target)
 
 
 def parse_time(text: str) -> datetime | None:

@@ -13,7 +13,8 @@ from statelog.errors import (
     ThreadNotFoundError,
     UsageError,
 )
-from statelog.format import keys
+from statelog.format import cbor, keys
+from statelog.limits import GRAPH_CHANNEL
 from statelog.log import operations as writer
 from statelog.log.batch import Head, settled_view
 from statelog.log.care.policies import POLICY_STEP_VERSIONS
@@ -24,7 +25,7 @@ from statelog.schema import Schema, reconcile
 from statelog.schema.typed import D, Fields, S, Untyped, W, Written
 from statelog.store.arguments import check_durable, check_flag, seen
 from statelog.store.checkpoint import Checkpoint
-from statelog.store.fences import fenced
+from statelog.store.fences import fence_check, fenced
 from statelog.store.state import state_of
 from statelog.store.views import EMPTY_STATE, MapView
 from statelog.store.writes import (
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_GRAPH_CHANNEL = GRAPH_CHANNEL.encode()
+
 
 class Thread(Written[S, W]):
     """One branch of one thread of a store.
@@ -63,11 +66,20 @@ class Thread(Written[S, W]):
     _head_seen: tuple[int | None, Head | None] = (None, None)
     """The number of the store's last commit when the head was read, and the head. Valid until the next commit."""
 
+    _kept: bool | None = None
+    """Whether LangGraph keeps the thread, which is shown by its ids then. None until that is known."""
+
     _state_seen: tuple[int | None, Head | None, MapView] = (None, None, EMPTY_STATE)
     """Commit number and head as in `_head_seen`, and the state of that head, which is a read-only view."""
 
     def __init__(
-        self, session: Session, thread_id: str, schema: object = None, branch: str = MAIN, *, reborn: bool = False
+        self,
+        session: Session,
+        thread_id: str,
+        schema: object = None,
+        branch: str | None = None,
+        *,
+        reborn: bool = False,
     ) -> None:
         check_thread_id(thread_id)
         check_flag("reborn", reborn)
@@ -76,13 +88,15 @@ class Thread(Written[S, W]):
             raise UsageError(message, argument="thread id", value=thread_id)
         self._session = session
         self._id = thread_id
-        self._branch = branch
+        self._follows = branch is None
+        self._branch = branch = MAIN if branch is None else branch
         self._given = Schema.of(schema)
         self._schema = self._given
         self._has_schema = schema is not None
         self._missing_specs: dict[str, str] = {}
         self._lsn: int | None = None
         self._branch_number: int | None = None
+        self._has_branches = False
         self._may_be_reborn = reborn
         with session.read() as view:
             self._resolve(view)
@@ -105,7 +119,7 @@ class Thread(Written[S, W]):
     def __repr__(self) -> str:
         from statelog.display.lines import thread_line
 
-        return thread_line(self)
+        return cbor.decoded_loosely(thread_line, self)
 
     def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
         yield from (("id", self._id), ("branch", self._branch), ("version", self.version))
@@ -113,12 +127,12 @@ class Thread(Written[S, W]):
     def __rich__(self) -> object:
         from statelog.display.terminal import thread_table
 
-        return thread_table(self)
+        return cbor.decoded_loosely(thread_table, self)
 
     def _repr_html_(self) -> str:
         from statelog.display.notebook import thread_html
 
-        return thread_html(self)
+        return cbor.decoded_loosely(thread_html, self)
 
     # --- state ----------------------------------------------------------------------
 
@@ -138,8 +152,40 @@ class Thread(Written[S, W]):
                     return snapshot, None
                 found = view.head_checkpoint(*self._ids(view))
                 head = None if found is None else Head(*found)
-                self._head_seen = (snapshot, head)
+        if self._follows and (snapshot is None or snapshot != seen) and self._is_kept(head):
+            from statelog.store import frameworks
+
+            latest = frameworks.keeper().latest(self, self._id)
+            head = None if latest is None else latest.head
+        self._head_seen = (snapshot, head)
         return snapshot, head
+
+    def _is_kept(self, head: Head | None) -> bool:
+        """Return True if LangGraph keeps the thread, as the head of its branch `main` tells."""
+        if self._kept is None and head is not None and head.event.version > 0:
+            self._kept = _GRAPH_CHANNEL in head.event.written or (
+                self._has_branches and GRAPH_CHANNEL in self._wrap(head)._read_state()  # noqa: SLF001 - as above
+            )
+        return self._kept is True
+
+    def _shown(self) -> Checkpoint[S] | None:
+        """Return the checkpoint that LangGraph shows of a thread that it keeps; None of any other thread."""
+        if self._kept is False or not self._follows:
+            return None
+        head = self.head
+        return head if self._kept else None
+
+    def _is_langgraphs(self) -> bool:
+        """Return True if the branch is a line that LangGraph keeps."""
+        from statelog.store import frameworks
+
+        if not frameworks.is_line(self._branch):
+            return False
+        if self._kept is None:
+            main: Thread[Any, Any] = Thread(self._session, self._id)
+            main._look()
+            self._kept = main._kept
+        return self._kept is True
 
     def _read_state(self) -> MapView:
         seen, former, state = self._state_seen
@@ -161,6 +207,9 @@ class Thread(Written[S, W]):
     @property
     def version(self) -> int:
         """The head's version, -1 before the first commit."""
+        if self._follows and self._kept is not False:
+            head = self.head
+            return -1 if head is None else head.version
         with self._session.read() as view:
             return view.head_version(*self._ids(view)) if self._resolve(view) else -1
 
@@ -251,6 +300,15 @@ class Thread(Written[S, W]):
         batch: Batch,
     ) -> Head:
         thread, branch = self._ids_for_writing(batch)
+        if self._kept is not False:
+            main = batch.head(thread, 0)
+            if self._kept or (main is not None and _GRAPH_CHANNEL in main.event.written):
+                from statelog.store import frameworks
+
+                if frameworks.is_line(self._branch):
+                    raise frameworks.refused(self._id)
+            elif main is not None and main.event.version > 0 and not self._has_branches:
+                self._kept = False  # LangGraph puts nothing on top of it
         writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
         return writer.commit(
             batch,
@@ -301,7 +359,8 @@ class Thread(Written[S, W]):
         """Append a checkpoint with the state of an earlier one.
 
         Its cost is that of the smallest commit, whatever the distance or the size of the
-        state. Nothing is deleted: a rollback to what was the head undoes it.
+        state. Nothing is deleted: a rollback to what was the head undoes it. In a thread of LangGraph, the new
+        checkpoint is one of LangGraph's, so `graph.get_state` and the next run see it.
 
         Args:
             target: as for `at`.
@@ -312,8 +371,21 @@ class Thread(Written[S, W]):
         Raises:
             CheckpointNotFoundError, ExpiredError: there is no such checkpoint, or not any more.
             ConflictError: the head is another than `expected_version`.
+            UsageError: LangGraph keeps the thread, and the target is not one of its root checkpoints, or cannot be
+                copied. The message says how to go back.
 
         """
+        if self._is_langgraphs():
+            from statelog.store import frameworks
+
+            return frameworks.keeper().roll_back(
+                self,
+                self._id,
+                self.at(target),
+                metadata={} if metadata is None else metadata,
+                expected=seen(expected_version),
+                check=fence_check(self._session, fence),
+            )
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
 
         def work(batch: Batch) -> Head:
@@ -356,6 +428,9 @@ class Thread(Written[S, W]):
         In each case, and where `update` is refused as by `commit`, nothing was written.
 
         """
+        if (shown := self._shown()) is not None:
+            base = shown if at is None else self.at(at)
+            return self.checkout(shown.branch).fork(name, at=base, update=update, metadata=metadata, fence=fence)
         prepared = prepare_writes(self._schema, (update,)) if update is not None else []
         metadata_item = encode_metadata(metadata)
         written = written_item(prepared)
@@ -415,10 +490,26 @@ class Thread(Written[S, W]):
             CheckpointNotFoundError: there is none.
 
         """
+        if (shown := self._shown()) is not None:
+            return self._at_or_below(shown, target)
         with self._session.read() as view:
             thread, branch = self._ids(view)
             head = self._find(view, thread, branch, target)
         return self._wrap(head)
+
+    def _at_or_below(self, shown: Checkpoint[S], target: Target) -> Checkpoint[S]:
+        """Return what a target names if a checkpoint is the head: versions count from it, times do not pass it."""
+        line = self.checkout(shown.branch)
+        if type(target) is int:
+            version = target if target >= 0 else target + shown.version + 1
+            if not 0 <= version <= shown.version:
+                from statelog.store.targets import no_checkpoint
+
+                raise no_checkpoint(self._id, shown.branch, target, shown.version)
+            return line.at(version)
+        found = line.at(target)
+        is_above = found.place == shown.place and found.version > shown.version
+        return shown if is_above and not isinstance(target, Checkpoint) and found.id != target else found
 
     def _find(self, view: View, thread: int, branch: int, target: Target) -> Head:
         from statelog.store.targets import Line, find_checkpoint
@@ -438,6 +529,11 @@ class Thread(Written[S, W]):
         """
         from statelog.store.history import iterate_history
 
+        if (shown := self._shown()) is not None:
+            bound = shown.version + 1
+            return self.checkout(shown.branch).history(
+                limit, before=min(before, bound) if type(before) is int else bound
+            )
         return iterate_history(self._session, self._ids_if_any, self._wrap, limit, before)
 
     # --- names ----------------------------------------------------------------------------
@@ -455,6 +551,8 @@ class Thread(Written[S, W]):
 
         Raises CheckpointNotFoundError if there is no such checkpoint, LimitError for a name that is too long.
         """
+        if target is None and (shown := self._shown()) is not None:
+            target = shown
 
         def work(batch: Batch) -> Head:
             thread, branch = self._ids(batch.view)
@@ -599,6 +697,7 @@ class Thread(Written[S, W]):
             self._schema = Schema.from_specs(row.specs)
             self._missing_specs = {}
         self._lsn = lsn
+        self._has_branches = row.branch_count > 1
         self._branch_number = number = view.branch_number(lsn, self._branch)
         return number is not None
 

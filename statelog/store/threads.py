@@ -22,32 +22,35 @@ class Threads(ABC):
 
     @overload
     def thread(
-        self, id: str, *, schema: None = None, branch: str = "main", reborn: bool = False
+        self, id: str, *, schema: None = None, branch: str | None = None, reborn: bool = False
     ) -> Thread[Untyped, AnyWrite]: ...
     @overload
     def thread(  # type: ignore[overload-overlap] # the first that fits counts: later ones are for the classes left
-        self, id: str, *, schema: Callable[[], D], branch: str = "main", reborn: bool = False
+        self, id: str, *, schema: Callable[[], D], branch: str | None = None, reborn: bool = False
     ) -> Thread[D, D]: ...
     @overload
     def thread(  # type: ignore[overload-overlap] # likewise
-        self, id: str, *, schema: type[D], branch: str = "main", reborn: bool = False
+        self, id: str, *, schema: type[D], branch: str | None = None, reborn: bool = False
     ) -> Thread[D, AnyWrite]: ...
     @overload
     def thread(  # type: ignore[overload-overlap] # likewise
-        self, id: str, *, schema: type[M], branch: str = "main", reborn: bool = False
+        self, id: str, *, schema: type[M], branch: str | None = None, reborn: bool = False
     ) -> Thread[M, M | AnyWrite]: ...
     @overload
     def thread(
-        self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False
+        self, id: str, *, schema: object = None, branch: str | None = None, reborn: bool = False
     ) -> Thread[Untyped, AnyWrite]: ...
-    def thread(self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False) -> Thread[Any, Any]:
+    def thread(
+        self, id: str, *, schema: object = None, branch: str | None = None, reborn: bool = False
+    ) -> Thread[Any, Any]:
         """Return a thread; it comes to be with its first commit.
 
         Args:
             id: the caller's stable id.
             schema: a TypedDict, dataclass or pydantic model class, or a dict of reducers. Without
                 one the thread takes any channel with `replace`, or has the reducers it remembers.
-            branch: one of the thread's branches.
+            branch: one of the thread's branches. If it is left out, the thread is on `main`; a thread of LangGraph
+                shows the checkpoint that `graph.get_state` shows, on whatever branch that lies.
             reborn: begin the id anew if its thread was deleted. What holds the deleted one still gets
                 ThreadDeletedError; the log has both.
 
@@ -60,4 +63,4 @@ class Threads(ABC):
         return self._thread(id, schema, branch, reborn=reborn)
 
     @abstractmethod
-    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread[Any, Any]: ...
+    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread[Any, Any]: ...

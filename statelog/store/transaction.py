@@ -276,7 +276,7 @@ class Transaction(Threads):
     def __init__(self, session: TransactionSession) -> None:
         self._session = session
 
-    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
+    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread:
         self._session.check_open()
         return Thread(self._session, id, schema, branch, reborn=reborn)
 

@@ -197,17 +197,17 @@ class ListView(Sequence[Any]):
     def __repr__(self) -> str:
         from statelog.display.lines import list_line
 
-        return list_line(self)
+        return cbor.decoded_loosely(list_line, self)
 
     def __rich__(self) -> object:
         from statelog.display.terminal import value_tree
 
-        return value_tree(self)
+        return cbor.decoded_loosely(value_tree, self)
 
     def _repr_html_(self) -> str:
         from statelog.display.notebook import value_html
 
-        return value_html(self)
+        return cbor.decoded_loosely(value_html, self)
 
 
 def _is_no_list(value: object) -> bool:
@@ -330,17 +330,17 @@ class MapView(Mapping[str, Any]):
     def __repr__(self) -> str:
         from statelog.display.lines import map_line
 
-        return map_line(self)
+        return cbor.decoded_loosely(map_line, self)
 
     def __rich__(self) -> object:
         from statelog.display.terminal import value_tree
 
-        return value_tree(self)
+        return cbor.decoded_loosely(value_tree, self)
 
     def _repr_html_(self) -> str:
         from statelog.display.notebook import value_html
 
-        return value_html(self)
+        return cbor.decoded_loosely(value_html, self)
 
 
 def _plain_map(value: MapView | dict[str, Any]) -> dict[str, Any]:

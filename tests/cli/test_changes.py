@@ -25,14 +25,6 @@ def test_a_version_counted_from_the_head_is_no_option(run, state):
     assert "No such option" in run("rollback", state, "ticket-42", "-x").err
 
 
-def test_who_rolls_back_a_thread_of_langgraph_is_told_that_it_does_not_see_this(run, state):
-    with statelog.open(state) as store:
-        for number in range(2):
-            store.thread("graph").commit({"langgraph:checkpoint": b"", "n": number})
-    assert "checkpoint ids" in run("rollback", state, "graph", 0).err
-    assert run("rollback", state, "ticket-42", 0).err == ""
-
-
 def test_a_rollback_is_undone_by_a_rollback(run, state):
     before = head(run, state)
     run("rollback", state, "ticket-42", 0)

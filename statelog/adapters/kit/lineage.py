@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch
     from statelog.log.step import Write
     from statelog.log.view import View
-    from statelog.store.session import Outcome, Session
-    from statelog.store.snapshot import Snapshot
-    from statelog.store.store import Store
+    from statelog.store.session import Holder, Outcome, Session
     from statelog.store.views import MapView
 
 __all__ = ["LineHead", "Lineage"]
@@ -60,12 +58,12 @@ class LineHead(NamedTuple):
 
 
 class Lineage:
-    """One thread of a store, or of a snapshot of it.
+    """One thread of a store, a snapshot or a transaction.
 
     May be used from several OS threads, and while others commit.
     """
 
-    def __init__(self, held: Store | Snapshot, thread_id: str) -> None:
+    def __init__(self, held: Holder[Session], thread_id: str) -> None:
         check_thread_id(thread_id)
         self._session: Session = session_of(held)
         self.id = thread_id
@@ -93,7 +91,7 @@ class Lineage:
         twins: Twins | None = None,
         similar: Similar | None = None,
         follows: Follows | None = None,
-        before: Callable[[Batch], Head] | None = None,
+        before: Callable[[Batch], object] | None = None,
     ) -> Checkpoint:
         """Commit on top of a checkpoint.
 
@@ -109,7 +107,7 @@ class Lineage:
             twins: items that are there already are referred to, not stored again.
             similar: likewise parts of lists that are written whole.
             follows: see `aside`.
-            before: what `aside` has returned: in the same commit, before this.
+            before: called in the same commit before this, such as what `aside` has returned.
 
         Raises:
             ConflictError: `at_head`, and another is the last of the line. Facts: thread, expected_version,
@@ -389,6 +387,17 @@ class Lineage:
                 return False
             found = view.transaction.scan_index(keys.encode_branch_name_key(thread, prefix))
             return sum(1 for _row in islice(found, count)) == count
+
+    def ends(self, prefix: str) -> list[tuple[int, int]]:
+        """Return the numbers and last versions of the branches whose names begin with `prefix`."""
+        with self._session.read() as view:
+            return self.ends_in(view, prefix)
+
+    def ends_in(self, view: View, prefix: str) -> list[tuple[int, int]]:
+        """Return what `ends` returns, of a view: inside a commit, of the view of its batch."""
+        thread = view.thread_lsn(self.id)
+        rows = [] if thread is None else view.branches_named(thread, prefix)
+        return [(row.number, view.head_version(thread or 0, row.number)) for row in rows]
 
     def ids_below(self, prefix: str, below: str, limit: int) -> list[tuple[str, int]]:
         """Return at most `limit` ids that checkpoints were given first, greatest first, with their LSNs.

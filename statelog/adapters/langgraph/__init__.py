@@ -10,6 +10,8 @@ Needs `pip install 'statelog[langgraph]'`. Each class, and with it LangGraph, is
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import statelog.adapters.kit.packed  # noqa: F401 - it registers the codecs of stored values
+
 if TYPE_CHECKING:
     from statelog.adapters.langgraph.memory.cache import StatelogCache
     from statelog.adapters.langgraph.memory.store import StatelogStore

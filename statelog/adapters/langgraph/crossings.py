@@ -36,10 +36,15 @@ _ALL = 1 << 30
 
 
 def observe(store: Store) -> dict[str, Any]:
-    """Return all checkpoints with their pending writes, and all items, as LangGraph reads them from a store."""
+    """Return all checkpoints with their pending writes, heads, and all items, as LangGraph reads them from a store."""
     items = _items(store)
+    found = list(StatelogSaver(store).list(None))
+    threads = {
+        each.config["configurable"]["thread_id"] for each in found if not each.config["configurable"]["checkpoint_ns"]
+    }
     return {
-        "checkpoints": [_checkpoint(each) for each in StatelogSaver(store).list(None)],
+        "checkpoints": [_checkpoint(each) for each in found],
+        "heads": {id: _head_of(store, id) for id in sorted(threads)},
         "items": [
             {
                 "key": "/".join((*item.namespace, item.key)),
@@ -51,6 +56,12 @@ def observe(store: Store) -> dict[str, Any]:
         ],
         "namespaces": [list(each) for each in items.list_namespaces(limit=_ALL)],
     }
+
+
+def _head_of(store: Store, thread_id: str) -> str | None:
+    """Return the head that `store.thread` shows, which names the checkpoint that LangGraph shows."""
+    head = store.thread(thread_id).head
+    return None if head is None else head.id
 
 
 def _checkpoint(found: CheckpointTuple) -> dict[str, Any]:

@@ -8,9 +8,11 @@ import pytest
 
 pytest.importorskip("langgraph.graph", reason="needs langgraph")
 
-from graphs import DURABILITIES, Command, chat, config, fan_out, history, nested, review, seen
+from graphs import DURABILITIES, Command, Work, chat, config, fan_out, history, nested, review, seen
 from langchain_core.messages import HumanMessage, RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph.types import interrupt
 
 from statelog.adapters.langgraph import StatelogSaver
 
@@ -172,3 +174,52 @@ def test_a_subgraph_s_fan_out_async(saver):
         return await graph.ainvoke({"log": []}, config("async"))
 
     assert asyncio.run(run(saver)) == asyncio.run(run(InMemorySaver()))
+
+
+def two_questions():
+    """Two nodes in one superstep; one of them asks twice."""
+    builder = StateGraph(Work)
+    builder.add_node("both", lambda _state: {"log": [f"{interrupt('first')} {interrupt('second')}"]})
+    builder.add_node("one", lambda _state: {"log": [interrupt("other")]})
+    builder.add_edge(START, "both")
+    builder.add_edge(START, "one")
+    return builder
+
+
+STRICT = {"__pregel_strict_resume": True}
+
+
+def answer_strictly(graph_of):
+    """Answer by ids; each answer goes to a graph of its own. Return what is told, with ids by their questions."""
+    place = config(**STRICT)
+    asked = {each.value: each.id for each in graph_of().invoke({"log": []}, place)["__interrupt__"]}
+    told = [sorted(asked), {each.value: each.id for each in graph_of().get_state(place).interrupts} == asked]
+    left = {
+        each.value: each.id
+        for each in graph_of().invoke(Command(resume={asked["first"]: "a", asked["other"]: "c"}), place)[
+            "__interrupt__"
+        ]
+    }
+    told += [
+        sorted(left),
+        left["second"] not in asked.values(),
+        left["second"] == graph_of().get_state(place).interrupts[0].id,
+    ]
+    for stale in (asked["first"], asked["other"], "0" * 32):
+        try:
+            told.append(graph_of().invoke(Command(resume={stale: "stale"}), place))
+        except Exception as error:  # noqa: BLE001 - the type is what is compared
+            told.append((type(error).__name__, stale in str(error)))
+    told += [
+        sorted(graph_of().invoke(Command(resume={left["second"]: "b"}), place)["log"]),
+        graph_of().get_state(place).next,
+    ]
+    return told
+
+
+def test_interrupts_have_ids_of_their_own_and_stale_answers_are_refused(saver):
+    memory = InMemorySaver()
+    expected = answer_strictly(lambda: two_questions().compile(checkpointer=memory))
+    assert answer_strictly(lambda: two_questions().compile(checkpointer=StatelogSaver(saver.store))) == expected
+    assert [each for each in expected if isinstance(each, tuple) and each[-1:] == (True,)]
+    assert expected[-2:] == [["a b", "c"], ()]

@@ -191,7 +191,8 @@ def test_a_namespace_s_forks_are_found_and_those_of_one_whose_name_begins_alike_
             assert [each.config["configurable"]["checkpoint_id"] for each in found] == expected
 
 
-def test_a_rollback_is_no_successor(tmp_path):
+def test_a_rollback_of_an_older_release_is_no_successor(tmp_path, monkeypatch):
+    monkeypatch.setattr("statelog.store.frameworks.is_line", lambda _name: False)
     builder = StateGraph(MessagesState)
     builder.add_node("a", lambda _state: {"messages": [("ai", "x")]})
     builder.add_edge(START, "a")

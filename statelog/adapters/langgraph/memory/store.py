@@ -60,7 +60,8 @@ class StatelogStore(Holder, BaseStore):
     A batch is one commit: its reads see what was there before it, and its puts are there together, or not at all.
     `created_at` of an item stays from its first put on, whoever puts it again. Results of `search` without a query
     come in the order of their last put, the latest first; with a query by score, equal ones latest put first, and
-    then those without a vector. `list_namespaces` has those that hold items, sorted.
+    then those without a vector. A store without an index ignores the query, as LangGraph's
+    stores do. `list_namespaces` has those that hold items, sorted.
 
     What has expired is never returned; it is deleted by `sweep_ttl`, by the sweeper if one is started, and by puts,
     a few each. Being read puts an item's end off if that is at least a hundredth of its time to live.
@@ -126,13 +127,12 @@ class StatelogStore(Holder, BaseStore):
         Raises:
             InvalidNamespaceError: a label that LangGraph does not allow.
             ValueError: an unknown operation or operator, a time to live that is none.
-            statelog.UsageError: an argument of another kind, named; or a query, and the store has no index.
+            statelog.UsageError: an argument of another kind, named.
             statelog.ValueTypeError, LimitError: a value that cannot be stored, named by its path. Nothing was done.
 
         """
         work = _Work(ops)
         if self._index is None:
-            work.check_queries()
             return self._run(work, {}, [])
         queries = self._index.embed_queries(work.queries())
         return self._run(work, queries, self._index.embed_puts(work.puts()))
@@ -141,7 +141,6 @@ class StatelogStore(Holder, BaseStore):
         """Do operations together, as `batch`, without keeping the event loop waiting."""
         work = _Work(ops)
         if self._index is None:
-            work.check_queries()
             return await self._pool.run(self._run, work, {}, [])
         queries = await self._index.aembed_queries(work.queries())
         vectors = await self._index.aembed_puts(work.puts())
@@ -290,12 +289,6 @@ class _Work:
     def puts(self) -> list[PutOp]:
         """Return the puts and deletions, the last of each item."""
         return list(self._puts.values())
-
-    def check_queries(self) -> None:
-        """Refuse queries where there is no index: whatever came back would be no answer to them."""
-        for query in self.queries():
-            message = f"a search by query, {query!r}, needs a store made with index="
-            raise statelog.UsageError(message, argument="query", value=query)
 
     def queries(self) -> list[str]:
         """Return the queries, each once."""

@@ -19,8 +19,9 @@ import statelog
 from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
-from statelog.adapters.langgraph.saver.reading import Written, find_place, is_hidden, read_writes, writes_state, written
+from statelog.adapters.langgraph.saver.reading import Written, find_place, read_writes, written
 from statelog.adapters.langgraph.values import names
+from statelog.adapters.langgraph.values.own import is_hidden, writes_state
 from statelog.errors import FormatError, StorageError, StoreFullError, StoreLockedError, StoreNotFoundError, UsageError
 from statelog.redaction import redact_error, redacted_url
 from statelog.storage.file.descriptors import SHARED_MODE, follow_owner

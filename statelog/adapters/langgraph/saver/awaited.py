@@ -76,6 +76,7 @@ class AsyncCalls:
         _get_tuple: Callable[..., CheckpointTuple | None]
         _list: Callable[..., Iterator[CheckpointTuple]]
         _delta_history: Callable[..., Mapping[str, DeltaChannelHistory]]
+        _delta_keepset: Callable[..., set[str]]
 
     async def _read(self, config: RunnableConfig, function: Callable[..., T], *args: Any) -> T:
         await _ended(self._begun.before(config))
@@ -144,6 +145,10 @@ class AsyncCalls:
     ) -> Mapping[str, DeltaChannelHistory]:
         """See `get_delta_channel_history`."""
         return await self._read(config, self._delta_history, config, channels)
+
+    async def aget_delta_channel_keepset(self, *, config: RunnableConfig, channels: Sequence[str]) -> set[str]:
+        """See `get_delta_channel_keepset`."""
+        return await self._read(config, self._delta_keepset, config, channels)
 
 
 async def _ended(futures: Iterable[Future[Any]]) -> None:

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statelog.adapters.kit import items
 from statelog.adapters.kit.notes import note
 from statelog.adapters.kit.packed import MSGPACK
-from statelog.adapters.langgraph.values.codec import (
+from statelog.adapters.langgraph.values.codec import join, split
+from statelog.adapters.langgraph.values.packing import (
     is_packed,
-    join,
     pack,
     pack_bytes,
     pack_parts,
     pack_text,
-    split,
     unpack,
     unpack_bytes,
     unpack_text,

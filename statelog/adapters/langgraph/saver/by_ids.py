@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statelog.adapters.langgraph.saver.reading import decode_own, kept_item
 from statelog.adapters.langgraph.values.names import checkpoint_name, line_name
+from statelog.adapters.langgraph.values.own import decode_own, kept_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog import Checkpoint
     from statelog.adapters.kit.lineage import Lineage
-    from statelog.adapters.langgraph.saver.reading import Own
-    from statelog.adapters.langgraph.values.codec import Codec
+    from statelog.adapters.langgraph.values.own import Own
 
 FEW_LINES = 8
 """Of so many the ends are read sooner."""
@@ -42,7 +41,7 @@ class ByIds:
         is_in_order = _is_spelt(namespace, "-") and (not before or _is_spelt(namespace, before))
         return is_in_order and lineage.has_lines(line_name(namespace), FEW_LINES + 1)
 
-    def draw(self, codec: Codec, lineage: Lineage) -> Iterator[tuple[Own, Checkpoint]]:
+    def draw(self, lineage: Lineage) -> Iterator[tuple[Own, Checkpoint]]:
         """Yield those that are left.
 
         Raises:
@@ -62,7 +61,7 @@ class ByIds:
                     if passed > _NAMESPACES_MAX:
                         raise OutOfOrderError
                     break
-                found = _read(codec, lineage, lsn, name)
+                found = _read(lineage, lsn, name)
                 if found is not None:
                     yield found
 
@@ -75,11 +74,11 @@ def _is_spelt(namespace: str, id: str) -> bool:
     return checkpoint_name(namespace, id) == (f"{namespace}/{id}" if namespace else id)
 
 
-def _read(codec: Codec, lineage: Lineage, lsn: int, name: str) -> tuple[Own, Checkpoint] | None:
+def _read(lineage: Lineage, lsn: int, name: str) -> tuple[Own, Checkpoint] | None:
     """Return a checkpoint if it is one of LangGraph's."""
     checkpoint = lineage.at(lsn)
     item = None if checkpoint is None else kept_item(checkpoint.state)
-    own = None if item is None else decode_own(codec, item)
+    own = None if item is None else decode_own(item)
     if checkpoint is None or own is None or checkpoint_name(own.namespace, own.id) != name:
         return None
     return own, checkpoint

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from statelog.adapters.langgraph.values.paths import value_at
+
 
 def fits(metadata: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether metadata has the values that are wanted."""
-    return all(_is_equal(metadata.get(key), value) for key, value in wanted.items())
+    """Whether metadata has the values that are wanted. A key may be a path: `user.name`."""
+    return all(_is_equal(value_at(metadata, key), value) for key, value in wanted.items())
 
 
 def _is_equal(a: Any, b: Any) -> bool:

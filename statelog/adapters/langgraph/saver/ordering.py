@@ -11,8 +11,8 @@ import heapq
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.adapters.langgraph.saver.by_ids import ByIds, OutOfOrderError
-from statelog.adapters.langgraph.saver.reading import decode_own, is_hidden, kept_item, writes_state
 from statelog.adapters.langgraph.values.names import WRITES_BRANCH, Place, checkpoint_name, is_of_line, line_name
+from statelog.adapters.langgraph.values.own import decode_own, is_hidden, kept_item, writes_state
 from statelog.errors import BranchNotFoundError
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from statelog import Checkpoint
     from statelog.adapters.kit.lineage import Lineage
-    from statelog.adapters.langgraph.saver.reading import Own
-    from statelog.adapters.langgraph.values.codec import Codec
+    from statelog.adapters.langgraph.values.own import Own
     from statelog.store.views import MapView
 
 _PAGE = 8
@@ -59,8 +58,7 @@ class _Line:
 class Ordered:
     """Draws checkpoints in order, some at a time, each time from the store as it is then."""
 
-    def __init__(self, codec: Codec, lineage: Lineage, namespace: str | None, before: str = "") -> None:
-        self._codec = codec
+    def __init__(self, lineage: Lineage, namespace: str | None, before: str = "") -> None:
         self._namespace = namespace
         self._before = before
         self._heap: list[tuple[_Reversed, int, str, Own, Checkpoint, Lineage]] = []
@@ -99,7 +97,7 @@ class Ordered:
     def _draw_all(self, lineage: Lineage, count: int) -> Iterator[tuple[Own, Checkpoint]]:
         if self._by_ids is not None:
             try:
-                for own, checkpoint in self._by_ids.draw(self._codec, lineage):
+                for own, checkpoint in self._by_ids.draw(lineage):
                     self._before = own.id
                     yield own, checkpoint
             except OutOfOrderError:
@@ -141,7 +139,7 @@ class Ordered:
         checkpoint = line.page.pop()
         line.below = checkpoint.version
         item = kept_item(checkpoint.state)
-        own = None if item is None else decode_own(self._codec, item)
+        own = None if item is None else decode_own(item)
         if own is None:
             return
         id = own.id

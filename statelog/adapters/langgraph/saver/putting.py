@@ -8,7 +8,7 @@ from statelog.adapters.kit import items
 from statelog.adapters.kit.shared_items import Similar, Twins, are_looked_for
 from statelog.adapters.langgraph.saver.metadata import deltas_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
-from statelog.adapters.langgraph.saver.reading import decode_checkpoint, decode_own, find_place, kept_item
+from statelog.adapters.langgraph.saver.reading import decode_checkpoint, find_place
 from statelog.adapters.langgraph.values.codec import is_cut, is_snapshot
 from statelog.adapters.langgraph.values.frozen import common_ends, equal_ends, freeze, still
 from statelog.adapters.langgraph.values.names import (
@@ -21,6 +21,7 @@ from statelog.adapters.langgraph.values.names import (
     similar_lines,
     writes_range,
 )
+from statelog.adapters.langgraph.values.own import decode_own, kept_item
 from statelog.reducers import Removal
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from statelog import Checkpoint
     from statelog.adapters.kit.items import Stored, Write
     from statelog.adapters.kit.lineage import Lineage
-    from statelog.adapters.langgraph.saver.reading import Own
     from statelog.adapters.langgraph.values.codec import Codec, Encoded
     from statelog.adapters.langgraph.values.frozen import Frozen, Items
+    from statelog.adapters.langgraph.values.own import Own
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
@@ -136,7 +137,7 @@ class Base(NamedTuple):
         parent = find_place(lineage, asked) if asked.id else None
         channels = {} if parent is None else items.read(parent.state)
         kept = channels.pop(CHECKPOINT_CHANNEL, None)
-        own = decode_own(codec, kept) if isinstance(kept, bytes) else None
+        own = decode_own(kept) if isinstance(kept, bytes) else None
         if own is None or not isinstance(kept, bytes):
             return cls(None, {}, {}, None, NO_TRAIL, b"")
         versions = decode_checkpoint(codec, kept).get("channel_versions") or {}
@@ -188,7 +189,7 @@ def _find_elsewhere(codec: Codec, lineage: Lineage, namespace: str, wanted: dict
     """Return the values of channels, by version, wherever in the namespace they are stored."""
     values: dict[str, Stored] = {}
     missing = dict(wanted)
-    for found in Ordered(codec, lineage, namespace).draw(lineage, _ALL, hidden=True):
+    for found in Ordered(lineage, namespace).draw(lineage, _ALL, hidden=True):
         state = found.checkpoint.state
         kept = kept_item(state)
         versions = {} if kept is None else decode_checkpoint(codec, kept).get("channel_versions") or {}

@@ -17,15 +17,14 @@ from statelog.adapters.langgraph.saver.listed import ListedTuple
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
-    WRITES_BRANCH,
     Place,
     channel_name,
     checkpoint_name,
     config_of,
-    hidden_name,
     writes_prefix,
     writes_range,
 )
+from statelog.adapters.langgraph.values.own import END_OF_LINE, OWN_PARTS, Own, decode_own, kept_item
 from statelog.errors import FormatError
 
 if TYPE_CHECKING:
@@ -45,57 +44,26 @@ if TYPE_CHECKING:
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
-_OWN_PARTS = 4
-
-
-class Own(NamedTuple):
-    """Where a checkpoint of LangGraph's stands."""
-
-    namespace: str
-    id: str
-    parent: str | None
-    latest: str
-    """The greatest id among it and the versions before it on its line."""
-
-
-END_OF_LINE = b"\xf6"
-"""In place of an `Own`: the line was ended, so that its last checkpoint can go."""
-
 
 def encode_kept(codec: Codec, own: Own, checkpoint: Mapping[str, Any]) -> bytes:
     """Return the item of `CHECKPOINT_CHANNEL`: where it stands, and what LangGraph keeps of it but id and values."""
-    latest = None if own.latest == own.id else own.latest
     kept = {**checkpoint}
     for part in ("id", "channel_values"):
         kept.pop(part, None)
-    return codec.encode_parts((own.namespace, own.id, own.parent, latest), kept, "checkpoint")
+    return codec.encode_parts(own.texts, kept, "checkpoint")
 
 
-def is_in_namespace(codec: Codec, namespace: str, state: MapView) -> bool:
+def is_in_namespace(namespace: str, state: MapView) -> bool:
     """Whether a state is that of a checkpoint of LangGraph's in a namespace."""
     kept = kept_item(state)
-    own = None if kept is None else decode_own(codec, kept)
+    own = None if kept is None else decode_own(kept)
     return own is not None and own.namespace == namespace
-
-
-def decode_own(codec: Codec, item: bytes) -> Own | None:
-    """Return where a checkpoint stands, None for the end of a line. Nothing of anybody's code runs."""
-    if item == END_OF_LINE:
-        return None
-    namespace, id, parent, latest = codec.decode_texts(item, _OWN_PARTS)
-    return Own(namespace or "", id or "", parent, latest or id or "")
 
 
 def decode_checkpoint(codec: Codec, item: bytes) -> dict[str, Any]:
     """Return what LangGraph keeps of a checkpoint besides values and its id."""
-    checkpoint: dict[str, Any] = codec.decode_value(item, _OWN_PARTS)
+    checkpoint: dict[str, Any] = codec.decode_value(item, OWN_PARTS)
     return checkpoint
-
-
-def kept_item(state: MapView) -> bytes | None:
-    """Return the item of `CHECKPOINT_CHANNEL` in a state; None if it is none of ours."""
-    stored = items.get(state, CHECKPOINT_CHANNEL)
-    return stored if isinstance(stored, bytes) else None
 
 
 # --- pending writes -----------------------------------------------------------------
@@ -114,11 +82,6 @@ def read_writes(state: MapView | items.Ranges | None, place: Place) -> list[Writ
     return [read_bundle(stored) for stored in found.values()]
 
 
-def is_hidden(state: MapView | None, place: Place) -> bool:
-    """Whether a checkpoint was removed, though it is there for others."""
-    return state is not None and items.get(state, hidden_name(writes_prefix(place))) is not None
-
-
 # --- one checkpoint -----------------------------------------------------------------
 
 
@@ -131,12 +94,11 @@ class Row(NamedTuple):
     metadata: dict[str, Any]
     channels: dict[str, Read]
     writes: list[WriteRow]
+    is_orphan: bool
 
-
-def writes_state(lineage: Lineage) -> MapView | None:
-    """Return what the branch of pending writes holds."""
-    head = lineage.head(WRITES_BRANCH)
-    return None if head is None else head.state
+    def parent_config(self, own: Own) -> RunnableConfig | None:
+        """Return the config of the parent, None if there is none."""
+        return None if own.parent is None or self.is_orphan else config_of(self.place._replace(id=own.parent))
 
 
 def find_place(lineage: Lineage, place: Place) -> Checkpoint | None:
@@ -150,7 +112,12 @@ def read_row(decoded: DecodedBy, checkpoint: Checkpoint, place: Place, pending: 
     kept = channels.pop(CHECKPOINT_CHANNEL, None)
     if not isinstance(kept, bytes) or kept == END_OF_LINE:
         return None
-    return Row(place, checkpoint, kept, checkpoint.metadata, channels, read_writes(pending, place))
+    first, last = writes_range(writes_prefix(place))
+    found = {} if pending is None else items.keys_between(pending, first, last)
+    # The name `first` is `orphan_name`, which no write has.
+    is_orphan = found.pop(first, None) is not None
+    writes = [read_bundle(stored) for stored in found.values()]
+    return Row(place, checkpoint, kept, checkpoint.metadata, channels, writes, is_orphan)
 
 
 def decode_row(
@@ -168,7 +135,7 @@ def decode_row(
 
 
 def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: DecodedBy | None) -> CheckpointTuple:
-    own = decode_own(codec, row.kept)
+    own = decode_own(row.kept)
     assert own is not None
     checkpoint = decode_checkpoint(codec, row.kept)
     if not isinstance(checkpoint, dict):  # a serialiser may give anything for what another one wrote
@@ -190,19 +157,19 @@ def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: 
         config=config_of(row.place) if config is None else config,
         checkpoint=cast("LangGraphCheckpoint", checkpoint),
         metadata=cast("CheckpointMetadata", row_metadata(codec, row)),
-        parent_config=None if own.parent is None else config_of(row.place._replace(id=own.parent)),
+        parent_config=row.parent_config(own),
         pending_writes=decode_writes(codec, row.writes, decoded=decoded),
     )
 
 
 def list_row(codec: Codec, row: Row, decoded: DecodedBy) -> CheckpointTuple:
     """Return what LangGraph gets of one of several, decoded as far as it is looked at."""
-    own = decode_own(codec, row.kept)
+    own = decode_own(row.kept)
     assert own is not None
     return ListedTuple.of(
         config_of(row.place),
         cast("CheckpointMetadata", row_metadata(codec, row)),
-        None if own.parent is None else config_of(row.place._replace(id=own.parent)),
+        row.parent_config(own),
         partial(decode_row, codec, row, None, decoded),
     )
 

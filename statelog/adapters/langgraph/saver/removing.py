@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Lineage
+from statelog.adapters.langgraph.saver.bundles import encode_bundles
 from statelog.adapters.langgraph.saver.ordering import Ordered
-from statelog.adapters.langgraph.saver.reading import END_OF_LINE, writes_state
 from statelog.adapters.langgraph.saver.replaying import needed_by
 from statelog.adapters.langgraph.values.codec import read_whole
 from statelog.adapters.langgraph.values.names import (
@@ -22,10 +22,12 @@ from statelog.adapters.langgraph.values.names import (
     WRITES_BRANCH,
     checkpoint_name,
     hidden_name,
+    orphan_name,
     served_by,
     writes_prefix,
     writes_range,
 )
+from statelog.adapters.langgraph.values.own import END_OF_LINE, is_orphan, writes_state
 from statelog.log.care.serves import UNMET_US
 from statelog.log.events import SERVES_KEY
 
@@ -46,7 +48,7 @@ def keep_latest(store: Store, codec: Codec, thread_id: str) -> None:
     lineage = Lineage(store, thread_id)
     latest: dict[str, tuple[Found, str | None]] = {}
     there: set[str] = set()
-    for found in Ordered(codec, lineage, None).draw(lineage, _ALL):
+    for found in Ordered(lineage, None).draw(lineage, _ALL):
         there.add(_name(found))
         if found.own.namespace not in latest:
             latest[found.own.namespace] = (found, _served_by(codec, found))
@@ -54,7 +56,7 @@ def keep_latest(store: Store, codec: Codec, thread_id: str) -> None:
     count = 0
     while count != (count := len(kept)):
         kept.update(_name(found) for found, serves in latest.values() if serves in kept)
-    _remove(store, codec, thread_id, lambda found: _name(found) not in kept)
+    _remove(store, codec, thread_id, lambda found: _name(found) not in kept, leaves_orphans=True)
 
 
 def _name(found: Found) -> str:
@@ -88,19 +90,33 @@ def _run_of(found: Found) -> str | None:
     return run_id if isinstance(run_id, str) else None
 
 
-def _remove(store: Store, codec: Codec, thread_id: str, is_doomed: Callable[[Found], bool]) -> None:
+def _remove(
+    store: Store, codec: Codec, thread_id: str, is_doomed: Callable[[Found], bool], *, leaves_orphans: bool = False
+) -> None:
+    """Remove checkpoints; with `leaves_orphans`, a kept one whose parent goes has none from then on."""
     lineage = Lineage(store, thread_id)
     doomed: list[Found] = []
+    kept: dict[str, Found] = {}
+    alone: list[Found] = []
     needed: set[int] = set()
-    for found in Ordered(codec, lineage, None).draw(lineage, _ALL):
+    for found in Ordered(lineage, None).draw(lineage, _ALL):
         if is_doomed(found):
             doomed.append(found)
-        else:
-            needed.update(_needed(codec, lineage, found))
-    if not doomed:
+            continue
+        kept[_name(found)] = found
+        needs = _needed(codec, lineage, found)
+        needed.update(needs)
+        if leaves_orphans and not needs:
+            alone.append(found)
+    orphans = [
+        each
+        for each in alone
+        if each.own.parent and checkpoint_name(*_parent(each)) not in kept and not is_orphan(each.pending, each.place)
+    ]
+    if not doomed and not orphans:
         return
     going = [found for found in doomed if found.checkpoint.lsn not in needed]
-    _hide(lineage, doomed, going)
+    _hide(lineage, doomed, going, orphans)
     gone = {found.checkpoint.lsn for found in going}
     names = set(map(_name, going))
     heads = lineage.heads()
@@ -119,7 +135,7 @@ def _goes_by_itself(head: LineHead, going: Collection[str], heads: Sequence[Line
 
 
 def _needed(codec: Codec, lineage: Lineage, found: Found) -> set[int]:
-    return set(needed_by(codec, lineage, found.place, found.checkpoint, _metadata(codec, found)))
+    return set(needed_by(lineage, found.place, found.checkpoint, _metadata(codec, found)))
 
 
 def _metadata(codec: Codec, found: Found) -> dict[str, Any]:
@@ -128,10 +144,18 @@ def _metadata(codec: Codec, found: Found) -> dict[str, Any]:
     return codec.decode_metadata(found.checkpoint.metadata, whole)
 
 
-def _hide(lineage: Lineage, doomed: Sequence[Found], going: Sequence[Found]) -> None:
-    """Hide checkpoints, and take out the pending writes of those that go."""
+def _parent(found: Found) -> tuple[str, str]:
+    return found.own.namespace, found.own.parent or ""
+
+
+def _hide(lineage: Lineage, doomed: Sequence[Found], going: Sequence[Found], orphans: Sequence[Found]) -> None:
+    """Hide checkpoints, say of which others they were the parents, and take out the pending writes of those that go.
+
+    A checkpoint whose DeltaChannels are made of hidden ones keeps its parent: LangGraph copies it beside that.
+    """
     state = writes_state(lineage)
     writes = [items.put(hidden_name(writes_prefix(found.place)), _TRUE) for found in doomed]
+    writes += [items.put(orphan_name(writes_prefix(found.place)), encode_bundles([])) for found in orphans]
     if state is not None:
         for found in going:
             writes += map(items.remove, items.keys_between(state, *writes_range(writes_prefix(found.place))))

@@ -10,14 +10,12 @@ from statelog.adapters.kit.notes import noted
 from statelog.adapters.langgraph.saver.metadata import deltas_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.reading import (
-    decode_own,
     decode_writes,
     find_place,
-    kept_item,
     read_writes,
-    writes_state,
 )
 from statelog.adapters.langgraph.values.names import METADATA_CHANNEL, Place, channel_name, checkpoint_name
+from statelog.adapters.langgraph.values.own import decode_own, kept_item, writes_state
 from statelog.errors import ExpiredError
 
 if TYPE_CHECKING:
@@ -27,14 +25,12 @@ if TYPE_CHECKING:
 
     from statelog import Checkpoint, Store
     from statelog.adapters.langgraph.saver.reading import WriteRow
-    from statelog.adapters.langgraph.values.codec import Codec, Read
+    from statelog.adapters.langgraph.values.codec import Read
     from statelog.adapters.langgraph.values.copying import DecodedBy
     from statelog.store.views import MapView
 
 
-def ancestors(
-    codec: Codec, lineage: Lineage, place: Place, checkpoint: Checkpoint
-) -> Iterator[tuple[Place, Checkpoint, MapView]]:
+def ancestors(lineage: Lineage, place: Place, checkpoint: Checkpoint) -> Iterator[tuple[Place, Checkpoint, MapView]]:
     """Yield a checkpoint's ancestors as LangGraph knows them, also those that were removed; of a loop each one once."""
     seen = {place.id}
     state = checkpoint.state
@@ -42,7 +38,7 @@ def ancestors(
     found: Checkpoint | None = checkpoint
     while found is not None:
         item = kept_item(state)
-        own = None if item is None else decode_own(codec, item)
+        own = None if item is None else decode_own(item)
         if own is None or own.parent is None or own.parent in seen:
             return
         seen.add(own.parent)
@@ -70,14 +66,14 @@ def delta_history(
         lineage = Lineage(snapshot, asked.thread_id)
         place, checkpoint = asked, find_place(lineage, asked) if asked.id else None
         if not asked.id:
-            latest = next(Ordered(codec, lineage, asked.namespace).draw(lineage, 1), None)
+            latest = next(Ordered(lineage, asked.namespace).draw(lineage, 1), None)
             if latest is not None:
                 place, checkpoint = latest.place, latest.checkpoint
         writes = writes_state(lineage)
         pending = None if writes is None else items.Ranges(writes)
         remaining = dict.fromkeys(channels)
         last = checkpoint
-        for ancestor, held, state in () if checkpoint is None else ancestors(codec, lineage, place, checkpoint):
+        for ancestor, held, state in () if checkpoint is None else ancestors(lineage, place, checkpoint):
             last = held
             steps.append(read_writes(pending, ancestor))
             for channel in list(remaining):
@@ -88,7 +84,7 @@ def delta_history(
             if not remaining:
                 break
         else:
-            if remaining and checkpoint is not None and last is not None and _has_lost_its_parent(codec, last):
+            if remaining and checkpoint is not None and last is not None and _has_lost_its_parent(last):
                 stored = items.get(checkpoint.state, METADATA_CHANNEL)
                 cut_short = (checkpoint.metadata, None if stored is None else decoded.read(stored))
     if cut_short is not None:
@@ -99,9 +95,9 @@ def delta_history(
         return _decode(decoded, steps, ends, channels)
 
 
-def _has_lost_its_parent(codec: Codec, checkpoint: Checkpoint) -> bool:
+def _has_lost_its_parent(checkpoint: Checkpoint) -> bool:
     item = kept_item(checkpoint.state)
-    own = None if item is None else decode_own(codec, item)
+    own = None if item is None else decode_own(item)
     return own is not None and own.parent is not None and checkpoint.has_parent and checkpoint.parent is None
 
 
@@ -130,13 +126,36 @@ def _decode(
     return found
 
 
-def needed_by(codec: Codec, lineage: Lineage, place: Place, checkpoint: Checkpoint, metadata: Any) -> Iterator[int]:
+def keepset(store: Store, asked: Place, channels: Sequence[str]) -> set[str]:
+    """Return the id of a checkpoint, and those of its ancestors back to where each channel was stored last."""
+    with store.snapshot() as snapshot:
+        lineage = Lineage(snapshot, asked.thread_id)
+        place, checkpoint = asked, find_place(lineage, asked) if asked.id else None
+        if not asked.id:
+            latest = next(Ordered(lineage, asked.namespace).draw(lineage, 1), None)
+            if latest is not None:
+                place, checkpoint = latest.place, latest.checkpoint
+        if checkpoint is None:
+            return set()
+        kept, state = {place.id}, checkpoint.state
+        missing = set(map(channel_name, channels))
+        walk = ancestors(lineage, place, checkpoint)
+        while missing := {name for name in missing if items.get(state, name) is None}:
+            found = next(walk, None)
+            if found is None:
+                break
+            kept.add(found[0].id)
+            state = found[2]
+        return kept
+
+
+def needed_by(lineage: Lineage, place: Place, checkpoint: Checkpoint, metadata: Any) -> Iterator[int]:
     """Yield the LSNs of the ancestors that the DeltaChannels of a checkpoint are made of."""
     missing = {channel_name(channel) for channel in deltas_of(metadata)}
     missing = {name for name in missing if items.get(checkpoint.state, name) is None}
     if not missing:
         return
-    for _place, held, state in ancestors(codec, lineage, place, checkpoint):
+    for _place, held, state in ancestors(lineage, place, checkpoint):
         yield held.lsn
         missing = {name for name in missing if items.get(state, name) is None}
         if not missing:

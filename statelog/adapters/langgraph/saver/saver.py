@@ -21,20 +21,17 @@ from statelog.adapters.langgraph.saver.metadata import metadata_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.putting import Base, Bases, value_writes
 from statelog.adapters.langgraph.saver.reading import (
-    Own,
     Row,
     decode_row,
     encode_kept,
     find_place,
-    is_hidden,
     is_in_namespace,
     list_row,
     read_row,
     row_metadata,
-    writes_state,
 )
 from statelog.adapters.langgraph.saver.removing import keep_latest, remove_all, remove_runs
-from statelog.adapters.langgraph.saver.replaying import delta_history
+from statelog.adapters.langgraph.saver.replaying import delta_history, keepset
 from statelog.adapters.langgraph.saver.sweeping import sweep_after_retention
 from statelog.adapters.langgraph.values.codec import Codec
 from statelog.adapters.langgraph.values.copying import CACHE_SIZE_BYTES, Decoded
@@ -51,6 +48,7 @@ from statelog.adapters.langgraph.values.names import (
     served_by,
     thread_id_of,
 )
+from statelog.adapters.langgraph.values.own import Own, is_hidden, writes_state
 from statelog.aio.running import Runner
 from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
 from statelog.store.session import session_of
@@ -203,7 +201,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
                 if checkpoint is None or is_hidden(pending, asked):
                     return None
             else:
-                latest = next(Ordered(codec, lineage, asked.namespace).draw(lineage, 1), None)
+                latest = next(Ordered(lineage, asked.namespace).draw(lineage, 1), None)
                 if latest is None:
                     return None
                 place, checkpoint, pending = latest.place, latest.checkpoint, latest.pending
@@ -223,7 +221,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         Args:
             config: of one thread, and one namespace or checkpoint if it names one; None for all threads.
             filter: metadata that is asked for: a key to a value that is equal, of any type that metadata has; a bool
-                equals no number.
+                equals no number. A key may be a path: `user.name` is `name` in the dict `user`.
             before: only ids below that of this config.
             limit: at most so many.
 
@@ -277,7 +275,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
             with self.store.snapshot() as snapshot:
                 lineage = Lineage(snapshot, place.thread_id)
                 if ordered is None:
-                    ordered = Ordered(codec, lineage, namespace, below)
+                    ordered = Ordered(lineage, namespace, below)
                 for found in ordered.draw(lineage, count):
                     drawn += 1
                     if not place.id or found.place.id == place.id:
@@ -360,7 +358,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
             fork=partial(fork_name, place.namespace, place.id),
             metadata=small,
             at_head=self._conflict == "raise",
-            counts=partial(is_in_namespace, codec, place.namespace),
+            counts=partial(is_in_namespace, place.namespace),
             twins=changes.twins(base, asked) if changes.lists or changes.snapshots else None,
             similar=changes.similar(place),
             follows=tasks.follows(asked, place, metadata.get("parents")),
@@ -446,7 +444,8 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         Args:
             thread_ids: those that are not there are passed over.
             strategy: "keep_latest" keeps the latest of each namespace, of a call's if its caller is kept; "delete"
-                none. The thread itself stays, and may be gone on with.
+                none. The thread itself stays, and may be gone on with. A kept checkpoint has no parent, unless its
+                DeltaChannels are made of what its ancestors hold.
 
         """
         if strategy not in ("keep_latest", "delete"):
@@ -470,3 +469,17 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         wanted, decoded = asking.several("channels", channels), self._decoded.by(self._codec)
         asking.check_open(self.store)
         return delta_history(self.store, decoded, place_of(config), wanted) if wanted else {}
+
+    def get_delta_channel_keepset(self, *, config: RunnableConfig, channels: Sequence[str]) -> set[str]:
+        """Return the ids of checkpoints that must stay so that DeltaChannels of one can be read.
+
+        These are the checkpoint itself, and its ancestors back to where each channel was stored last. Of a checkpoint
+        that is not there the set is empty.
+        """
+        self._begun.wait(config)
+        return self._delta_keepset(config, channels)
+
+    def _delta_keepset(self, config: RunnableConfig, channels: Sequence[str]) -> set[str]:
+        wanted = asking.several("channels", channels)
+        asking.check_open(self.store)
+        return keepset(self.store, place_of(config), wanted)

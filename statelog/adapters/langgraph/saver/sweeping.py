@@ -13,12 +13,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Lineage
-from statelog.adapters.langgraph.saver.reading import decode_own, kept_item, writes_state
-from statelog.adapters.langgraph.values.codec import Codec
 from statelog.adapters.langgraph.values.names import (
     PREFIX_SIZE,
     WRITES_BRANCH,
@@ -26,6 +22,7 @@ from statelog.adapters.langgraph.values.names import (
     checkpoint_prefix,
     place_in,
 )
+from statelog.adapters.langgraph.values.own import decode_own, kept_item, writes_state
 from statelog.format import cbor
 from statelog.log.care.serves import UNMET_US
 from statelog.store.session import session_of
@@ -101,13 +98,12 @@ def _time_us(stored: items.Stored | None) -> int:
 
 def _places(lineage: Lineage) -> Iterator[tuple[str, str]]:
     """Yield namespace and id of the checkpoints that are there."""
-    codec = Codec(JsonPlusSerializer())  # of which nothing is asked that a serialiser does
     for name in lineage.names():
         place = place_in(name)
         if place is None:
             found = lineage.find(name)
             item = None if found is None else kept_item(found.state)
-            own = None if item is None else decode_own(codec, item)
+            own = None if item is None else decode_own(item)
             place = None if own is None else (own.namespace, own.id)
         if place is not None:
             yield place

@@ -12,9 +12,18 @@ from statelog.adapters.kit import items
 from statelog.adapters.kit.notes import note
 from statelog.adapters.kit.packed import CUT, MSGPACK, SNAPSHOT, Packed, Serialised, put_together
 from statelog.adapters.langgraph.values.cutting import CUT_SIZE_BYTES_MIN, cut, hands_on, split_list
+from statelog.adapters.langgraph.values.packing import (
+    PREFIX,
+    pack,
+    pack_bytes,
+    pack_parts,
+    unpack,
+    unpack_bytes,
+    unpack_text,
+)
 from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
-from statelog.kernels.msgpack import array_head, join_array, split_array
+from statelog.kernels.msgpack import array_head, split_array
 from statelog.log.events import NEEDS_KEY, SERVES_KEY
 
 if TYPE_CHECKING:
@@ -45,10 +54,6 @@ class DecodedItems(Protocol):
         """Return the values of a part, which nobody else has."""
 
 
-_PREFIX = items.codec_prefix(MSGPACK)
-_SHORT_PREFIXES_NUMBER = 256
-_SHORT_PREFIXES = tuple(items.wrap(_PREFIX, bytes(size))[: -size or None] for size in range(_SHORT_PREFIXES_NUMBER))
-"""By the size of what follows."""
 _EXTENSIONS = frozenset([0xC7, 0xC8, 0xC9])
 _SNAPSHOT_TYPE = 7
 """The extension type of what a DeltaChannel is stored as now and then."""
@@ -59,7 +64,7 @@ _MAJOR_LIST = 4
 
 def join(encoded: Sequence[bytes]) -> Joined:
     """Return packed items in one, as msgpack."""
-    at = len(_PREFIX)
+    at = len(PREFIX)
     starts = (1, 2, 3, 5, 9)
     return Joined(len(encoded), b"".join([item[at + starts[max((item[at] & 31) - 23, 0)] :] for item in encoded]))
 
@@ -67,27 +72,6 @@ def join(encoded: Sequence[bytes]) -> Joined:
 def read_whole(stored: items.Stored, known: dict[bytes, Joined] | None = None) -> Read:
     """Return a stored value; parts of lists that are `known` by their digests are not read, and others put there."""
     return stored if isinstance(stored, bytes) else items.gather(stored, {} if known is None else known, join)
-
-
-def pack(data: bytes) -> bytes:
-    """Return the item of a value that is msgpack already."""
-    size = len(data)
-    return _SHORT_PREFIXES[size] + data if size < _SHORT_PREFIXES_NUMBER else items.wrap(_PREFIX, data)
-
-
-def pack_parts(parts: list[str | bytes | None]) -> bytes:
-    """Return the item of a msgpack array: of texts, None as nil, and bytes that are msgpack already."""
-    return pack(join_array([part if isinstance(part, bytes) else pack_text(part) for part in parts]))
-
-
-def unpack(item: bytes) -> bytes:
-    """Return the msgpack of such an item."""
-    return items.unwrap(_PREFIX, item)
-
-
-def is_packed(item: bytes) -> bool:
-    """Whether an item is one value that is msgpack."""
-    return item.startswith(_PREFIX)
 
 
 def split(data: bytes) -> list[bytes] | None:
@@ -251,8 +235,8 @@ class Codec:
             if decoded is not None and self._copies:
                 return [value for part in read for value in decoded.items(part)]
             return self.serde.loads_typed((MSGPACK, _in_one(read)))
-        if read.startswith(_PREFIX):
-            return self.serde.loads_typed((MSGPACK, items.unwrap(_PREFIX, read)))
+        if read.startswith(PREFIX):
+            return self.serde.loads_typed((MSGPACK, items.unwrap(PREFIX, read)))
         if read[0] >> 5 == _MAJOR_LIST:
             return self.decode([join(items.read_list(read))])
         serialised = cbor.decode(read)
@@ -271,12 +255,6 @@ class Codec:
         """Return one item of some texts and a value."""
         kind, data = self.dump(value, what)
         return pack_parts([*parts, data] if self.is_one_value(kind, data) else [*parts, kind, pack_bytes(data)])
-
-    @staticmethod
-    def decode_texts(item: bytes, number: int) -> list[str | None]:
-        """Return the texts of `encode_parts`, without looking at the value."""
-        parts = split_array(unpack(item)) or []
-        return [unpack_text(part) for part in parts[:number]]
 
     def decode_value(self, item: bytes, number: int) -> Any:
         """Return the value of `encode_parts`, which so many texts stand before."""
@@ -364,33 +342,3 @@ def _is_plain(value: Any, depth: int) -> bool:
     if kind is list:
         return all(_is_plain(item, depth + 1) for item in value)
     return kind is dict and all(type(key) is str and _is_plain(member, depth + 1) for key, member in value.items())
-
-
-_SHORT_SIZE = 32
-_SHORT_HEADS = tuple(bytes([0xA0 | size]) for size in range(_SHORT_SIZE))
-
-
-def pack_text(text: str | None) -> bytes:
-    """Return a text, or nil, in msgpack."""
-    if text is None:
-        return b"\xc0"
-    data = text.encode("utf-8", "surrogatepass")
-    size = len(data)
-    return (_SHORT_HEADS[size] if size < _SHORT_SIZE else b"\xdb" + size.to_bytes(4)) + data
-
-
-def unpack_text(item: bytes) -> str | None:
-    """Return the text of `pack_text`."""
-    if item == b"\xc0":
-        return None
-    return item[1 if item[0] != 0xDB else 5 :].decode("utf-8", "surrogatepass")
-
-
-def pack_bytes(data: bytes) -> bytes:
-    """Return bytes in msgpack."""
-    return b"\xc6" + len(data).to_bytes(4, "big") + data
-
-
-def unpack_bytes(item: bytes) -> bytes:
-    """Return the bytes of `pack_bytes`."""
-    return item[5:]

@@ -13,7 +13,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from binascii import b2a_base64
 from collections.abc import Collection
 from functools import lru_cache
@@ -21,7 +23,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.errors import UsageError
-from statelog.limits import NAME_SIZE_BYTES_MAX
+from statelog.limits import GRAPH_CHANNEL, NAME_SIZE_BYTES_MAX
 from statelog.store.writes import check_thread_id
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from langchain_core.runnables import RunnableConfig
 
-CHECKPOINT_CHANNEL = "langgraph:checkpoint"
+CHECKPOINT_CHANNEL = GRAPH_CHANNEL
 """The channel with what LangGraph keeps of a checkpoint besides values."""
 
 METADATA_CHANNEL = "langgraph:metadata"
@@ -278,6 +280,8 @@ _END_OF_GROUPS = _index_digits(_INDEX_OF_GROUPS)
 _UUID_6 = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _UUID_BEGINNING_US = 12_219_292_800_000_000
 """From the reform of the calendar to 1970, in microseconds."""
+_TICKS_WIDTH = 15
+"""Hexadecimal digits of its time, in steps of 100 ns."""
 
 
 def time_us_of(id: str) -> int | None:
@@ -285,6 +289,18 @@ def time_us_of(id: str) -> int | None:
     if _UUID_6.fullmatch(id) is None:
         return None
     return int(id[:8] + id[9:13] + id[15:18], 16) // 10 - _UUID_BEGINNING_US
+
+
+def id_after(id: str) -> str | None:
+    """Return a new id, a UUID of version 6 of now, that is greater than another; None if that one is another UUID."""
+    if _UUID_6.fullmatch(id) is None:
+        return None
+    now = (time.time_ns() // 1000 + _UUID_BEGINNING_US) * 10
+    ticks = f"{max(now, int(id[:8] + id[9:13] + id[15:18], 16) + 1):0{_TICKS_WIDTH}x}"
+    if len(ticks) > _TICKS_WIDTH:
+        return None
+    chance = os.urandom(8).hex()
+    return f"{ticks[:8]}-{ticks[8:12]}-6{ticks[12:]}-8{chance[:3]}-{chance[3:15]}"
 
 
 def writes_range(prefix: str) -> tuple[str, str]:
@@ -296,6 +312,14 @@ def writes_range(prefix: str) -> tuple[str, str]:
 def hidden_name(prefix: str) -> str:
     """Return the channel that says that a checkpoint was removed."""
     return f"{prefix}-"
+
+
+def orphan_name(prefix: str) -> str:
+    """Return the channel that says that a checkpoint's parent was removed, so that it has none.
+
+    No write has this name. It is the first of the range of writes, so it is read with them.
+    """
+    return writes_range(prefix)[0]
 
 
 def awaited_name(prefix: str) -> str:

@@ -23,6 +23,7 @@ from langgraph.store.base import (
     PutOp,
     SearchOp,
 )
+from langgraph.store.memory import InMemoryStore
 
 import statelog
 from statelog.adapters.langgraph import StatelogCache, StatelogSaver, StatelogStore
@@ -371,13 +372,40 @@ def test_a_graph_uses_it(store):
     assert asyncio.run(graph.compile(store=memory).ainvoke({"text": "hello"})) == {"text": "hello?"}
 
 
-def test_without_index_a_query_is_refused_and_nothing_of_its_batch_is_done(memory):
-    memory.put(USERS, "a", {"n": 1}, index=["n"])
-    with pytest.raises(statelog.UsageError, match="'anything', needs a store made with index="):
-        memory.search(USERS, query="anything")
-    ops = [PutOp(USERS, "b", {"n": 2}), SearchOp(USERS, query="anything")]
-    with pytest.raises(statelog.UsageError, match="index="):
-        memory.batch(ops)
-    with pytest.raises(statelog.UsageError, match="index="):
-        asyncio.run(memory.abatch(ops))
-    assert keys(memory.search(USERS, query="")) == ["a"]
+def test_without_index_a_query_is_ignored_as_by_langgraphs_stores(memory):
+    for each in (memory, InMemoryStore()):
+        each.put(USERS, "a", {"n": 1}, index=["n"])
+        assert keys(each.search(USERS, query="anything")) == ["a"]
+        each.batch([PutOp(USERS, "b", {"n": 2}), SearchOp(USERS, query="anything")])
+        asyncio.run(each.abatch([PutOp(USERS, "c", {"n": 3}), SearchOp(USERS, query="anything")]))
+        assert sorted(keys(each.search(USERS, query="", filter={"n": {"$gt": 1}}))) == ["b", "c"]
+
+
+DOTTED = {
+    "deep": {"user": {"name": "ann", "tags": ["x"]}, "n": 1},
+    "flat": {"user.name": "ann"},
+    "both": {"user.name": "bob", "user": {"name": "ann"}},
+    "text": {"user": "ann"},
+    "none": {"user.name": None, "user": {"name": "ann"}},
+    "empty": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"user.name": "ann"}, {"deep", "flat"}),
+        ({"user.name": {"$eq": "ann"}}, {"deep", "flat"}),
+        ({"user.name": {"$gt": "a"}, "n": 1}, {"deep"}),
+        ({"user.tags": ["x"]}, {"deep"}),
+        ({"user.name": {"$ne": "ann"}}, {"both", "text", "none", "empty"}),
+        ({"user.name.first": "ann"}, set()),
+        ({"user.name": None}, {"text", "none", "empty"}),
+        ({".": None, "user.": None, "user..name": None}, {*DOTTED}),
+        ({"user": {"name": "ann"}}, {"deep", "both", "none"}),
+    ],
+)
+def test_a_filter_takes_a_key_with_dots_or_a_path(memory, asked, expected):
+    for key, value in DOTTED.items():
+        memory.put(USERS, key, value)
+    assert {*keys(memory.search(USERS, filter=asked))} == expected

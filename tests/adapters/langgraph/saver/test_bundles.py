@@ -27,8 +27,9 @@ from statelog.adapters.langgraph.saver.bundles import (
     read_bundle,
 )
 from statelog.adapters.langgraph.saver.reading import decode_writes
-from statelog.adapters.langgraph.values.codec import Codec, pack, pack_bytes, pack_parts, pack_text
+from statelog.adapters.langgraph.values.codec import Codec
 from statelog.adapters.langgraph.values.names import WRITES_BRANCH, place_of, write_name, writes_prefix
+from statelog.adapters.langgraph.values.packing import pack, pack_bytes, pack_parts, pack_text, unpack_texts
 from statelog.kernels.msgpack import join_array
 
 CODEC = Codec(JsonPlusSerializer())
@@ -57,7 +58,7 @@ def test_texts_and_a_dict_are_packed_as_the_serialiser_packs_it(texts, value):
     assert item == pack_parts([*texts, data])
     assert kind == "msgpack"
     assert CODEC.decode_value(item, len(texts)) == value
-    assert CODEC.decode_texts(item, len(texts)) == texts
+    assert unpack_texts(item, len(texts)) == texts
 
 
 def encoded(*found, task="task", path="path"):

@@ -89,7 +89,7 @@ def test_answers_are_those_of_reading_every_line(history, again, odd, doomed, pa
         for act in (
             lambda: None,
             lambda: saver.delete_for_runs(sorted(doomed)),
-            lambda: saver.store.thread("t").commit({"x": 1}, id="1ef00002"),
+            lambda: commit_as_an_older_release(saver),
             lambda: saver.copy_thread("t", "copy"),
             lambda: [put(saver, *each) for each in again],
             lambda: put(saver, *odd, None, "odd"),
@@ -100,6 +100,12 @@ def test_answers_are_those_of_reading_every_line(history, again, odd, doomed, pa
                     expected = asked(fresh(saver), thread)
                 with patch.object(by_ids, "FEW_LINES", 0):
                     assert asked(fresh(saver), thread) == expected
+
+
+def commit_as_an_older_release(saver):
+    """Commit to the first line of a thread of LangGraph, which is refused now."""
+    with patch("statelog.store.frameworks.is_line", lambda _name: False):
+        saver.store.thread("t").commit({"x": 1}, id="1ef00002")
 
 
 def fork(saver, count, namespace=""):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from itertools import islice
 from uuid import uuid4
@@ -16,6 +17,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
+from langgraph.checkpoint.serde.types import _DeltaSnapshot as DeltaSnapshot
 
 import statelog
 from statelog.adapters.kit import items
@@ -496,3 +498,102 @@ def test_a_loop_of_parents_ends(saver):
     assert history == {"y": {"writes": []}}
     saver.prune(["t"])
     assert ids(saver, config("t")) == ["b"]
+
+
+def test_a_filter_of_list_takes_a_key_with_dots_or_a_path(saver):
+    told = {"deep": {"user": {"name": "ann"}}, "flat": {"user.name": "ann"}, "other": {"user": {"name": "bob"}}}
+    for thread, metadata in told.items():
+        put(saver, config(thread), {}, metadata)
+    found = saver.list(None, filter={"user.name": "ann"})
+    assert sorted(each.config["configurable"]["thread_id"] for each in found) == ["deep", "flat"]
+    assert [*saver.list(None, filter={"user.name": "ann", "user.age": 3})] == []
+    assert len([*saver.list(config("other"), filter={"user.name": "bob"})]) == 1
+
+
+# --- parents of what was removed ------------------------------------------------------
+
+
+def parent_of(found):
+    return None if found.parent_config is None else id_of(found.parent_config)
+
+
+def test_prune_leaves_the_checkpoint_it_keeps_without_a_parent(saver):
+    made = put_line(saver, 4)
+    inner = put_line(saver, 3, namespace="child")
+    saver.prune(["t"])
+    for place, head in ((config("t"), made[-1]), (config("t", "child"), inner[-1])):
+        assert [parent_of(each) for each in saver.list(place)] == [None]
+        assert parent_of(saver.get_tuple(place)) is parent_of(saver.get_tuple(head)) is None
+    after = put(saver, saver.get_tuple(config("t")).config, {"x": "after"})
+    assert parent_of(saver.get_tuple(config("t"))) == id_of(made[-1])
+    saver.copy_thread("t", "copy")
+    found = {id_of(each.config): parent_of(each) for each in saver.list(config("copy", ""))}
+    assert found == {id_of(after): id_of(made[-1]), id_of(made[-1]): None}
+
+
+def test_prune_after_retention_leaves_no_parent_that_is_gone_and_writes_nothing_twice(saver):
+    put_line(saver, 300)
+    saver.store.retain(keep_last=1)
+    assert len(ids(saver, config("t"))) == 1
+    saver.prune(["t"])
+    assert parent_of(saver.get_tuple(config("t"))) is None
+    lsn = saver.store.last_lsn
+    saver.prune(["t"])
+    assert saver.store.last_lsn == lsn
+
+
+def test_prune_keeps_a_parent_that_stays_and_what_goes_takes_its_mark_with_it(saver):
+    put_line(saver, 3)
+    saver.prune(["t"])
+    state = saver.store.thread("t", branch="writes").state
+    assert sum(name.endswith("+++") for name in state) == 1
+    saver.prune(["t"], strategy="delete")
+    saver.store.retain(keep_last=1)
+    assert [name for name in saver.store.thread("t", branch="writes").state if name.endswith("+++")] == []
+
+
+# --- the checkpoints that a DeltaChannel needs ------------------------------------------
+
+
+def delta_line(saver, count, snapshots, thread="d"):
+    """Put a line of checkpoints, of which some store channels as a DeltaChannel does; return their ids."""
+    made, ids_ = config(thread), []
+    for step in range(count):
+        values = {channel: DeltaSnapshot([step]) for channel, steps in snapshots.items() if step in steps}
+        made = put(saver, made, values)
+        ids_.append(id_of(made))
+        saver.put_writes(made, [(channel, [step]) for channel in snapshots if channel not in values], f"task {step}")
+    return made, ids_
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "channels", "first"),
+    [
+        ({"a": [0]}, [], 5),
+        ({"a": [0, 5]}, ["a"], 5),
+        ({"a": [0]}, ["a"], 0),
+        ({"a": [3], "b": [1]}, ["a", "b"], 1),
+        ({"a": [3], "b": [1]}, ["a"], 3),
+        ({"a": []}, ["a"], 0),
+        ({"a": [0]}, ["a", "missing"], 0),
+    ],
+)
+def test_a_keepset_reaches_back_to_where_each_channel_was_stored_last(saver, snapshots, channels, first):
+    head, made = delta_line(saver, 6, snapshots)
+    for place in (head, config("d")):
+        expected = set(made[first:])
+        assert saver.get_delta_channel_keepset(config=place, channels=channels) == expected
+        assert asyncio.run(saver.aget_delta_channel_keepset(config=place, channels=channels)) == expected
+    history = saver.get_delta_channel_history(config=head, channels=channels)
+    for channel in channels:
+        stored = [step for step in snapshots.get(channel, ()) if step < 5]
+        begin = max(stored, default=-1)
+        writes = [value for _task, _channel, [value] in history[channel]["writes"]]
+        assert writes == ([*range(begin + 1, 5)] if channel in snapshots else [])
+
+
+def test_a_keepset_of_what_is_not_there_is_empty(saver):
+    assert saver.get_delta_channel_keepset(config=config("none"), channels=["a"]) == set()
+    assert saver.get_delta_channel_keepset(config=config("none", "", "x"), channels=[]) == set()
+    with pytest.raises(UsageError, match="channels"):
+        saver.get_delta_channel_keepset(config=config("none"), channels="abc")

@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from statelog.adapters.langgraph.values.paths import value_at
 from statelog.errors import LimitError
 
 Matches = Callable[[Any], bool]
@@ -24,6 +25,8 @@ _ORDERED = (int, float, Decimal, str, datetime)
 
 def compile_filter(conditions: Mapping[str, Any]) -> Matches:
     """Return whether a dict has, under each key, what its condition asks for; a missing key counts as None.
+
+    A key that is not there may be a path: `user.name` is `name` in the dict `user`.
 
     A condition is a value, equal by JSON's types (1 and 1.0 are equal, 1 and True are not); a dict of operators,
     all of which must hold; a dict of conditions for the dict there; or a list of conditions for a list as long.
@@ -45,7 +48,7 @@ def _compile_members(conditions: Mapping[str, Any]) -> Matches:
     members = [(key, _compile(condition)) for key, condition in conditions.items()]
 
     def matches(value: Any) -> bool:
-        return isinstance(value, Mapping) and all(member(value.get(key)) for key, member in members)
+        return isinstance(value, Mapping) and all(member(value_at(value, key)) for key, member in members)
 
     return matches
 

@@ -1,0 +1,145 @@
+"""The checkpoint that LangGraph shows of a thread, and a rollback that LangGraph sees.
+
+`statelog.store.frameworks` imports this module by its name. Nothing here imports LangGraph.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from statelog.adapters.kit import items
+from statelog.adapters.kit.lineage import Lineage
+from statelog.adapters.langgraph.saver.ordering import Ordered
+from statelog.adapters.langgraph.values.names import (
+    CHECKPOINT_CHANNEL,
+    METADATA_CHANNEL,
+    Place,
+    checkpoint_name,
+    fork_name,
+    id_after,
+    line_name,
+)
+from statelog.adapters.langgraph.values.own import (
+    decode_own,
+    is_hidden,
+    is_orphan,
+    kept_item,
+    replace_own,
+    writes_state,
+)
+from statelog.errors import CheckpointNotFoundError, ConflictError, UsageError
+from statelog.log.events import NEEDS_KEY
+from statelog.log.operations import check_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from statelog import Checkpoint
+    from statelog.adapters.langgraph.values.own import Own
+    from statelog.log.batch import Batch
+    from statelog.log.operations import Seen
+    from statelog.store.session import Holder, Session
+
+_ROOT = ""
+_COPIED = ("parents", "counters_since_delta_snapshot", NEEDS_KEY)
+"""What LangGraph copies from the metadata of a checkpoint that it forks, and what retention reads."""
+
+
+def latest(held: Holder[Session], thread_id: str) -> Checkpoint[Any] | None:
+    """Return the checkpoint that `graph.get_state` shows, or None if it shows none."""
+    lineage = Lineage(held, thread_id)
+    found = next(Ordered(lineage, _ROOT).draw(lineage, 1), None)
+    return None if found is None else found.checkpoint
+
+
+def roll_back(
+    held: Holder[Session],
+    thread_id: str,
+    target: Checkpoint[Any],
+    *,
+    metadata: Mapping[str, Any],
+    expected: int | Seen | None,
+    check: Callable[[Batch], None] | None,
+) -> Checkpoint[Any]:
+    """Put a copy of a checkpoint beside it, as LangGraph's `__copy__` does. Its id is greater than all others.
+
+    Args:
+        held: the store, transaction or thread.
+        thread_id: the thread.
+        target: a checkpoint of the thread.
+        metadata: metadata to keep with the copy.
+        expected: the head that the caller expects, or its version.
+        check: called in the commit before anything is written.
+
+    Raises:
+        ConflictError: the head is not `expected`, or a checkpoint was put meanwhile.
+        CheckpointNotFoundError: the target was removed.
+        UsageError: the target cannot be copied. The message says how LangGraph goes back to it.
+
+    """
+    lineage = Lineage(held, thread_id)
+    ends = lineage.ends(line_name(_ROOT))
+    head = latest(held, thread_id)
+    check_version(thread_id, expected, -1 if head is None else head.version, None if head is None else head.head)
+    source, own = _source(lineage, target)
+    greatest = next(Ordered(lineage, _ROOT).draw(lineage, 1, hidden=True)).own.id
+    id = id_after(greatest)
+    if id is None:
+        raise _refused(lineage.id, own, f"no id can be made that comes after {greatest!r}")
+    item = kept_item(source.state)
+    assert item is not None
+
+    def before(batch: Batch) -> None:
+        if check is not None:
+            check(batch)
+        if expected is not None and lineage.ends_in(batch.view, line_name(_ROOT)) != ends:
+            message = f"thread {thread_id!r}: a checkpoint was put after the head was compared"
+            raise ConflictError(message, thread=thread_id, expected_version=expected, actual_version=None)
+
+    step = source.metadata.get("step")
+    return lineage.commit(
+        [items.put(CHECKPOINT_CHANNEL, replace_own(item, own._replace(id=id, latest=id)))],
+        id=id,
+        parent=source,
+        line=line_name(_ROOT),
+        fork=partial(fork_name, _ROOT, id),
+        metadata={
+            **metadata,
+            **{key: value for key, value in source.metadata.items() if key in _COPIED},
+            "source": "fork",
+            "step": step + 1 if isinstance(step, int) else 0,
+        },
+        before=before,
+    )
+
+
+def _source(lineage: Lineage, target: Checkpoint[Any]) -> tuple[Checkpoint[Any], Own]:
+    """Return the checkpoint to copy, and where it stands."""
+    item = kept_item(target.state)
+    own = None if item is None else decode_own(item)
+    if own is None:
+        message = f"thread {lineage.id!r}: {target.id} is not a checkpoint of LangGraph"
+        raise UsageError(message, argument="target", value=target.id)
+    if own.namespace:
+        message = f"thread {lineage.id!r}: {target.id} is a checkpoint of the subgraph {own.namespace!r}; roll back to"
+        message += " the checkpoint of the graph that called it"
+        raise UsageError(message, argument="target", value=target.id)
+    found = lineage.find(checkpoint_name(_ROOT, own.id))  # an older release could roll back without a new id
+    if found is None or is_hidden(writes_state(lineage), Place(lineage.id, _ROOT, own.id)):
+        message = f"thread {lineage.id!r}: checkpoint {own.id} was removed"
+        raise CheckpointNotFoundError(message, thread=lineage.id, branch=target.branch, target=own.id)
+    if is_orphan(writes_state(lineage), Place(lineage.id, _ROOT, own.id)):
+        own = own._replace(parent=None)
+    if METADATA_CHANNEL in found.state:
+        raise _refused(lineage.id, own, "its metadata is too large or of types that LangGraph alone can read")
+    return found, own
+
+
+def _refused(thread_id: str, own: Own, why: str) -> UsageError:
+    config = {"configurable": {"thread_id": thread_id, "checkpoint_ns": "", "checkpoint_id": own.id}}
+    message = (
+        f'thread {thread_id!r}: {why}; go back with graph.update_state({config}, None, as_node="__copy__"),'
+        f" or with graph.invoke(None, {config})"
+    )
+    return UsageError(message, argument="target", value=own.id)

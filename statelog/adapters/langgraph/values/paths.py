@@ -1,0 +1,23 @@
+"""Keys of filters: `user.name` is a key of that name, or `name` in the dict `user`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def value_at(members: Mapping[str, Any], key: Any) -> Any:
+    """Return the value of a key, or, if there is none and the key has dots, the value that it leads to.
+
+    LangGraph's InMemoryStore takes a key as it is, its SQLite and Postgres stores take dots for steps. So the key as
+    it is goes first. What is not there is None.
+    """
+    found = members.get(key)
+    if found is not None or not isinstance(key, str) or "." not in key or key in members:
+        return found
+    value: Any = members
+    for step in key.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(step)
+    return value

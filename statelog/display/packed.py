@@ -1,0 +1,236 @@
+"""What a framework's serialiser has packed, as people see it.
+
+Showing a value does not import any module that its bytes name. An object is shown as the name of its constructor and
+its fields. If the name is that of a secret, such as pydantic's `SecretStr`, `HIDDEN_VALUE` replaces the fields.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from statelog.redaction import HIDDEN_VALUE, names_credential, names_secret
+
+MSGPACK = "msgpack"
+SERIALISED = "serialised"
+"""The names of the codecs whose values this module shows."""
+
+SNAPSHOT = b"\xc1"
+"""In place of the first item of a list: the list is what LangGraph stores of a DeltaChannel. In msgpack no item begins
+so."""
+CUT = SNAPSHOT + SNAPSHOT
+"""Likewise: the list is the items of lists in a value that is none, behind what stands around these."""
+_SIZE = struct.Struct(">I")
+_DEPTH_MAX = 128
+_SINGLE_ARGUMENT = 0
+"""The msgpack extension code of an object that wraps one value, such as a secret or an enum member, in LangGraph."""
+_TEXT_CHARACTERS_MAX = 500
+"""Characters of one text in the repr of an object."""
+
+
+class Coded:
+    """A value in the form in which a codec stores it."""
+
+    __slots__ = ()
+
+    @property
+    def stored(self) -> tuple[str, Any]:
+        """The name of the codec, and what it stores."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Constructed:
+    """An object as its bytes tell of it: the constructor's name, and what it was given."""
+
+    name: str
+    fields: dict[str, Any] | tuple[Any, ...]
+
+    @property
+    def short_name(self) -> str:
+        """The name without its module."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def given(self) -> list[tuple[str, Any]]:
+        """The fields that say something, with their names; a positional argument has an empty name."""
+        if not isinstance(self.fields, dict):
+            return [("", value) for value in self.fields]
+        return [(name, value) for name, value in self.fields.items() if value is not None and value not in ([], {})]
+
+    def __repr__(self) -> str:
+        """Return the object as Python writes a call; long texts are cut."""
+        told = (f"{name}={_short(value)}" if name else _short(value) for name, value in self.given)
+        return f"{self.short_name}({', '.join(told)})"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, str | bytes) and len(value) > _TEXT_CHARACTERS_MAX:
+        return f"{value[:_TEXT_CHARACTERS_MAX]!r}…"
+    return repr(value)
+
+
+def unpacked(value: Any) -> Any:
+    """Return a value of one of these codecs as far as it can be told, any other value as it is.
+
+    The codec may be registered in this process or not. A value that was cut into the items of a list is put together.
+    """
+    codec, payload = value.stored if isinstance(value, Coded) else ("", None)
+    if codec == MSGPACK and isinstance(payload, bytes):
+        return shown_msgpack(payload)
+    if codec == SERIALISED and isinstance(payload, list) and len(payload) == 2:
+        return shown_serialised(*payload)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) > 0 and _is_cut(value[0]):
+        return shown_msgpack(put_together(b"".join([each.stored[1] for each in value])))
+    return value
+
+
+def _is_cut(first: Any) -> bool:
+    """Return True if a list that begins with this item is a value that was cut."""
+    codec, payload = first.stored if isinstance(first, Coded) else ("", None)
+    return codec == MSGPACK and isinstance(payload, bytes) and payload.startswith(CUT)
+
+
+def shown_msgpack(data: bytes) -> Any:
+    """Return what msgpack says, of plain types and `Constructed`; only the size of bytes that are not msgpack.
+
+    Such bytes may contain a secret whose class cannot be told.
+    """
+    if data == SNAPSHOT:
+        return Constructed("DeltaSnapshot", ())
+    value, end = None, -1
+    with suppress(IndexError, ValueError, UnicodeDecodeError, struct.error, TypeError):  # it is no msgpack
+        value, end = _read(data, 0, 0)
+    return value if end == len(data) else Constructed(MSGPACK, {"size_bytes": len(data)})
+
+
+def shown_serialised(type_: str, data: bytes) -> Any:
+    """Return what another serialiser made, as far as it can be told without that serialiser."""
+    if type_ == "null":
+        return None
+    if type_ in ("bytes", "bytearray"):
+        return data
+    return Constructed(str(type_), {"size_bytes": len(data)})
+
+
+def put_together(data: bytes) -> bytes:
+    """Return the value of a header with all items behind it: inverse of a cut."""
+    at = len(CUT) + _SIZE.size
+    (count,) = _SIZE.unpack_from(data, len(CUT))
+    sizes = [_SIZE.unpack_from(data, at + _SIZE.size * number)[0] for number in range(count)]
+    at += _SIZE.size * count
+    item_at = at + sum(size >> 1 for size in sizes if not size & 1)
+    parts: list[bytes] = []
+    for size in sizes:
+        if size & 1:
+            parts.append(data[item_at : item_at + (size >> 1)])
+            item_at += size >> 1
+        else:
+            parts.append(data[at : at + (size >> 1)])
+            at += size >> 1
+    return b"".join(parts)
+
+
+# --- msgpack, for display ------------------------------------------------------------
+
+_NUMBERS = {
+    0xCA: ">f",
+    0xCB: ">d",
+    0xCC: ">B",
+    0xCD: ">H",
+    0xCE: ">I",
+    0xCF: ">Q",
+    0xD0: ">b",
+    0xD1: ">h",
+    0xD2: ">i",
+    0xD3: ">q",
+}
+_SINGLES = {0xC0: None, 0xC2: False, 0xC3: True}
+_SIZES = {
+    0xD9: ("text", 1),
+    0xDA: ("text", 2),
+    0xDB: ("text", 4),
+    0xC4: ("bytes", 1),
+    0xC5: ("bytes", 2),
+    0xC6: ("bytes", 4),
+    0xDC: ("list", 2),
+    0xDD: ("list", 4),
+    0xDE: ("dict", 2),
+    0xDF: ("dict", 4),
+    0xC7: ("extension", 1),
+    0xC8: ("extension", 2),
+    0xC9: ("extension", 4),
+}
+_FIXED = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
+
+
+def _read(data: bytes, at: int, depth: int) -> tuple[Any, int]:
+    """Return (value, offset behind it). Raises ValueError, IndexError and others for what is no msgpack."""
+    if depth > _DEPTH_MAX:
+        raise ValueError(depth)
+    first = data[at]
+    at += 1
+    if first < 0x80:
+        return first, at
+    if first >= 0xE0:
+        return first - 0x100, at
+    if first in _SINGLES:
+        return _SINGLES[first], at
+    if first in _NUMBERS:
+        form = _NUMBERS[first]
+        end = at + struct.calcsize(form)
+        return struct.unpack(form, data[at:end])[0], end
+    if first < 0xC0:
+        kind, size = (
+            ("dict", first & 15) if first < 0x90 else ("list", first & 15) if first < 0xA0 else ("text", first & 31)
+        )
+    elif first in _FIXED:
+        kind, size = "extension", _FIXED[first]
+    else:
+        kind, width = _SIZES.get(first, ("", 0))
+        size = int.from_bytes(data[at : at + width], "big")
+        at += width
+    return _read_sized(data, at, kind, size, depth)
+
+
+def _read_sized(data: bytes, at: int, kind: str, size: int, depth: int) -> tuple[Any, int]:
+    if kind == "list":
+        items = []
+        for _ in range(size):
+            item, at = _read(data, at, depth + 1)
+            items.append(item)
+        return items, at
+    if kind == "dict":
+        members = {}
+        for _ in range(size):
+            key, at = _read(data, at, depth + 1)
+            members[key if isinstance(key, str) else repr(key)], at = _read(data, at, depth + 1)
+        return members, at
+    end = at + size + (kind == "extension")
+    if not kind or end > len(data):
+        raise ValueError(kind)
+    if kind == "extension":
+        return _extension(data[at], data[at + 1 : end], depth + 1), end
+    return (data[at:end].decode() if kind == "text" else data[at:end]), end
+
+
+def _extension(code: int, data: bytes, depth: int) -> Any:
+    """Return what LangGraph's serialiser means by an extension: [module, name, fields, ...]; a snapshot; an array."""
+    value, end = _read(data, 0, depth)
+    if end == len(data):
+        if code == 7:
+            return Constructed("DeltaSnapshot", (value,))
+        if code == 6 and isinstance(value, list) and len(value) == 4:
+            return Constructed(
+                "numpy.ndarray", {"dtype": value[0], "shape": value[1], "order": value[2], "data": value[3]}
+            )
+        if isinstance(value, list) and len(value) > 2 and all(isinstance(name, str) for name in value[:2]):
+            name = f"{value[0]}.{value[1]}"
+            fields = tuple(value[2]) if code == 1 and isinstance(value[2], list) else value[2]
+            if names_credential(name) if code == _SINGLE_ARGUMENT else names_secret(name):
+                fields = HIDDEN_VALUE
+            return Constructed(name, fields if isinstance(fields, dict | tuple) else (fields,))
+    return Constructed(f"extension {code}", (data,))

@@ -1,0 +1,66 @@
+"""Threads that LangGraph keeps: which checkpoint such a thread shows, and how it goes back.
+
+LangGraph addresses checkpoints by their ids and knows no branches. So the head of a branch is not what it shows. The
+adapter knows what it shows. Adapters are in a layer above the store, so the module is imported by its name when such a
+thread is read.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from statelog.errors import UsageError
+from statelog.log.events import MAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from statelog.log.batch import Batch
+    from statelog.log.operations import Seen
+    from statelog.store.checkpoint import Checkpoint
+    from statelog.store.session import Holder, Session
+
+_MODULE = "statelog.adapters.langgraph.shown"
+_LINE_PREFIXES = (f"{MAIN}@", "ns:")
+_WRITES = "writes"
+
+
+class Keeper(Protocol):
+    """What the adapter knows of a thread."""
+
+    def latest(self, held: Holder[Session], thread_id: str) -> Checkpoint[Any] | None:
+        """Return the checkpoint that LangGraph shows, or None if it shows none."""
+
+    def roll_back(
+        self,
+        held: Holder[Session],
+        thread_id: str,
+        target: Checkpoint[Any],
+        *,
+        metadata: Mapping[str, Any],
+        expected: int | Seen | None,
+        check: Callable[[Batch], None] | None,
+    ) -> Checkpoint[Any]:
+        """Make LangGraph show the state of `target` again, by a new checkpoint, and return that."""
+
+
+@cache
+def keeper() -> Keeper:
+    """Import what knows LangGraph's threads. It imports no part of LangGraph."""
+    return cast("Keeper", import_module(_MODULE))
+
+
+def is_line(branch: str) -> bool:
+    """Return True if a branch of a LangGraph thread belongs to LangGraph, by its name."""
+    return branch in (MAIN, _WRITES) or branch.startswith(_LINE_PREFIXES)
+
+
+def refused(thread_id: str) -> UsageError:
+    """Return the error for a write to a line that LangGraph would not show."""
+    message = (
+        f"thread {thread_id!r} belongs to LangGraph, which does not show other commits to it: change its state with"
+        " graph.update_state, or commit to a branch that fork() has made"
+    )
+    return UsageError(message, thread=thread_id, argument="thread")
