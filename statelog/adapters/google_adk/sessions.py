@@ -123,7 +123,7 @@ class StatelogSessionService(BaseSessionService):
         Raises:
             SessionNotFoundError: the session was deleted.
             StaleSessionError: it was changed since `session` was read. Nothing was kept.
-            InvocationNotFoundError: the event is a rewind to a turn that an earlier rewind has dropped. Nothing was kept.
+            InvocationNotFoundError: the event is a rewind to a turn that an earlier rewind dropped. Nothing was kept.
 
         """
         if event.partial:

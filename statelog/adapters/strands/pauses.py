@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ def pause_of(agent: Agent, result: AgentResult) -> dict[str, Any]:
     return {_CHECKPOINT: result.checkpoint.to_dict(), _KEPT: _digest(agent)}
 
 
-def resume(agent: Agent, pause: dict[str, Any]) -> dict[str, Any]:
+def resume(agent: Agent, pause: Mapping[str, Any]) -> dict[str, Any]:
     """Return the prompt that resumes a pause: `agent(resume(agent, pause))`.
 
     Args:
@@ -47,13 +48,13 @@ def resume(agent: Agent, pause: dict[str, Any]) -> dict[str, Any]:
         UsageError: `pause` is not what `pause_of` returns.
 
     """
-    if not isinstance(pause, dict) or pause.keys() != {_CHECKPOINT, _KEPT}:
+    if not isinstance(pause, Mapping) or pause.keys() != {_CHECKPOINT, _KEPT}:
         message = "a pause is what `pause_of` returns, not the checkpoint of the framework"
         raise UsageError(message)
     if pause[_KEPT] != _digest(agent):
         message = "the session has gone on since this pause: resume the pause of its last result"
         raise ConflictError(message, checkpoint=pause[_CHECKPOINT], messages=len(agent.messages))
-    return {"checkpointResume": {"checkpoint": pause[_CHECKPOINT]}}
+    return {"checkpointResume": {"checkpoint": dict(pause[_CHECKPOINT])}}
 
 
 def _digest(agent: Agent) -> str:

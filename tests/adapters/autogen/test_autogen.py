@@ -166,7 +166,7 @@ def test_a_team_whose_manager_refuses_the_state_stays_as_it_was(store):
 class Half(Held):
     """A team that keeps half of a state, and then raises an error or waits."""
 
-    def __init__(self, state, failure, refuses_all=False):
+    def __init__(self, state, failure, *, refuses_all=False):
         super().__init__(state)
         self.failure, self.refuses_all = failure, refuses_all
 

@@ -29,10 +29,10 @@ class Scripted(Model):
     def get_config(self):
         return {}
 
-    async def structured_output(self, *args, **options):
+    async def structured_output(self, *_args, **_options):
         yield {}
 
-    async def stream(self, messages, *args, **options):
+    async def stream(self, messages, *_args, **_options):
         answer = self.answers[sum(message["role"] == "assistant" for message in messages)]
         yield {"messageStart": {"role": "assistant"}}
         if answer == "call":
