@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -83,8 +84,20 @@ class Runner:
             call = partial(_call, partial(function, *args, **kwargs))
             result: T = await trio.to_thread.run_sync(call)  # A cancelled task waits for the call.
             return result
-        future = asyncio.wrap_future(self.submit(function, *args, **kwargs))
-        await ended(future)
+        future = self.submit(function, *args, **kwargs)
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+
+        def wake(_future: Future[T]) -> None:
+            with suppress(RuntimeError):  # The loop was closed, so no task waits.
+                loop.call_soon_threadsafe(_end, waiter)
+
+        future.add_done_callback(wake)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            await ended(asyncio.wrap_future(future))
+            raise
         return future.result()
 
     async def win(self, take: Callable[[], T | None], give_back: Callable[[T], object]) -> T | None:
@@ -146,6 +159,11 @@ run = _shared.finish
 
 def _do_nothing() -> None:
     pass
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _call(call: Callable[[], T]) -> T:

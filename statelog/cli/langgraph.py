@@ -26,6 +26,8 @@ _NAMED_MAX = 5
 """Threads named in an error; the output has them all."""
 
 _DATABASES = ("sqlite:", "postgresql://", "postgres://")
+_FOREIGN = ("dynamodb:", "redis://", "rediss://", "lmdb:")
+"""Databases of savers by others. They can only be imported from."""
 
 
 @click.command("import-langgraph", short_help="Copy LangGraph threads from a database.")
@@ -35,7 +37,11 @@ _DATABASES = ("sqlite:", "postgresql://", "postgres://")
 @MAX_SIZE
 @AS_JSON
 def import_langgraph(*, source: str, store: Path | None, file: Path | None, as_json: bool) -> None:
-    """Copy all threads in DATABASE (sqlite:PATH or postgresql://...), which is only read.
+    """Copy all threads in DATABASE, which is only read.
+
+    It is sqlite:PATH or postgresql://... of LangGraph's own savers; dynamodb:TABLE of langgraph-checkpoint-aws;
+    redis://HOST/0 of langgraph-checkpoint-plainredis, with ?prefix= for another prefix than lg; or lmdb:PATH of
+    langgraph-checkpoint-lmdb.
 
     They go to STORE, which is made if need be; if it is left out, to the database's name with .state, in the
     current directory.
@@ -46,7 +52,7 @@ def import_langgraph(*, source: str, store: Path | None, file: Path | None, as_j
     A thread with which something is wrong (its name, a damaged row, other content in STORE) is copied up to there and
     named at the end; all others are copied whole. The exit code is that of the error, 1 if there are several kinds.
     """
-    _check_database(source)
+    _check_database(source, (*_DATABASES, *_FOREIGN))
     if store is not None and file is not None:
         message = f"the store is named twice: {store} and --file {file}"
         raise UsageError(message, argument="STORE", value=str(store))
@@ -62,7 +68,7 @@ def export_langgraph(*, store: Path, target: str, as_json: bool) -> None:
 
     As import-langgraph, the other way.
     """
-    _check_database(target)
+    _check_database(target, _DATABASES)
     if not store.is_file():
         message = f"no store at {store}"
         raise StoreNotFoundError(message, path=str(store))
@@ -81,8 +87,8 @@ def _store_of(database: str) -> Path:
     return Path(f"{name}.state")
 
 
-def _check_database(name: str) -> None:
-    if not name.startswith(_DATABASES):
+def _check_database(name: str, kinds: tuple[str, ...]) -> None:
+    if not name.startswith(kinds):
         shown = redacted_url(name)
         message = f"{shown!r} names no database, as sqlite:checkpoints.db and postgresql://user@host/name do"
         raise UsageError(message, argument="DATABASE", value=shown)
@@ -92,12 +98,16 @@ def _move(source: str, target: str, what: str, *, as_json: bool, like: Path | No
     if find_spec("langgraph") is None:
         message = "langgraph is not installed: pip install 'statelog[langgraph]'"
         raise UsageError(message)
-    from statelog.adapters.langgraph.move import endpoints
+    from statelog.adapters.langgraph.move import endpoints, foreign
     from statelog.adapters.langgraph.move.migration import migrate
 
     output = Output(as_json=as_json)
+    is_foreign = source.startswith(_FOREIGN)
+    opened = (
+        foreign.opened_foreign(source) if is_foreign else endpoints.opened(source, writing=False, open_store=open_store)
+    )
     with (
-        endpoints.opened(source, writing=False, open_store=open_store) as reading,
+        opened as reading,
         endpoints.opened(target, writing=True, open_store=open_store, like=like) as writing,
         output.progress(what) as progress,
     ):
@@ -106,6 +116,10 @@ def _move(source: str, target: str, what: str, *, as_json: bool, like: Path | No
         output.emit(_document(report))
     else:
         output.say(_sentence(report))
+        for lost in report.lost[:_NAMED_MAX]:
+            output.say(f"checkpoint {lost.checkpoint} of thread {lost.thread!r}: {lost.what}")
+        if len(report.lost) > _NAMED_MAX:
+            output.say(f"and {count(len(report.lost) - _NAMED_MAX, 'checkpoint')} more")
         for each in report.left_out if len(report.left_out) > 1 else ():
             output.say(_why(each))
     if report.left_out:
@@ -126,7 +140,9 @@ def _document(report: MigrationReport) -> dict[str, Any]:
         for each in report.left_out
     ]
     numbers = {field.name: getattr(report, field.name) for field in fields(report)}
-    return {**numbers, "left_out": to_json(left_out)}
+    lost = [{"thread": each.thread, "checkpoint": each.checkpoint, "what": each.what} for each in report.lost]
+    document = {**numbers, "left_out": to_json(left_out), "lost": to_json(lost)}
+    return document if lost else {name: value for name, value in document.items() if name != "lost"}
 
 
 def _why(left: LeftOut) -> str:

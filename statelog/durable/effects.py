@@ -101,7 +101,7 @@ def _transact(
 
         def also(tx: Any, item: dict[str, Any] = item) -> None:
             nonlocal has_returned
-            inside = in_step.set(True)
+            inside = in_step.set((*in_step.get(), execution.id))
             try:
                 result = function(tx, *args, **kwargs)
             finally:

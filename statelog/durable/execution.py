@@ -117,8 +117,8 @@ class Undo(NamedTuple):
 undoing: ContextVar[bool] = ContextVar("undoing", default=False)
 """Whether a compensation calls: what a branch calls beside it that nobody waits for is another thing."""
 
-in_step: ContextVar[bool] = ContextVar("in_step", default=False)
-"""Whether a step is being called."""
+in_step: ContextVar[tuple[str, ...]] = ContextVar("in_step", default=())
+"""The ids of the runs whose steps are being called here. A step may drive another run, which has steps of its own."""
 
 
 class Execution:
@@ -181,7 +181,7 @@ class Execution:
             Stopped: the run has stopped, or this call is another than the one recorded.
 
         """
-        if in_step.get():
+        if self.id in in_step.get() or (self.host.is_async and in_step.get()):
             message = f"{op} {name!r} inside a step: a step calls no operation of its run, and its workflow does"
             raise UsageError(message, argument=op, value=name)
         self.check_stop()

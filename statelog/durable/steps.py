@@ -246,7 +246,7 @@ async def _call(execution: Execution, place: str, call: StepCall, attempt: int) 
     context = StepContext(execution, place, call.name, attempt, late_us)
     tell("call", execution.id, (place, call))
     function = call.function if place.startswith("undo.") else stub_of(call.name, call.function)
-    current, inside = _current.set(context), in_step.set(True)
+    current, inside = _current.set(context), in_step.set((*in_step.get(), execution.id))
     try:
         result = await execution.host.call(function, call.args, call.kwargs, call.timeout_s)
     except TimeoutError as error:

@@ -131,6 +131,34 @@ def test_a_step_inside_a_step_is_refused(store):
     assert "inside a step" in execute(store, body).error
 
 
+def test_a_step_may_drive_another_run_which_is_driven_once(store):
+    """D23 is about the operations of the run whose step it is."""
+    counted = []
+
+    @durable.workflow
+    def inner(run):
+        return run.step(lambda: counted.append(1) or len(counted), name="count")
+
+    def drive_inner():
+        return durable.run(store, inner, id="inner").result()
+
+    assert execute(store, lambda run: [run.step(drive_inner, name=name) for name in "ab"]).value == [1, 1]
+    assert [step.name for step in durable.steps(store, "inner")] == ["count"]
+
+
+def test_a_run_that_a_step_drives_calls_no_operation_of_the_run_around_it(store):
+    """D23."""
+
+    def body(run):
+        def inner(_inner):
+            return run.step(len, "a")
+
+        return run.step(lambda: durable.run(store, durable.workflow(name="inner")(inner), id="i").result(), name="o")
+
+    assert "inside a step" in execute(store, body).error
+    assert durable.steps(store, "i") == []
+
+
 @pytest.mark.parametrize(
     "options",
     [{"retry": 3}, {"timeout_s": 0}, {"semantics": "once"}, {"compensate": 1}, {"commit": {}}],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from agent_framework import HistoryProvider, Message
 
 from statelog import reducers
-from statelog.adapters.kit.lives import write
+from statelog.adapters.agent_framework.security_labels import HIDDEN, LABELS, labels_of, restore_labels, writes_of
+from statelog.adapters.kit.lives import transact, write
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import of_all, read_list
 from statelog.aio.running import run
@@ -15,18 +17,24 @@ from statelog.aio.running import run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from agent_framework import AgentSession, SessionContext, SupportsAgentRun
+
     from statelog import Store
+    from statelog.store.transaction import Transaction
 
 __all__ = ["StatelogHistoryProvider"]
 
 _MESSAGES = "messages"
-_SCHEMA = {_MESSAGES: reducers.extend}
+_SCHEMA = {_MESSAGES: reducers.extend, LABELS: reducers.merge, HIDDEN: reducers.merge}
+_session: ContextVar[AgentSession | None] = ContextVar("statelog_agent_framework_session", default=None)
+"""The session of the run whose messages are saved."""
 
 
 class StatelogHistoryProvider(HistoryProvider):
     """A `HistoryProvider` of Agent Framework: messages are appended, and those of one call are one commit.
 
-    Messages of two processes on one session all stay, in the order of their commits.
+    Messages of two processes on one session all stay, in the order of their commits. The security labels of a session
+    are in the commit of its messages. A run that loads the messages has the labels, too.
 
     Args:
         store: an open store.
@@ -69,10 +77,42 @@ class StatelogHistoryProvider(HistoryProvider):
             ValueTypeError: a message holds what is not JSON, as bytes or a NaN. Nothing was written.
 
         """
-        thread = self._thread_of(session_id)
+        thread, session = self._thread_of(session_id), _session.get()
+        labels = [] if session is None else labels_of(session)
         kept = of_all(message.to_dict() for message in messages)
-        if kept:
+        if not kept:
+            return
+        if not labels:
             await run(write, self.store, thread, _SCHEMA, lambda history: history.commit({_MESSAGES: kept}))
+            return
+
+        def save(tx: Transaction) -> None:
+            write(
+                tx,
+                thread,
+                _SCHEMA,
+                lambda history: history.commit({_MESSAGES: kept, **writes_of(labels, history.state)}),
+            )
+
+        await run(transact, self.store, save)
+
+    async def before_run(
+        self, *, agent: SupportsAgentRun, session: AgentSession, context: SessionContext, state: dict[str, Any]
+    ) -> None:
+        """Load the messages into a run, and the security labels into its session."""
+        await super().before_run(agent=agent, session=session, context=context, state=state)
+        thread = self._thread_of(context.session_id)
+        restore_labels(session, await run(lambda: self.store.thread(thread, schema=_SCHEMA).state))
+
+    async def after_run(
+        self, *, agent: SupportsAgentRun, session: AgentSession, context: SessionContext, state: dict[str, Any]
+    ) -> None:
+        """Keep the messages of a run in one commit with the security labels of its session."""
+        token = _session.set(session)
+        try:
+            await super().after_run(agent=agent, session=session, context=context, state=state)
+        finally:
+            _session.reset(token)
 
     def _thread_of(self, session_id: str | None) -> str:
         return thread_id("agent-framework", "history", self.source_id, session_id or "default")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -48,8 +49,11 @@ async def save_team(store: Store, id: str, team: Any) -> int:
 async def load_team(store: Store, id: str, team: Any, at: int | None = None) -> None:
     """Give a team the state that was saved last, or that of a version: then it goes on from there.
 
+    If the team does not accept the state, or the task is cancelled, the team gets back the state that it had.
+
     Raises:
         NotFoundError: nothing was saved under this id, or there is no such version.
+        Exception: what the team's `load_state` raises. A note says so if the team did not take its own state back.
 
     """
     thread = _thread_of(id)
@@ -62,7 +66,16 @@ async def load_team(store: Store, id: str, team: Any, at: int | None = None) -> 
             raise NotFoundError(message, thread=thread)
         return _plain(checkpoint.state.to_python()[_STATE])
 
-    await team.load_state(await run(load))
+    saved = await run(load)
+    before = deepcopy(await team.save_state())
+    try:
+        await team.load_state(saved)
+    except BaseException as error:  # a team loads its members one by one
+        try:
+            await team.load_state(before)
+        except Exception as again:  # noqa: BLE001 - the first error is raised
+            error.add_note(f"the team did not take its own state back: {again}")
+        raise
 
 
 def _thread_of(id: str) -> str:

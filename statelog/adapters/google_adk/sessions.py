@@ -7,9 +7,11 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from google.adk.errors._invocation_not_found_error import InvocationNotFoundError
 from google.adk.errors._stale_session_error import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
+from google.adk.events._rewind_events import _apply_rewinds
 from google.adk.events.event import Event
 from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
 from google.adk.sessions.session import Session
@@ -121,6 +123,7 @@ class StatelogSessionService(BaseSessionService):
         Raises:
             SessionNotFoundError: the session was deleted.
             StaleSessionError: it was changed since `session` was read. Nothing was kept.
+            InvocationNotFoundError: the event is a rewind to a turn that an earlier rewind dropped. Nothing was kept.
 
         """
         if event.partial:
@@ -199,7 +202,7 @@ class StatelogSessionService(BaseSessionService):
         lives.transact(self.store, delete)
 
     def _append(self, session: Session, event: Event) -> str:
-        if event.actions.rewind_before_invocation_id:
+        if _rewound_to(event):
             _restore_state(self.store, _thread_of(session), event)
         delta = split_state(event.actions.state_delta)
         text = Json(event.model_dump_json(exclude_none=True))
@@ -300,9 +303,17 @@ def _read_events(head: Checkpoint[Any], config: GetSessionConfig | None) -> list
         stored = stored_items.get(head.state, EVENTS)
         start = max(0 if stored is None else stored_items.count(stored) - config.num_recent_events, 0)
     events = _EVENTS.validate_json(join_list(head.state, EVENTS, start))
-    if config is None or not config.after_timestamp:
-        return events
-    return [event for event in events if event.timestamp >= config.after_timestamp]
+    after = 0.0 if config is None else config.after_timestamp or 0.0
+    window = [event for event in events if event.timestamp >= after]
+    if config is None or not any(_rewound_to(event) for event in window):
+        return window
+    # ADK ignores a rewind to a turn before the window, and would show the turns that the rewind has dropped.
+    live = {event.id for event in _apply_rewinds(_read_events(head, None))}
+    return [event for event in window if event.id in live or _rewound_to(event)]
+
+
+def _rewound_to(event: Event) -> str | None:
+    return event.actions.rewind_before_invocation_id if event.actions else None
 
 
 def _shown(scopes: Scopes, app_name: str) -> Iterable[Session]:
@@ -332,13 +343,20 @@ def _restore_state(within: Threads, id: str, event: Event) -> None:
     """Have a rewind give back the state that was there, also what the session was created with.
 
     ADK replays the deltas of events, which do not have that (adk-python#4933).
+
+    Raises:
+        InvocationNotFoundError: an earlier rewind has dropped the turn. ADK would show the turns before it again.
+
     """
     head = within.thread(id, schema=SESSION).head
     if head is None:
         return
-    before = event.actions.rewind_before_invocation_id
-    first = next((each for each in _read_events(head, None) if each.invocation_id == before), None)
-    made = None if first is None else _version_with(head, first.id)
+    before = _rewound_to(event)
+    first = next((each for each in _apply_rewinds(_read_events(head, None)) if each.invocation_id == before), None)
+    if first is None:
+        message = f"Invocation ID not found: {before}. An earlier rewind has dropped it, or the session never had it."
+        raise InvocationNotFoundError(message)
+    made = _version_with(head, first.id)
     if made is None:
         return
     try:

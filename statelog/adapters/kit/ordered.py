@@ -161,8 +161,23 @@ class KnownList:
         stored = items.get(state, self._channel)
         if stored is None:
             return []
-        identity, last = items.identity(stored), self._last
-        if last is None or last[0] != identity:
-            last = self._last = identity, _decode(items.read_list(stored), self._channel)
-        values: list[Any] = copy_plain(last[1][start:] if start else last[1])
-        return values
+        known = self._known(stored)
+        if known is None:
+            known = _decode(items.read_list(stored), self._channel)
+            self._last = items.identity(stored), known
+        return _copied(known, start)
+
+    def remembered(self, state: MapView, start: int = 0) -> list[Any] | None:
+        """Return the values as `read` does, or None if they are not in memory."""
+        stored = items.get(state, self._channel)
+        known = None if stored is None else self._known(stored)
+        return None if known is None else _copied(known, start)
+
+    def _known(self, stored: items.Stored) -> list[Any] | None:
+        last = self._last
+        return last[1] if last is not None and last[0] == items.identity(stored) else None
+
+
+def _copied(values: list[Any], start: int) -> list[Any]:
+    copied: list[Any] = copy_plain(values[start:] if start else values)
+    return copied

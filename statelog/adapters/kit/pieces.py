@@ -6,11 +6,12 @@ A text is cut where items of its lists meet. What the pieces have in common with
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
 from statelog.adapters.kit import items, lives
-from statelog.errors import ConflictError, ExpiredError, ThreadDeletedError
+from statelog.errors import ConflictError, ExpiredError, NotFoundError, ThreadDeletedError
 from statelog.format import cbor
 from statelog.schema import Schema
 
@@ -34,8 +35,8 @@ class Pieces:
     """Writes and reads bytes as versions of threads. Of each thread it keeps in memory what it wrote or read last."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[int, list[bytes]]] = {}
-        """By thread: the LSN of a version, and its pieces; the first one is what the others are joined with."""
+        self._kept: dict[str, tuple[Thread[Any, Any], int, list[bytes]]] = {}
+        """By thread id: the thread, the LSN of a version, and its pieces. The first piece joins the others."""
 
     def write(self, store: Store, id: str, data: bytes, beside: Callable[[Transaction, str], None]) -> None:
         """Make data the head of a thread; the same data is the same version.
@@ -62,29 +63,41 @@ class Pieces:
                     beside(tx, made)
             except (ConflictError, ExpiredError, ThreadDeletedError):  # another version has come, or it was deleted
                 continue
-            self._keep(id, store.thread(id, schema=SCHEMA).head, made, new)
+            thread = store.thread(id, schema=SCHEMA)
+            head = thread.head
+            if head is not None and head.id == made:
+                self._put(id, thread, head.lsn, new)
             return
 
     def read(self, store: Store, id: str, version: str) -> bytes:
         """Return the data of a version by its id. Raises CheckpointNotFoundError, ExpiredError."""
-        mark, *pieces = self._pieces(id, store.thread(id, schema=SCHEMA).at(version))
+        thread = store.thread(id, schema=SCHEMA)
+        made = thread.at(version)
+        mark, *pieces = self._pieces(id, made)
+        if thread.head == made:
+            self._put(id, thread, made.lsn, [mark, *pieces])
         return mark.join(pieces)
+
+    def remembered(self, id: str, version: str) -> bytes | None:
+        """Return the data of a version if it is the head of its thread, and in memory. It reads no node."""
+        kept = self._kept.get(id)
+        if kept is None:
+            return None
+        thread, lsn, (mark, *pieces) = kept
+        with suppress(NotFoundError):  # the thread was deleted
+            head = thread.head
+            if head is not None and head.lsn == lsn and head.id == version:
+                return mark.join(pieces)
+        return None
 
     def _pieces(self, id: str, made: Checkpoint[Any]) -> list[bytes]:
         kept = self._kept.get(id)
-        if kept is None or kept[0] != made.lsn:
-            kept = made.lsn, _pieces(made)
-            self._put(id, kept)
-        return kept[1]
+        return kept[2] if kept is not None and kept[1] == made.lsn else _pieces(made)
 
-    def _keep(self, id: str, head: Checkpoint[Any] | None, made: str, pieces: list[bytes]) -> None:
-        if head is not None and head.id == made:
-            self._put(id, (head.lsn, pieces))
-
-    def _put(self, id: str, kept: tuple[int, list[bytes]]) -> None:
+    def _put(self, id: str, thread: Thread[Any, Any], lsn: int, pieces: list[bytes]) -> None:
         if len(self._kept) >= _KEPT_MAX:
             self._kept.clear()
-        self._kept[id] = kept
+        self._kept[id] = thread, lsn, pieces
 
 
 def add(tx: Transaction, id: str, data: bytes) -> str:

@@ -15,7 +15,7 @@ from statelog.adapters.kit import lives
 from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json, KnownList, of_all, read_list
 from statelog.aio.running import run
-from statelog.errors import BranchNotFoundError, ConflictError, ThreadDeletedError
+from statelog.errors import BranchNotFoundError, ConflictError, NotFoundError, ThreadDeletedError
 from statelog.log.operations import deleted_error
 from statelog.schema import Schema
 from statelog.store.views import EMPTY_STATE
@@ -157,7 +157,10 @@ class Conversation(SessionABC):
 
         """
         limit = resolve_session_limit(limit, self.session_settings)
-        return await self._run(self._read, self._branch if branch_id is None else branch_id, limit)
+        branch = self._branch if branch_id is None else branch_id
+        if limit is None and (found := self._remembered(branch)) is not None:
+            return found
+        return await self._run(self._read, branch, limit)
 
     async def add_items(self, items: list[TResponseInputItem], *, wrapper: object = None) -> None:
         """Add items; all of them are one commit.
@@ -272,8 +275,11 @@ class Conversation(SessionABC):
 
     def _head_on(self, branch: str) -> Checkpoint[Any] | None:
         """Return the head of a branch, None before anything was said."""
-        head = self.store.thread(self.thread_id, schema=SCHEMA, branch=branch).head
+        thread = self.store.thread(self.thread_id, schema=SCHEMA, branch=branch)
+        head = thread.head
         _check_not_deleted(branch, head)
+        if head is not None:
+            self._threads.setdefault(branch, thread)
         return head
 
     def _state(self, branch: str) -> Any:
@@ -282,6 +288,17 @@ class Conversation(SessionABC):
 
     def _read(self, branch: str, limit: int | None) -> list[Any]:
         return self._items_of(self._state(branch), limit)
+
+    def _remembered(self, branch: str) -> list[Any] | None:
+        """Return all items of a branch if they are in memory, and it has not changed since; else None."""
+        thread = self._threads.get(branch)
+        if thread is None or self._is_closed:
+            return None
+        try:
+            state = thread.state
+        except NotFoundError:  # `_state` looks for the thread that has begun anew
+            return None
+        return None if state.get(DELETED) else self._known.remembered(state)
 
     def _items_of(self, state: Any, limit: int | None = None) -> list[Any]:
         """Return the items of a state, the last ones if there is a limit. What was read last is not read again."""

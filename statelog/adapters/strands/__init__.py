@@ -1,5 +1,6 @@
-"""Strands Agents on a store: storage for sessions, whose snapshots are versions."""
+"""Strands Agents on a store: snapshots of sessions, and pauses that are resumed once."""
 
+from statelog.adapters.strands.pauses import pause_of, resume
 from statelog.adapters.strands.storage import StatelogStorage
 
-__all__ = ["StatelogStorage"]
+__all__ = ["StatelogStorage", "pause_of", "resume"]

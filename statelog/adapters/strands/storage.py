@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,20 @@ from statelog.adapters.kit import lives
 from statelog.adapters.kit.naming import map_key, thread_id
 from statelog.adapters.kit.pieces import Pieces
 from statelog.aio.running import run
-from statelog.errors import CheckpointNotFoundError, ConflictError, ExpiredError, StatelogError, ThreadNotFoundError
+from statelog.errors import (
+    CheckpointNotFoundError,
+    ConflictError,
+    ExpiredError,
+    NotFoundError,
+    StatelogError,
+    ThreadNotFoundError,
+)
 from statelog.schema import Schema
 
 if TYPE_CHECKING:
     import builtins
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Self
 
     from statelog import Checkpoint, Store, Thread
@@ -51,6 +58,7 @@ class StatelogStorage(Storage):
     def __init__(self, store: Store) -> None:
         self.store = store
         self._pieces = Pieces()
+        self._index: Thread[Any, Any] | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -67,7 +75,11 @@ class StatelogStorage(Storage):
 
     async def read(self, key: str) -> bytes | None:
         """Return the bytes of a key, None if there are none. Raises StorageError."""
-        found: bytes | None = await self._run(self._read, _normalize_key(key))
+        name = _normalize_key(key)
+        with _storage_errors():
+            found = self._remembered(name)
+        if found is None:
+            found = await self._run(self._read, name)
         return found
 
     async def delete(self, key: str) -> None:
@@ -87,10 +99,8 @@ class StatelogStorage(Storage):
     # ----------------------------------------------------------------------------------
 
     async def _run(self, function: Callable[..., Any], /, *args: Any) -> Any:
-        try:
+        with _storage_errors():
             return await run(function, *args)
-        except StatelogError as error:
-            raise StorageError(error.message) from error
 
     def _write(self, key: str, data: bytes) -> None:
         thread = thread_of(key)
@@ -98,6 +108,18 @@ class StatelogStorage(Storage):
             point(self.store, key, data)
         else:
             self._pieces.write(self.store, thread, data, lambda tx, version: point(tx, key, version))
+
+    def _remembered(self, key: str) -> bytes | None:
+        """Return the bytes of a snapshot that is in memory, and still the last one of its folder."""
+        if self._index is None:
+            self._index = self.store.thread(INDEX, schema=_INDEX)
+        try:
+            kept = self._index.state.get(KEYS, {}).get(map_key(key))
+        except NotFoundError:  # the index was deleted: it begins anew with the next write
+            self._index = None
+            return None
+        thread = thread_of(key) if isinstance(kept, str) else None
+        return None if thread is None else self._pieces.remembered(thread, kept)
 
     def _read(self, key: str) -> bytes | None:
         kept = self.store.thread(INDEX, schema=_INDEX).state.get(KEYS, {}).get(map_key(key))
@@ -137,6 +159,15 @@ class StatelogStorage(Storage):
         if left and isinstance(kept, str) and kept not in left and found is not None:
             with suppress(CheckpointNotFoundError, ExpiredError, ThreadNotFoundError):
                 self.store.expire([self.store.thread(thread_id(PREFIX, found[1])).at(kept)])
+
+
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    """Raise errors of the store as the framework's."""
+    try:
+        yield
+    except StatelogError as error:
+        raise StorageError(error.message) from error
 
 
 def _take_out(key: str, state: Any) -> list[Any]:

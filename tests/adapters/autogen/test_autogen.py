@@ -6,11 +6,14 @@ import asyncio
 import os
 import subprocess
 import sys
+from copy import deepcopy
 
 import pytest
 
 pytest.importorskip("autogen_core")
 
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core import CacheStore, InMemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,6 +116,83 @@ def test_what_was_never_saved_is_not_found(store):
     for at in (None, 3):
         with pytest.raises(NotFoundError):
             loaded(store, "t", at)
+
+
+def team_of(*names, answers=1):
+    replay = pytest.importorskip("autogen_ext.models.replay")
+    clients = {name: replay.ReplayChatCompletionClient([f"{name} {n}" for n in range(answers)]) for name in names}
+    agents = [AssistantAgent(name, model_client=client) for name, client in clients.items()]
+    return RoundRobinGroupChat(agents, max_turns=len(names))
+
+
+async def states_around_a_load(store, team):
+    """Load what is saved as "t" into a team that has talked; return its states before and after, and the error."""
+    await team.run(task="dinner?")
+    before = deepcopy(await team.save_state())
+    try:
+        await load_team(store, "t", team)
+    except BaseException as error:  # noqa: BLE001 - the test looks at it
+        return before, await team.save_state(), error
+    return before, await team.save_state(), None
+
+
+def test_a_team_with_a_member_that_was_not_saved_stays_as_it_was(store):
+    async def main():
+        saved = team_of("ann", answers=3)
+        await saved.run(task="lunch?")
+        await save_team(store, "t", saved)
+        return await states_around_a_load(store, team_of("ann", "bob", answers=3))
+
+    before, after, error = asyncio.run(main())
+    assert "bob not found" in str(error)
+    assert after == before
+    assert not getattr(error, "__notes__", [])
+
+
+def test_a_team_whose_manager_refuses_the_state_stays_as_it_was(store):
+    async def main():
+        saved = team_of("ann", answers=3)
+        await saved.run(task="lunch?")
+        state = deepcopy(await saved.save_state())
+        state["agent_states"]["RoundRobinGroupChatManager"]["current_turn"] = "not a number"
+        await save_team(store, "t", Held(state))
+        return await states_around_a_load(store, team_of("ann", answers=3))
+
+    before, after, error = asyncio.run(main())
+    assert isinstance(error, ValueError)
+    assert after == before
+
+
+class Half(Held):
+    """A team that keeps half of a state, and then raises an error or waits."""
+
+    def __init__(self, state, failure, *, refuses_all=False):
+        super().__init__(state)
+        self.failure, self.refuses_all = failure, refuses_all
+
+    async def load_state(self, state):
+        if state != {"whole": 1}:
+            self.state["whole"] = "half"
+            raise self.failure
+        if self.refuses_all:
+            raise ValueError("never")
+        self.state = state
+
+
+@pytest.mark.parametrize("failure", [KeyError("member"), asyncio.CancelledError()])
+def test_a_state_that_was_half_loaded_is_taken_back(store, failure):
+    asyncio.run(save_team(store, "t", Held({"other": 2})))
+    team = Half({"whole": 1}, failure)
+    with pytest.raises(type(failure)):
+        asyncio.run(load_team(store, "t", team))
+    assert team.state == {"whole": 1}
+
+
+def test_a_team_that_takes_no_state_back_says_so(store):
+    asyncio.run(save_team(store, "t", Held({"other": 2})))
+    with pytest.raises(KeyError) as caught:
+        asyncio.run(load_team(store, "t", Half({"whole": 1}, KeyError("member"), refuses_all=True)))
+    assert caught.value.__notes__ == ["the team did not take its own state back: never"]
 
 
 def test_an_empty_team_state_comes_back(store):

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("google.adk", exc_type=ImportError)
 
+from google.adk.errors._invocation_not_found_error import InvocationNotFoundError
 from google.adk.errors._stale_session_error import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
+from google.adk.events._rewind_events import _apply_rewinds
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 from google.adk.sessions._rewind_utils import rewind_session
@@ -304,6 +306,58 @@ async def test_a_rewind_keeps_what_a_session_was_created_with(service):
     assert {key: value for key, value in state.items() if value is not None} == {
         "initial": 1, "both": 1, "of 0": True, "app:a": 3
     }  # fmt: skip
+
+
+async def rewound(service, session, before):
+    """Rewind a session as ADK's runner does; return it as it is read then."""
+    await rewind_session(
+        session_service=service, session=await reread(service, session), rewind_before_invocation_id=before
+    )
+    return await reread(service, session)
+
+
+async def turns(service, *numbers):
+    session = await service.create_session(**HERE, session_id="s")
+    for number in numbers:
+        delta = {"turn": number}
+        await service.append_event(session, event(str(number), at=number, delta=delta, invocation_id=f"i{number}"))
+    return session
+
+
+def live(session):
+    return [each.content.parts[0].text for each in _apply_rewinds(session.events)]
+
+
+@held_by("statelog")
+async def test_a_rewind_to_a_turn_that_was_dropped_is_refused_and_brings_nothing_back(service):
+    session = await turns(service, 1, 2, 3)
+    before = await rewound(service, session, "i2")
+    assert live(before) == ["1"]
+    for stale in ("i3", "i2"):
+        with pytest.raises(InvocationNotFoundError, match=f"{stale}.*dropped"):
+            await rewound(service, session, stale)
+    after = await reread(service, session)
+    assert (after.events, after.state) == (before.events, before.state)
+
+
+@held_by("statelog")
+async def test_a_second_rewind_to_a_live_turn_goes_on_from_the_first(service):
+    session = await rewound(service, await turns(service, 1, 2, 3), "i3")
+    assert live(session) == ["1", "2"]
+    await service.append_event(session, event("4", delta={"turn": 4}, invocation_id="i4"))
+    session = await rewound(service, session, "i4")
+    assert (live(session), session.state["turn"]) == (["1", "2"], 2)
+    session = await rewound(service, session, "i1")
+    assert (live(session), session.state.get("turn")) == ([], None)
+
+
+@held_by("statelog")
+async def test_a_window_shows_no_turn_that_a_rewind_to_before_the_window_has_dropped(service):
+    session = await rewound(service, await turns(service, 1, 2, 3), "i2")
+    await service.append_event(session, event("4", invocation_id="i4"))
+    windows = [await reread(service, session, num_recent_events=count) for count in range(1, 6)]
+    assert [live(window) for window in windows] == [["4"]] * 4 + [["1", "4"]]
+    assert live(await reread(service, session, after_timestamp=2.5)) == ["4"]
 
 
 @held_by("statelog")

@@ -8,7 +8,7 @@ import pytest
 
 agents = pytest.importorskip("agents")
 
-from agents import Agent, function_tool  # noqa: E402
+from agents import Agent, Runner, SessionSettings, function_tool  # noqa: E402
 from agents.testing import ScriptedModel  # noqa: E402
 from openai.types.responses import (  # noqa: E402
     ResponseFunctionToolCall,
@@ -58,6 +58,39 @@ def agent(*steps, name="a", then=None):
 
 def kinds(items):
     return [item.get("type") or item.get("role") for item in items]
+
+
+class Listening(ScriptedModel):
+    """A scripted model that keeps what it was asked."""
+
+    async def get_response(self, system_instructions, input, *args, **options):
+        self.asked = input
+        return await super().get_response(system_instructions, input, *args, **options)
+
+
+def ids_of(items, kind):
+    return {item["call_id"] for item in items if item.get("type") == kind}
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_no_window_separates_a_call_from_its_output_wherever_they_are(store, is_ours):
+    calls = [{"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"} for id in "ab"]
+    outputs = [{"type": "function_call_output", "call_id": id, "output": id} for id in "ba"]
+    said = {"role": "user", "content": "and?"}
+    items = [said, calls[0], said, calls[1], outputs[0], outputs[1], {"role": "assistant", "content": "yes"}]
+
+    async def asked(limit):
+        session = StatelogSession(f"s{limit}", store, session_settings=SessionSettings(limit=limit))
+        await session.add_items(items)
+        model = Listening(steps=[[message("bye")]])
+        speaker = Agent(name="a", model=model)
+        await (session.run(speaker, "ciao") if is_ours else Runner.run(speaker, "ciao", session=session))
+        return model.asked
+
+    windows = [asyncio.run(asked(limit)) for limit in range(len(items) + 2)]
+    called = [ids_of(each, "function_call") for each in windows]
+    assert called == [ids_of(each, "function_call_output") for each in windows]
+    assert called[-1] == {"a", "b"}
 
 
 def test_a_turn_is_one_version_also_streamed(store):

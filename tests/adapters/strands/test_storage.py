@@ -260,3 +260,34 @@ def test_a_write_for_which_there_is_no_room_leaves_snapshots_and_lists_as_they_w
         with pytest.raises(StorageError, match="read"):
             asyncio.run(StatelogStorage(store).delete(LATEST))
         assert asyncio.run(StatelogStorage(store).read(LATEST)) == snapshot(2)
+
+
+def test_what_is_in_memory_is_not_read_once_another_storage_has_changed_it(path):
+    """Two opened stores, as two processes have."""
+
+    async def main(one, two):
+        await one.write(LATEST, snapshot(2))
+        seen = [await one.read(LATEST) == snapshot(2)]
+        await two.write(LATEST, snapshot(3))
+        seen.append(await one.read(LATEST) == snapshot(3))
+        await two.delete(LATEST)
+        seen.append(await one.read(LATEST) is None)
+        await two.write(LATEST, snapshot(1))
+        seen.append(await one.read(LATEST) == snapshot(1))
+        two.store.delete_thread("strands-keys")
+        seen.append(await one.read(LATEST) is None)
+        await two.write(LATEST, snapshot(4))
+        return [*seen, await one.read(LATEST) == snapshot(4)]
+
+    with statelog.open(path) as first, statelog.open(path) as second:
+        assert asyncio.run(main(StatelogStorage(first), StatelogStorage(second))) == [True] * 6
+
+
+def test_a_snapshot_that_is_in_memory_is_read_without_a_thread(store, monkeypatch):
+    async def main():
+        storage = StatelogStorage(store)
+        await storage.write(LATEST, snapshot(3))
+        monkeypatch.setattr("statelog.adapters.strands.storage.run", None)
+        return await storage.read(LATEST)
+
+    assert asyncio.run(main()) == snapshot(3)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.base import BaseCheckpointSaver
+    from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
     from statelog import Store
 
@@ -109,6 +109,10 @@ class Endpoint:
     def hides(self, place: Place) -> bool:
         """Tell whether a checkpoint was removed, but is kept out of sight for what comes after it."""
         return False
+
+    def lost(self, found: CheckpointTuple) -> str | None:
+        """Return what the source has lost of a checkpoint's metadata, which is copied as it is; or None."""
+        return None
 
     def flush(self) -> None:
         """Return when all that was written would survive a power cut."""

@@ -62,6 +62,22 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """A checkpoint of which the source has lost metadata.
+
+    Attributes:
+        thread: its thread's id.
+        checkpoint: its id.
+        what: what is not there.
+
+    """
+
+    thread: str
+    checkpoint: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationReport:
     """What was moved. All numbers are without the threads left out.
 
@@ -74,6 +90,7 @@ class MigrationReport:
         copied: checkpoints written by this run; the others were there.
         others: checkpoints of these threads that only the target has: the threads have gone on there.
         left_out: the threads that were not moved, or not whole.
+        lost: checkpoints of which the source has lost metadata, each with what. They were copied as they are.
 
     """
 
@@ -85,6 +102,7 @@ class MigrationReport:
     copied: int
     others: int
     left_out: tuple[LeftOut, ...] = ()
+    lost: tuple[Lost, ...] = ()
 
 
 @dataclass(slots=True)
@@ -98,6 +116,7 @@ class _Thread:
     """What `digests` tells of the pending writes that were copied."""
     hidden: set[Place] = field(default_factory=set)
     """Those that were pruned in the target, which keeps them out of sight: they stay as they are."""
+    lost: list[Lost] = field(default_factory=list)
     there: int = 0
     copied: int = 0
     writes: int = 0
@@ -182,6 +201,7 @@ def migrate(
         left_out=tuple(
             LeftOut(thread.id, thread.error, len(thread.parents), thread.there) for thread in threads if thread.error
         ),
+        lost=tuple(lost for thread in threads for lost in thread.lost),
     )
 
 
@@ -240,6 +260,8 @@ def _copy_one(
 ) -> CheckpointTuple:
     """Copy what the target has not of a checkpoint; return the checkpoint."""
     found = read(source, place, before)
+    if what := source.lost(found):
+        thread.lost.append(Lost(place.thread_id, place.checkpoint_id, what))
     check_kinds(target, place, found.checkpoint["channel_values"])
     if target.hides(place):
         thread.hidden.add(place)
