@@ -1,23 +1,23 @@
 """The store file: the only room that knows LMDB.
 
-`Environment.open` gives the file, `Environment.read` a snapshot, `Committer.submit`
-the one way to write; `faults` and `Wake` serve tests and those who wait.
+`StoreFile.open` opens it, `StoreFile.read` begins a snapshot, and `Committer.submit` is the only way to write. `faults`
+serves tests, and `Wake` serves waiters.
 """
 
 from lmdb import version as lmdb_version
 
 from statelog.storage.commit.commit import Committer
-from statelog.storage.commit.transaction import WriteTransaction
-from statelog.storage.environment import Environment
-from statelog.storage.file.reading import ReadTransaction
 from statelog.storage.notify.wake import Wake
 from statelog.storage.options import Durability
+from statelog.storage.read_transaction import ReadTransaction
+from statelog.storage.store_file import StoreFile
+from statelog.storage.write_transaction import WriteTransaction
 
 __all__ = [
     "Committer",
     "Durability",
-    "Environment",
     "ReadTransaction",
+    "StoreFile",
     "Wake",
     "WriteTransaction",
     "lmdb_version",

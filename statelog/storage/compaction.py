@@ -7,7 +7,7 @@ earlier ones end in the old one, which is gone with the last of them. Cut anywhe
 old file or to the new one, both whole and of the same contents.
 
 Nobody commits to the new file before the rename is durable: whoever opens a file, or follows, flushes the directory
-first (`JournaledFile.open_handles`). The old file's journal stays until then, so that the old file is whole with it.
+first (`LmdbFile.open`). The old file's journal stays until then, so that the old file is whole with it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ from statelog.storage.file.disk import flush_file, write_all
 from statelog.storage.file.failures import error_code, is_full, is_of_system, translate_os
 from statelog.storage.file.locks import is_same_file
 from statelog.storage.file.moved import MOVED, SUCCESSOR, write_word
-from statelog.storage.file.residency import MAPPED_AROUND_BYTES, MappedPages
+from statelog.storage.mapped_pages import MAPPED_AROUND_BYTES, MappedPages
+from statelog.storage.read_transaction import ReadTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from statelog.storage.commit.journaled import JournaledFile
-    from statelog.storage.wal.shared_state import SharedState
+    from statelog.storage.lmdb_file import LmdbFile
+    from statelog.storage.wal.wal import Wal
 
     CheckRecord = Callable[[int, bytes | memoryview], None]
     Progress = Callable[[int, int], None]
@@ -86,7 +87,7 @@ class Compacted:
     index_entries: int
 
 
-def check_compactable(environment: JournaledFile) -> None:
+def check_compactable(file: LmdbFile, wal: Wal) -> None:
     """Raise what `compact_file` would raise later.
 
     Raises:
@@ -95,34 +96,35 @@ def check_compactable(environment: JournaledFile) -> None:
         StorageError: there are no locks here that keep others from opening the file meanwhile; or a flush has failed.
             Facts: path.
     """
-    path = environment.path
-    if os.getpid() != environment.process_id:
-        raise environment.forked_error()
-    environment.check_writable()
-    environment.check_fence()
-    if environment.is_writing():
+    path = file.path
+    if os.getpid() != file.process_id:
+        raise file.forked_error()
+    file.check_writable()
+    file.check_fence()
+    if file.is_writing():
         message = "a store cannot be compacted from within a commit"
         raise UsageError(message, path=str(path))
-    with environment.read():  # raises if it is closed, and follows
+    with ReadTransaction(file):  # raises if it is closed, and follows
         pass
-    environment.wal.refuse_if_broken()
-    if not environment.locks.supported:
+    wal.refuse_if_broken()
+    if not file.locks.supported:
         message = f"{path}: no locks on this system that keep other processes from opening it meanwhile"
         raise StorageError(message, path=str(path))
-    if os.fstat(environment.locks.descriptor).st_nlink > 1:
+    if os.fstat(file.locks.descriptor).st_nlink > 1:
         message = f"{path} has several names (hard links): a new file would take the place of one of them only"
         raise UsageError(message, path=str(path))
 
 
 def compact_file(
-    environment: JournaledFile, *, check_record: CheckRecord | None = None, progress: Progress | None = None
+    file: LmdbFile, wal: Wal, *, check_record: CheckRecord | None = None, progress: Progress | None = None
 ) -> Compacted:
     """Put a new file, filled in key order, in the place of the store's.
 
     Everything opened on the store goes on working, in every process, on the new file.
 
     Args:
-        environment: the store.
+        file: the LMDB file.
+        wal: the write-ahead log, which tells whether the log was rewritten meanwhile.
         check_record: called with LSN and bytes of each record; what it raises stops the
             compaction, so that damage is not carried over.
         progress: called with (entries copied, entries in all).
@@ -136,30 +138,30 @@ def compact_file(
         StorageError: what else the system refuses. Facts: path. The store is whole, and if
             the new file has its name but that is not durable, the next use makes it so.
     """
-    check_compactable(environment)
-    temporary = compaction_path(environment.path)
+    check_compactable(file, wal)
+    temporary = compaction_path(file.path)
     try:
-        finish_leftovers(environment.path)
-        with _temporary(environment, temporary) as descriptor:
-            filling = _Filling(environment, temporary, descriptor, check_record, progress)
+        finish_leftovers(file.path)
+        with _temporary(file, temporary) as descriptor:
+            filling = _Filling(file, wal, temporary, descriptor, check_record, progress)
             for _attempt in range(_FILLS_MAX):
-                with environment.write_lock, environment.locks.writing(environment.lock_timeout_s):
+                with file.write_lock, file.locks.writing(file.lock_timeout_s):
                     filling.count_rewritten()
                 filling.fill()
                 if filling.is_current:
                     break
-            timeout_s = environment.lock_timeout_s  # who opens the file waits for the writer lock, too: in this order
-            with environment.write_lock, environment.locks.moving(timeout_s), environment.locks.writing(timeout_s):
-                environment.locks.file.check()
+            timeout_s = file.lock_timeout_s  # who opens the file waits for the writer lock, too: in this order
+            with file.write_lock, file.locks.moving(timeout_s), file.locks.writing(timeout_s):
+                file.locks.file.check()
                 filling.complete()
-                _swap(environment, temporary, descriptor)
-        environment.follow()
+                _swap(file, temporary, descriptor)
+        file.follow()
     except lmdb.Error as error:
-        raise environment.translate(error) from error
+        raise file.translate(error) from error
     except OSError as error:
         if not is_of_system(error):
             raise
-        raise translate_os(error, path=environment.path) from error
+        raise translate_os(error, path=file.path) from error
     return filling.compacted()
 
 
@@ -167,11 +169,11 @@ def compact_file(
 
 
 @contextmanager
-def _temporary(environment: JournaledFile, temporary: Path) -> Iterator[int]:
+def _temporary(file: LmdbFile, temporary: Path) -> Iterator[int]:
     """Lend a temporary file, with mode and owner of the old one; remove it at the end if it has its name still."""
     point("compaction.before_temporary")
-    status = os.fstat(environment.locks.descriptor)
-    descriptor = _create(environment, temporary)
+    status = os.fstat(file.locks.descriptor)
+    descriptor = _create(file, temporary)
     try:
         follow_owner(descriptor, status, stat.S_IMODE(status.st_mode))
         point("compaction.after_temporary")
@@ -183,7 +185,7 @@ def _temporary(environment: JournaledFile, temporary: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _create(environment: JournaledFile, temporary: Path) -> int:
+def _create(file: LmdbFile, temporary: Path) -> int:
     """Return a descriptor of the temporary file, new and locked. Raises StoreLockedError: there is one that is used."""
     for _attempt in range(_CREATIONS_MAX):
         try:
@@ -195,8 +197,8 @@ def _create(environment: JournaledFile, temporary: Path) -> int:
             if is_same_file(temporary, descriptor):
                 return descriptor
         os.close(descriptor)
-    message = f"{environment.path} is being compacted, by another process or thread"
-    raise StoreLockedError(message, path=str(environment.path))
+    message = f"{file.path} is being compacted, by another process or thread"
+    raise StoreLockedError(message, path=str(file.path))
 
 
 class _Filling:
@@ -204,13 +206,15 @@ class _Filling:
 
     def __init__(
         self,
-        environment: JournaledFile,
+        file: LmdbFile,
+        wal: Wal,
         temporary: Path,
         descriptor: int,
         check_record: CheckRecord | None,
         progress: Progress | None,
     ) -> None:
-        self._environment = environment
+        self._file = file
+        self._wal = wal
         self._temporary = temporary
         self._descriptor = descriptor
         self._check_record = check_record
@@ -225,22 +229,22 @@ class _Filling:
 
     def count_rewritten(self) -> None:
         """Note how often the log was rewritten: while nobody commits, as that is counted before it is committed."""
-        self._rewritten = self._shared.rewritten
+        self._rewritten = self._wal.shared().rewritten
 
     def fill(self) -> None:
         """Copy the store as it is, and flush what was copied, while others commit."""
         os.ftruncate(self._descriptor, 0)
-        self._size_before_bytes = os.fstat(self._environment.locks.descriptor).st_size
+        self._size_before_bytes = os.fstat(self._file.locks.descriptor).st_size
         with self._opened() as (source, target):
-            appender = _Appender(target, MappedPages(self._environment, self._descriptor))
-            self._copied = _copy_tables(self._environment, source, appender, self._check_record, self._progress)
+            appender = _Appender(target, MappedPages(self._file, self._descriptor))
+            self._copied = _copy_tables(self._file, source, appender, self._check_record, self._progress)
         point("compaction.before_first_sync")
         flush_file(self._descriptor)
 
     @property
     def is_current(self) -> bool:
         """Whether nothing of what was copied may be gone: neither retention nor a deletion has written since."""
-        return self._shared.rewritten == self._rewritten
+        return self._wal.shared().rewritten == self._rewritten
 
     def complete(self) -> None:
         """Take over what was committed since, and flush it, while nobody can commit."""
@@ -249,8 +253,8 @@ class _Filling:
             self.fill()
         else:
             with self._opened() as (source, target):
-                self._copied = _copy_changes(self._environment, source, target, self._check_record)
-        last = read_live_meta(self._environment.locks.descriptor, self._environment.path).transaction_id
+                self._copied = _copy_changes(self._file, source, target, self._check_record)
+        last = read_live_meta(self._file.locks.descriptor, self._file.path).transaction_id
         _advance_transaction_id(self._descriptor, self._temporary, last)
         write_word(self._descriptor, SUCCESSOR)
         point("compaction.before_file_sync")
@@ -258,15 +262,11 @@ class _Filling:
         point("compaction.after_file_sync")
         self._size_after_bytes = os.fstat(self._descriptor).st_size
 
-    @property
-    def _shared(self) -> SharedState:
-        return self._environment.wal.shared()
-
     @contextmanager
     def _opened(self) -> Iterator[tuple[lmdb.Transaction, lmdb.Environment]]:
         """Open the new file, and a snapshot of the old one."""
-        environment = self._environment
-        size_bytes = os.fstat(environment.locks.descriptor).st_size + os.fstat(self._descriptor).st_size
+        file = self._file
+        size_bytes = os.fstat(file.locks.descriptor).st_size + os.fstat(self._descriptor).st_size
         keep_standard_streams()
         target = lmdb.open(
             os.fsencode(self._temporary),
@@ -278,13 +278,13 @@ class _Filling:
         )
         try:
             with (
-                environment.read() as snapshot,
+                ReadTransaction(file) as snapshot,
                 snapshot.handles.begin_read(buffers=True) as source,
                 _full_if_short(self._descriptor),
             ):
                 yield source, target
         except lmdb.MapFullError as error:  # cannot be: it is the old file without its free pages
-            raise StorageError(f"{environment.path} does not fit its own size", path=str(environment.path)) from error
+            raise StorageError(f"{file.path} does not fit its own size", path=str(file.path)) from error
         finally:
             target.close()
 
@@ -305,14 +305,14 @@ def _full_if_short(descriptor: int) -> Iterator[None]:
 
 
 def _copy_tables(
-    environment: JournaledFile,
+    file: LmdbFile,
     source: lmdb.Transaction,
     appender: _Appender,
     check_record: CheckRecord | None,
     progress: Progress | None,
 ) -> tuple[int, int]:
     """Copy the three tables; return the entries of log and index."""
-    tables = _tables(environment)
+    tables = _tables(file)
     counts = [source.stat(table)["entries"] for _name, table in tables]
     done, whole = 0, sum(counts)
 
@@ -328,28 +328,28 @@ def _copy_tables(
             copy = appender.open_table(name)
             _copy_table(source.cursor(table), appender, copy, check_record if name == LOG_TABLE else None, advance)
             if done - before != count:
-                message = f"{environment.path} is damaged: table {name.decode()} has {done - before} of {count} entries"
-                raise CorruptionError(message, path=str(environment.path))
+                message = f"{file.path} is damaged: table {name.decode()} has {done - before} of {count} entries"
+                raise CorruptionError(message, path=str(file.path))
         appender.transaction.commit()
     finally:
         appender.transaction.abort()
     return counts[1], counts[2]
 
 
-def _tables(environment: JournaledFile) -> Sequence[tuple[bytes, Any]]:
-    handles = environment.handles
+def _tables(file: LmdbFile) -> Sequence[tuple[bytes, Any]]:
+    handles = file.handles
     return (META_TABLE, handles.meta), (LOG_TABLE, handles.log), (INDEX_TABLE, handles.index)
 
 
 def _copy_changes(
-    environment: JournaledFile, source: lmdb.Transaction, target: lmdb.Environment, check_record: CheckRecord | None
+    file: LmdbFile, source: lmdb.Transaction, target: lmdb.Environment, check_record: CheckRecord | None
 ) -> tuple[int, int]:
     """Copy the records that were appended since the tables were copied, and what differs in the index.
 
     Returns:
         The entries of log and index.
     """
-    (_meta, _table), (log_name, log), (index_name, index) = _tables(environment)
+    (_meta, _table), (log_name, log), (index_name, index) = _tables(file)
     copied_log, copied_index = target.open_db(log_name), target.open_db(index_name)
     cursor = source.cursor(log)
     with target.begin(write=True) as transaction:
@@ -446,17 +446,17 @@ def _advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None
 # --- swapping ---------------------------------------------------------------------
 
 
-def _swap(environment: JournaledFile, temporary: Path, descriptor: int) -> None:
+def _swap(file: LmdbFile, temporary: Path, descriptor: int) -> None:
     """Give the new file the store's name. The caller is the one who writes to the old one, and nobody opens it."""
-    old = environment.locks.descriptor
-    environment.check_open()
-    environment.locks.file.check()
-    environment.check_fence()
+    old = file.locks.descriptor
+    file.check_open()
+    file.locks.file.check()
+    file.check_fence()
     write_word(old, MOVED)
     try:
         point("compaction.before_rename")
-        temporary.rename(environment.path)
+        temporary.rename(file.path)
         point("compaction.after_rename")
     finally:  # a rename may report an error and have happened
-        if not is_same_file(environment.path, descriptor):
+        if not is_same_file(file.path, descriptor):
             write_word(old, 0)

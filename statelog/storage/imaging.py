@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from statelog.errors import StorageError
 from statelog.storage.file.checks import FirstPages, read_first_pages
 from statelog.storage.file.failures import translate_os
+from statelog.storage.read_transaction import ReadTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.storage.commit.journaled import JournaledFile
-    from statelog.storage.file.reading import ReadTransaction
+    from statelog.storage.lmdb_file import LmdbFile
 
 PIECE_SIZE_BYTES = 1024 * 1024
 """Handed on at once."""
@@ -40,11 +40,11 @@ class Image(NamedTuple):
     size_bytes: int
 
 
-def write_image(environment: JournaledFile, write: Callable[[bytes], object]) -> Image:
+def write_image(file: LmdbFile, write: Callable[[bytes], object]) -> Image:
     """Hand on the bytes of an image, in order.
 
     Args:
-        environment: the store.
+        file: the LMDB file.
         write: called with a MiB at a time, the last time with what is left.
 
     Raises:
@@ -52,15 +52,15 @@ def write_image(environment: JournaledFile, write: Callable[[bytes], object]) ->
 
     """
     for _again in range(_BEGINNINGS_MAX):
-        with environment.read() as transaction:
-            first = read_first_pages(transaction.handles.descriptor, environment.path, transaction.id)
+        with ReadTransaction(file) as transaction:
+            first = read_first_pages(transaction.handles.descriptor, file.path, transaction.id)
             if first is not None:  # else its meta page was written over since: that is there for two commits
                 try:
                     return _write(transaction, first, write)
                 except OSError as error:
-                    raise translate_os(error, path=environment.path) from error
-    message = f"{environment.path}: others commit without a pause"
-    raise StorageError(message, path=str(environment.path))
+                    raise translate_os(error, path=file.path) from error
+    message = f"{file.path}: others commit without a pause"
+    raise StorageError(message, path=str(file.path))
 
 
 def _write(transaction: ReadTransaction, first: FirstPages, write: Callable[[bytes], object]) -> Image:

@@ -15,19 +15,19 @@ from statelog.storage.wal.wal_format import HALVES_AT, RECORDS_AT, check_leftove
 
 if TYPE_CHECKING:
     from statelog.errors import JournalMissingError, StorageError
-    from statelog.storage.file.disk_reserve import DiskReserve
-    from statelog.storage.file.opened import OpenFile
+    from statelog.storage.disk_reserve import DiskReserve
+    from statelog.storage.lmdb_file import LmdbFile
 
 _SESSION_SIZE_BYTES = 16
 
 
 def join_or_begin(
-    environment: OpenFile, disk_reserve: DiskReserve, descriptor: int, flagged: bytes | None
+    file: LmdbFile, disk_reserve: DiskReserve, descriptor: int, flagged: bytes | None
 ) -> tuple[bytes, int]:
     """Return the session and the epoch of an open WAL. The epoch is 0 if a new session begins.
 
     Args:
-        environment: the open store file.
+        file: the LMDB file.
         disk_reserve: releases blocks if the disk is full.
         descriptor: of the WAL.
         flagged: the session that the dirty flag names. None: the flag is not set, so no other process is in a session.
@@ -41,12 +41,12 @@ def join_or_begin(
     if flagged is not None:
         newest = next((slot for slot in read_slots(descriptor) if slot.session == flagged), None)
         if newest is None:
-            raise older_error(environment.path) if is_of_older_build(descriptor) else missing_error(environment.path)
+            raise older_error(file.path) if is_of_older_build(descriptor) else missing_error(file.path)
         return newest.session, newest.epoch
-    check_leftover(environment.path, descriptor, environment.store_id)
+    check_leftover(file.path, descriptor, file.store_id)
     if os.fstat(descriptor).st_size:  # A leftover may be cut off only after the cleared flag is on the disk.
-        clear_dirty_flag(environment.locks.descriptor)
-        flush_file(environment.locks.descriptor)
+        clear_dirty_flag(file.locks.descriptor)
+        flush_file(file.locks.descriptor)
     os.ftruncate(descriptor, 0)
     _fill_head(disk_reserve, descriptor)
     return os.urandom(_SESSION_SIZE_BYTES), 0
@@ -68,20 +68,20 @@ def fill_first_half(descriptor: int) -> int:
     return start
 
 
-def is_removed(environment: OpenFile, descriptor: int) -> bool:
+def is_removed(file: LmdbFile, descriptor: int) -> bool:
     """Return True if somebody has removed or replaced the open WAL, or the data file."""
-    if not environment.locks.file.is_kept():
+    if not file.locks.file.is_kept():
         return True
-    if is_same_file(journal_path(environment.path), descriptor):
+    if is_same_file(journal_path(file.path), descriptor):
         return False
     # If the directory was renamed, the path leads to neither file, and both files are still beside each other.
-    return not os.fstat(descriptor).st_nlink or is_same_file(environment.path, environment.locks.descriptor)
+    return not os.fstat(descriptor).st_nlink or is_same_file(file.path, file.locks.descriptor)
 
 
-def broken_wal_error(environment: OpenFile, *, is_gone: bool) -> StorageError | JournalMissingError:
+def broken_wal_error(file: LmdbFile, *, is_gone: bool) -> StorageError | JournalMissingError:
     """Return the error of a store that cannot be written: a file is gone, or a flush has failed."""
-    path = environment.path
-    if environment.locks.file.is_lost:
+    path = file.path
+    if file.locks.file.is_lost:
         return replaced_error(path)
     return removed_error(path) if is_gone else broken_error(path)
 

@@ -1,16 +1,17 @@
-"""Transactions over the tables of a store: thin, fast, and nothing borrowed escapes.
+"""Read transactions: a snapshot of the tables of a store, whose borrowed values end with it.
 
-A `memoryview` out of LMDB points into the mapped file and stays readable when its
-transaction is over, by then showing whatever was written there since. So each one
-lent is taken back (released) at the end of its transaction, and before the next
-write in it: a late read raises `ValueError` instead of lying. Slices made of it
-cannot be taken back; callers copy what they keep.
+A `memoryview` from LMDB points into the mapped file. After the end of its transaction, it would show whatever was
+written there since. So a transaction releases the views that it has lent at its end, and before its next write. A late
+read then raises `ValueError`. Slices of a view cannot be released, so callers copy what they keep.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from itertools import chain, islice
 from os import getpid
+from pathlib import Path
 from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -21,19 +22,19 @@ from xxhash import xxh3_64_digest
 from statelog.errors import CorruptionError, StorageError
 from statelog.format.keys import after_prefix
 from statelog.format.seal import SEAL_SIZE_BYTES, unseal
-from statelog.kernels import PAGE_FREE, check_leaf_at, find_page, lend_bytes, rows_read
-from statelog.storage.file.freed import find_in_use
+from statelog.kernels import PAGE_FREE, address_of, check_leaf_at, find_page, lend_bytes, page_in_use, rows_read
 from statelog.storage.file.moved import MOVED
-from statelog.storage.file.opened import NO_HANDLES
+from statelog.storage.lmdb_file import NO_HANDLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-    from statelog.storage.file.opened import Handles, OpenFile
+    from statelog.storage.lmdb_file import Handles, LmdbFile
 
 encode_lsn = Struct(">Q").pack
 
+_MAPS = Path("/proc/self/maps")
 _BATCHES_LENT = 2
 
 NO_PAGE = -1
@@ -48,7 +49,7 @@ _ROWS_MAX = 256
 
 
 class _Ended:
-    """Stands where LMDB's transaction was."""
+    """Stands in place of LMDB's transaction after its end."""
 
     def __getattr__(self, name: str) -> NoReturn:
         message = "the read transaction has ended"
@@ -64,7 +65,7 @@ class ReadTransaction:
     Short by contract: while it lives, LMDB reuses no page freed since it began.
     """
 
-    __slots__ = ("_borrowed", "_environment", "_handles", "_index", "_leaf", "_log", "_raw", "_view_of", "snapshot_id")
+    __slots__ = ("_borrowed", "_file", "_handles", "_index", "_leaf", "_log", "_raw", "_view_of", "snapshot_id")
 
     _raw: Any  # lmdb.Transaction, None before it began
     _leaf: int  # number of the leaf page of the index that was looked at last
@@ -72,15 +73,14 @@ class ReadTransaction:
     """The commit whose pages are read; 0 if none of its pages may be called free."""
     _may_own_pages = False
 
-    def __init__(self, environment: OpenFile, view_of: Callable[[ReadTransaction], Any] | None = None) -> None:
-        """Read a file.
+    def __init__(self, file: LmdbFile, view_of: Callable[[ReadTransaction], Any] | None = None) -> None:
+        """Prepare a transaction.
 
         Args:
-            environment: the file.
-            view_of: makes what `with` gives, from this transaction, which it gives if this is left out.
-
+            file: the LMDB file.
+            view_of: makes the value of the `with` statement from this transaction. The default is the transaction.
         """
-        self._environment = environment
+        self._file = file
         self._view_of = view_of
         self._raw = None
         self._leaf = NO_PAGE
@@ -96,34 +96,34 @@ class ReadTransaction:
             LimitError: more transactions read at once than the store has slots for.
             StoreLockedError: another process was stopped while it took a slot. Facts: path, timeout_s.
         """
-        environment = self._environment
-        if getpid() != environment.process_id:
-            raise environment.forked_error()
-        active = environment.active_transactions
+        file = self._file
+        if getpid() != file.process_id:
+            raise file.forked_error()
+        active = file.active_transactions
         try:
-            if environment.moved[0] == MOVED:
-                environment.follow()
+            if file.moved[0] == MOVED:
+                file.follow()
             active.add(self)
-            if environment.is_shut:
+            if file.is_shut:
                 active.discard(self)
-                environment.pass_gate(self)
-            file = environment.locks.file
+                file.pass_gate(self)
+            identity = file.locks.file
             now_s = monotonic()
-            if now_s >= file.look_at_s and not file.look_again(now_s):
+            if now_s >= identity.look_at_s and not identity.look_again(now_s):
                 active.discard(self)
-                environment.follow()
-                while environment.has_moved:  # A second compaction has replaced the file meanwhile.
-                    environment.follow()
-                environment.locks.file.check()
-                environment.pass_gate(self)
-            handles = environment.handles
+                file.follow()
+                while file.has_moved:  # A second compaction has replaced the file meanwhile.
+                    file.follow()
+                file.locks.file.check()
+                file.pass_gate(self)
+            handles = file.handles
             if handles.reader_lock[0]:
                 handles.await_reader_lock()
             self._raw = raw = handles.begin(None, None, False, True)
         except lmdb.Error as error:
             active.discard(self)
-            self._raw = raw = environment.begin_again(self, error)
-            handles = environment.handles
+            self._raw = raw = file.begin_again(self, error, self._begin_raw)
+            handles = file.handles
         except BaseException:
             active.discard(self)
             raise
@@ -134,6 +134,9 @@ class ReadTransaction:
         view_of = self._view_of
         return self if view_of is None else view_of(self)
 
+    def _begin_raw(self) -> lmdb.Transaction:
+        return self._file.handles.begin_read(buffers=True)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
@@ -142,24 +145,24 @@ class ReadTransaction:
             if self._borrowed:
                 self._take_back()
         finally:
-            if not self._environment.is_forked:  # else the slot in the reader table is the parent's
+            if not self._file.is_forked:  # else the slot in the reader table is the parent's
                 raw, self._raw = self._raw, _ENDED  # LMDB's binding frees the slot with the last reference only
                 raw.abort()
-                self._environment.active_transactions.discard(self)
+                self._file.active_transactions.discard(self)
             self._handles = NO_HANDLES  # who keeps this one does not keep a file that was compacted
         if kind is not None and isinstance(error, lmdb.Error):
-            raise self._environment.translate(error) from error
+            raise self._file.translate(error) from error
 
     def abort(self) -> None:
         """End where nobody else does; harmless when repeated."""
         try:
             self._take_back()
         finally:
-            if not self._environment.is_forked:
+            if not self._file.is_forked:
                 raw, self._raw = self._raw, _ENDED
                 if raw is not None and raw is not _ENDED:
                     raw.abort()
-                self._environment.active_transactions.discard(self)
+                self._file.active_transactions.discard(self)
             self._handles = NO_HANDLES
 
     @property
@@ -204,7 +207,7 @@ class ReadTransaction:
             not address
             or find_page(lend_bytes(value), size, address, snapshot_id, may_be_own, handles.seen) == PAGE_FREE
         ):
-            find_in_use(handles, value, key, snapshot_id, may_be_own=may_be_own)
+            _find_in_use(handles, value, key, snapshot_id, may_be_own=may_be_own)
         sealed = bytes(value)
         payload = sealed[:-SEAL_SIZE_BYTES]
         if sealed[-SEAL_SIZE_BYTES:] != xxh3_64_digest(key + payload):
@@ -376,7 +379,7 @@ class ReadTransaction:
         look-up that misses them, no scan that ends there, meets anything damaged. But a page whose nodes do not
         fill it, that bears another's number, or whose keys do not ascend, was damaged (E2).
         """
-        number = find_in_use(self._handles, lent, bytes(lent), self.snapshot_id, may_be_own=self._may_own_pages)
+        number = _find_in_use(self._handles, lent, bytes(lent), self.snapshot_id, may_be_own=self._may_own_pages)
         if number >= 0 and number != self._leaf:
             fault = check_leaf_at(lent, self._handles.page_size_bytes, number)
             if fault:
@@ -410,6 +413,46 @@ class ReadTransaction:
         borrowed, self._borrowed = self._borrowed, []
         for view in borrowed:
             view.release()
+
+
+def _find_in_use(handles: Handles, lent: memoryview, key: bytes, snapshot_id: int, *, may_be_own: bool) -> int:
+    """Return the number of a page of the index, negative if the page may be a write transaction's own.
+
+    A damaged page number may lead to an older copy of the page, which is whole and sealed. But LMDB has freed that copy
+    (E3).
+
+    Args:
+        handles: whose map has the page.
+        lent: a key or value in the page.
+        key: the key that was searched.
+        snapshot_id: of the commit whose pages are read; 0: no check is made.
+        may_be_own: the page may be one that a write transaction has made, outside the map.
+
+    Raises:
+        CorruptionError: the page is free. Facts: key.
+    """
+    if not handles.map_address:
+        handles.map_address = _map_start(address_of(lent), handles.descriptor)
+    page_size_bytes = handles.page_size_bytes
+    number = page_in_use(lent, page_size_bytes, handles.map_address, snapshot_id, handles.seen, may_be_own=may_be_own)
+    if number == PAGE_FREE:
+        freed = (address_of(lent) - handles.map_address) // page_size_bytes
+        message = f"the index leads to page {freed}, which is free"
+        raise CorruptionError(message, key=key)
+    return number
+
+
+def _map_start(address: int, descriptor: int) -> int:
+    """Return the start of a file's map that has an address; 0 if the map is another file's, or is not known."""
+    with contextlib.suppress(OSError, ValueError):
+        inode = os.fstat(descriptor).st_ino
+        with _MAPS.open() as maps:
+            for line in maps:
+                addresses, _permissions, offset, _device, number = line.split()[:5]
+                start, stop = (int(bound, 16) for bound in addresses.split("-"))
+                if start <= address < stop:
+                    return start - int(offset, 16) if int(number) == inode else 0
+    return 0
 
 
 def _out_of_order(key: bytes) -> CorruptionError:

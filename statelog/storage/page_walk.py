@@ -32,14 +32,14 @@ from statelog.storage.file.checks import (
     decode_database,
     read_meta_of,
 )
-from statelog.storage.file.residency import MAPPED_AROUND_BYTES, RELEASE_SIZE_BYTES
+from statelog.storage.mapped_pages import MAPPED_AROUND_BYTES, RELEASE_SIZE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.kernels import PageNode
-    from statelog.storage.file.opened import OpenFile
-    from statelog.storage.file.reading import ReadTransaction
+    from statelog.storage.lmdb_file import LmdbFile
+    from statelog.storage.read_transaction import ReadTransaction
 
 _HEADER_SIZE_BYTES = 16
 _LONG_FLAG = 0x04
@@ -291,7 +291,7 @@ class PageWalk:
                 self._add("E4", tree, page, f"{what}: {said}, not {there}")
 
 
-def check_pages(environment: OpenFile, transaction: ReadTransaction) -> list[PageProblem] | None:
+def check_pages(file: LmdbFile, transaction: ReadTransaction) -> list[PageProblem] | None:
     """Look at every page of the snapshot a read transaction holds.
 
     Returns:
@@ -299,7 +299,7 @@ def check_pages(environment: OpenFile, transaction: ReadTransaction) -> list[Pag
         page names the snapshot any more.
 
     """
-    descriptor, path = transaction.handles.descriptor, environment.path
+    descriptor, path = transaction.handles.descriptor, file.path
     try:
         meta = read_meta_of(descriptor, path, transaction.id)
         check_file(descriptor, path)
@@ -307,8 +307,8 @@ def check_pages(environment: OpenFile, transaction: ReadTransaction) -> list[Pag
         return [PageProblem("E1", "", 0, error.message)]
     if meta is None:
         return None
-    with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as file:
-        walk = PageWalk(file, meta)
+    with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as mapped:
+        walk = PageWalk(mapped, meta)
         try:
             for _ in walk.run():
                 pass

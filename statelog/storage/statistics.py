@@ -7,12 +7,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.storage.file.checks import read_live_meta
-from statelog.storage.file.reading import ReadTransaction
+from statelog.storage.read_transaction import ReadTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from statelog.storage.file.opened import Handles, OpenFile
+    from statelog.storage.lmdb_file import Handles, LmdbFile
 
 _META_PAGES = 2
 _ATTEMPTS = 5
@@ -48,7 +48,7 @@ class ReaderStatistics(NamedTuple):
     commits_behind: int
 
 
-class EnvironmentStatistics(NamedTuple):
+class StoreFileStatistics(NamedTuple):
     """The file and who reads it.
 
     `pages_used` + `pages_free` are all pages LMDB ever took; free ones are reused before the
@@ -68,28 +68,28 @@ class EnvironmentStatistics(NamedTuple):
     last_transaction_id: int
 
 
-def collect_statistics(environment: OpenFile, pins: Callable[[], Sequence[int]] = tuple) -> EnvironmentStatistics:
+def collect_statistics(file: LmdbFile, pins: Callable[[], Sequence[int]] = tuple) -> StoreFileStatistics:
     """Return the statistics of one commit, the last if commits leave time enough.
 
     Args:
-        environment: the open store.
+        file: the LMDB file.
         pins: returns the numbers of the snapshots that this process pins: these count for no readers.
 
     """
     for _ in range(_ATTEMPTS):
-        with ReadTransaction(environment) as transaction:
+        with ReadTransaction(file) as transaction:
             handles, transaction_id = transaction.handles, transaction.id
             named = {"meta": handles.meta, "log": handles.log, "index": handles.index}
             tables = {name: _table(transaction.table_stat(table)) for name, table in named.items()}
             pins_held = [*pins()]
             slots = _slots_read(handles)
             map_size_bytes = handles.raw.info()["map_size"]
-            meta = read_live_meta(handles.descriptor, environment.path)
+            meta = read_live_meta(handles.descriptor, file.path)
             if meta.transaction_id == transaction_id and [*pins()] == pins_held:
                 break
     readers = _readers(slots, [transaction_id, *pins_held], meta.transaction_id)
     used = _META_PAGES + meta.free.pages + meta.main.pages + sum(table.pages for table in tables.values())
-    return EnvironmentStatistics(
+    return StoreFileStatistics(
         file_size_bytes=os.fstat(handles.descriptor).st_size,
         map_size_bytes=map_size_bytes,
         page_size_bytes=meta.page_size_bytes,
