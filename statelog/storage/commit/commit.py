@@ -28,15 +28,16 @@ import lmdb
 from statelog.errors import CommitOutcomeUnknownError, StatelogError, StoreReplacedError, UsageError
 from statelog.limits import GROUP_COMMITS_MAX
 from statelog.storage.commit.requests import NONE, Request, wake_all
-from statelog.storage.commit.transaction import Stage, WriteTransaction, alone, checkpoint
+from statelog.storage.disk_reserve import NoDiskReserveError
 from statelog.storage.faults import armed, point
-from statelog.storage.file.disk_reserve import NoDiskReserveError
 from statelog.storage.file.failures import error_code, full_error, is_full, is_of_system
+from statelog.storage.read_transaction import ReadTransaction
+from statelog.storage.write_transaction import Stage, WriteTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.storage.commit.journaled import JournaledFile
+    from statelog.storage.write_transaction import StoreWriter
 
 T = TypeVar("T")
 
@@ -55,17 +56,17 @@ _FAILURES = (StatelogError, MemoryError, NoDiskReserveError)
 
 
 class Committer:
-    """Commits for all threads of this process on one environment.
+    """Commits for all threads of this process on one store file.
 
     Attributes:
         groups: transactions committed or tried.
         commits: works run in them; `commits / groups` is the mean group size.
     """
 
-    def __init__(self, environment: JournaledFile) -> None:
+    def __init__(self, writer: StoreWriter) -> None:
         self.groups = 0
         self.commits = 0
-        self._environment = environment
+        self._writer = writer
         self.mutex = threading.Lock()
         self.inside: set[int] = set()
         """Threads in `submit`. What they run there (works, finalizers, signal handlers) would wait for themselves."""
@@ -99,14 +100,14 @@ class Committer:
             StorageError: LMDB or the system refused; nothing was written.
             CommitOutcomeUnknownError: it failed, and whether it was written cannot be told.
         """
-        environment = self._environment
-        if os.getpid() != environment.process_id:
-            raise environment.forked_error()
+        writer, file = self._writer, self._writer.file
+        if os.getpid() != file.process_id:
+            raise file.forked_error()
         thread = get_ident()
-        if environment.writer_thread == thread or (thread in self.inside and self._is_within()):
+        if file.writer_thread == thread or (thread in self.inside and self._is_within()):
             message = "a commit cannot be made from within another commit"
-            raise UsageError(message, path=str(environment.path))
-        environment.refuse_interrupter("a commit cannot be made")
+            raise UsageError(message, path=str(file.path))
+        writer.refuse_interrupter("a commit cannot be made")
         request = Request(work, is_flushed=is_flushed)
         try:
             self.inside.add(thread)
@@ -158,11 +159,11 @@ class Committer:
             if self.queue or self.expected > 1:
                 self._assemble(group)
             started_s = perf_counter()
-            with self._environment.write_lock:
+            with self._writer.file.write_lock:
                 try:
                     self._execute_in_turn(group)
                 except BaseException:
-                    self._environment.locks.release_writer()  # again: an interrupt may have come before
+                    self._writer.file.locks.release_writer()  # again: an interrupt may have come before
                     raise
             self._flush(group)
             if len(group) > 1:
@@ -177,19 +178,19 @@ class Committer:
 
     def _flush(self, group: list[Request]) -> None:
         """Make durable what a group has committed, while the next may write already; and tell who waits for it."""
-        environment, transaction = self._environment, self._last
+        writer, file, transaction = self._writer, self._writer.file, self._last
         if transaction is None or not transaction.changes or transaction.stage is not Stage.COMMITTED:
             return
-        wake, records = environment.wake, len(transaction.appended)
+        wake, records = writer.wake, len(transaction.appended)
         wake.note(records)
-        is_flushed = environment.is_flushed_at_commit and any(each.is_flushed and each.error is None for each in group)
+        is_flushed = writer.is_flushed_at_commit and any(each.is_flushed and each.error is None for each in group)
         try:
             if is_flushed:
-                environment.wal.flush()
-            elif not environment.locks.file.is_kept():
-                environment.wal.check_file()
+                writer.wal.flush()
+            elif not file.locks.file.is_kept():
+                writer.wal.check_file()
         except BaseException as error:
-            with environment.write_lock:
+            with file.write_lock:
                 self._settle_by_looking(transaction, group, error)
             if not is_failure(transaction, error):
                 raise
@@ -198,7 +199,7 @@ class Committer:
             with contextlib.suppress(Exception):
                 call(wake)
         lsn = transaction.first_lsn + records - 1
-        if is_flushed or environment.is_shared or environment.wal.flushed_to() >= lsn:
+        if is_flushed or writer.is_shared or writer.wal.flushed_to() >= lsn:
             wake.notify(transaction.wakes, lsn)
         else:
             wake.defer(transaction.wakes, lsn)
@@ -286,7 +287,7 @@ class Committer:
         self._execute(group)
 
     def _check_fence(self) -> None:
-        self._environment.check_fence()
+        self._writer.file.check_fence()
 
     def _commit(self, transaction: WriteTransaction) -> None:
         transaction.commit()
@@ -296,14 +297,14 @@ class Committer:
 
         An interrupt leaves them unsettled, and nothing written, unless it came after the commit.
         """
-        self._last = transaction = WriteTransaction(self._environment)
+        self._last = transaction = WriteTransaction(self._writer)
         if transaction.is_flushed and not group[0].is_flushed:
             transaction.is_flushed = any(request.is_flushed for request in group)
         try:
             if armed:
                 point("commit.before_begin")
             transaction.begin()
-            if self._environment.moved[0]:
+            if self._writer.file.moved[0]:
                 self._check_fence()
             if armed:
                 point("commit.after_begin")
@@ -319,7 +320,7 @@ class Committer:
                 if armed:
                     point("commit.between_works")
             if transaction.changes:
-                self._environment.disk_reserve.ensure(transaction)
+                self._writer.disk_reserve.ensure(transaction)
             if armed:
                 point("commit.before_lmdb_commit")
             self._commit(transaction)
@@ -364,17 +365,17 @@ class Committer:
 
     def _release_pages_by_checkpoint(self, error: BaseException) -> bool:
         """After a transaction found no free page, return True if a checkpoint has released pages."""
-        environment = self._environment
+        writer = self._writer
         is_short = isinstance(error, lmdb.MapFullError | NoDiskReserveError)
-        if not (is_short and environment.checkpointer.needs_checkpoint):
+        if not (is_short and writer.checkpointer.needs_checkpoint):
             return False
         with contextlib.suppress(StatelogError):
-            checkpoint(environment)
+            writer.checkpoint()
             return True
         return False
 
     def _shrink_map(self, error: BaseException) -> bool:
-        return self._environment.disk_reserve.shrink_map(error, alone(self._environment))
+        return self._writer.disk_reserve.shrink_map(error, self._writer.alone())
 
     def reuse_freed_pages(self) -> None:
         """Let the next transaction use the pages that the last one freed: see `_try_to_reuse_freed_pages`."""
@@ -388,14 +389,14 @@ class Committer:
         LMDB reuses the pages that a transaction frees in the second transaction after it. If no other pages are free,
         both transactions would be refused for ever.
         """
-        environment = self._environment
-        if not (isinstance(error, lmdb.MapFullError) and environment.disk_reserve.has_freed_pages()):
+        writer = self._writer
+        if not (isinstance(error, lmdb.MapFullError) and writer.disk_reserve.has_freed_pages()):
             return False
-        with contextlib.suppress(StatelogError), environment.disk_reserve.in_use():
+        with contextlib.suppress(StatelogError), writer.disk_reserve.in_use():
             requests = [Request(WriteTransaction.write_header_again) for _ in range(_TRANSACTIONS_TO_REUSE)]
             for request in requests:
                 self._execute([request], 0)
-            environment.disk_reserve.note_all_reusable()
+            writer.disk_reserve.note_all_reusable()
             return all(request.error is None for request in requests)
         return False
 
@@ -411,7 +412,7 @@ class Committer:
             elif outcome is False:
                 request.error = self._refusal(error)
             elif outcome is None:
-                path = self._environment.path
+                path = self._writer.file.path
                 message = f"{path}: a commit failed, and whether it was written cannot be told: {error}"
                 request.error = CommitOutcomeUnknownError(message, path=str(path))
                 request.error.__cause__ = error
@@ -424,17 +425,17 @@ class Committer:
         reached the disk all the same, and LMDB then writes over it without a flush: a refused
         commit would come back after a power cut, and the next one would reuse its pages.
         """
-        environment = self._environment
+        file = self._writer.file
         try:
             if reopen:
-                environment.reopen()
-            checkpoint(environment)
+                file.reopen()
+            self._writer.checkpoint()
             return self._is_in_store(transaction)
         except (StatelogError, lmdb.Error):
             return None
 
     def _is_in_store(self, transaction: WriteTransaction) -> bool | None:
-        with self._environment.read() as snapshot:
+        with ReadTransaction(self._writer.file) as snapshot:
             if not transaction.appended:
                 return False if snapshot.id < transaction.number else None
             found = snapshot.get_log(transaction.first_lsn + len(transaction.appended) - 1)
@@ -442,14 +443,12 @@ class Committer:
 
     def _refusal(self, error: BaseException) -> BaseException:
         """Return what one caller of a transaction that was not written gets to see."""
-        environment = self._environment
+        writer, file = self._writer, self._writer.file
         if self._is_full(error):
-            disk_full = environment.disk_reserve.is_disk_full or not isinstance(error, lmdb.MapFullError)
-            refusal: StatelogError = full_error(
-                path=environment.path, max_size_bytes=environment.max_size_bytes, disk_full=disk_full
-            )
+            disk_full = writer.disk_reserve.is_disk_full or not isinstance(error, lmdb.MapFullError)
+            refusal: StatelogError = full_error(path=file.path, max_size_bytes=file.max_size_bytes, disk_full=disk_full)
         elif isinstance(error, lmdb.Error):
-            refusal = environment.translate(error)
+            refusal = file.translate(error)
         elif isinstance(error, StatelogError):
             refusal = type(error)(error.message, **error.facts)  # each thread raises its own
             refusal.__cause__ = error.__cause__
@@ -464,7 +463,7 @@ class Committer:
         if is_full(error) or isinstance(error, NoDiskReserveError):
             return True
         is_short = isinstance(error, lmdb.Error) and error_code(error) == errno.EIO
-        return is_short and self._environment.disk_reserve.is_refused_a_page(alone(self._environment))
+        return is_short and self._writer.disk_reserve.is_refused_a_page(self._writer.alone())
 
 
 def is_failure(transaction: WriteTransaction, error: BaseException) -> bool:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.write_transaction import WriteTransaction
 
 NONE: list[Any] = []
 """None of something: never changed."""

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from statelog.storage.commit.journaled import JournaledFile
-    from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.write_transaction import StoreWriter, WriteTransaction
 
 T = TypeVar("T")
 
@@ -48,9 +47,9 @@ class SharedLog(Protocol):
 class SharedCommitter(Committer):
     """Commits by a log that many hosts write, and that alone: the fence on the file is for those who do not."""
 
-    def __init__(self, environment: JournaledFile, log: SharedLog) -> None:
-        super().__init__(environment)
-        environment.is_shared = True
+    def __init__(self, writer: StoreWriter, log: SharedLog) -> None:
+        super().__init__(writer)
+        writer.is_shared = True
         self._log = log
         self._has_turn = False
         self._sent: WriteTransaction | None = None
@@ -116,7 +115,7 @@ class SharedCommitter(Committer):
             request.settled = True
 
     def _is_logged_error(self, error: BaseException) -> CommitOutcomeUnknownError:
-        path = self._environment.path
+        path = self._writer.file.path
         message = f"{path}: a commit is in the log that all hosts share, and failed in this copy of it: {error}"
         made = CommitOutcomeUnknownError(message, path=str(path))
         made.__cause__ = error
