@@ -223,13 +223,13 @@ class StoreFile:
             last = transaction.last_lsn()
         if self.writer.is_shared:
             return last
-        file, flusher, shared = self.lmdb_file, self.background_flusher, self.wal.shared_state
+        file, flusher = self.lmdb_file, self.background_flusher
         if not (self.read_only or flusher.has_thread) and file.write_lock.acquire(blocking=False):
             try:
                 flusher.start()  # Otherwise nobody might flush the commits of a killed process.
             finally:
                 file.write_lock.release()
-        flushed = flushed_to(self.path) if shared is None else shared.flushed_to()
+        flushed = flushed_to(self.path) if self.wal.shared_state is None else self.wal.flushed_to()
         if flushed == UNKNOWN:  # No process writes. The store was closed, or its writers were killed.
             with self.read():  # No compaction can replace the file meanwhile.
                 descriptor = file.locks.descriptor

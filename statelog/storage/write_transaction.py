@@ -78,7 +78,7 @@ class StoreWriter:
     def refuse_interrupter(self, what: str) -> None:
         """Raise UsageError if the calling thread holds a lock of the store: a signal handler has interrupted it."""
         file = self.file
-        if is_owned(file.write_lock, file.gate, self.wal.flushing):
+        if is_owned(file.write_lock) or is_owned(file.gate) or is_owned(self.wal.flushing):
             message = f"{what} from within a commit, or by what interrupts who has the store alone, or flushes it"
             raise UsageError(message, path=str(file.path))
 

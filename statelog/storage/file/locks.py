@@ -21,7 +21,7 @@ import os
 import struct
 import time
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from statelog.errors import StoreLockedError
 from statelog.storage.file.failures import is_of_system
@@ -357,9 +357,6 @@ def _raise_foreign(error: OSError) -> None:
         raise error
 
 
-_is_own = methodcaller("_is_owned")
-
-
-def is_owned(*locks: Any) -> bool:
-    """Tell whether this thread has one of some locks that it may take again, as `threading.Condition` asks it."""
-    return any(map(_is_own, locks))
+is_owned = methodcaller("_is_owned")
+"""Called with a lock that a thread may acquire again: return True if this thread has it. `threading.Condition` asks the
+same question."""

@@ -31,7 +31,6 @@ from statelog.storage.file.sidecar_files import journal_path, missing_error, rem
 from statelog.storage.statistics import collect_statistics, numbers_read
 from statelog.storage.wal.dirty_flag import FlushedExtent, clear_dirty_flag, read_dirty_flag, set_dirty_flag
 from statelog.storage.wal.reader_slots import SnapshotPins, last_lsn
-from statelog.storage.wal.session import fill_first_half
 from statelog.storage.wal.shared_state import (
     AT,
     DONE,
@@ -404,7 +403,7 @@ class Checkpointer:
             shared.durable_epoch = shared.done = epoch
             shared.epoch = epoch
             if is_new:
-                shared.note_filled(1, fill_first_half(wal.descriptor))
+                shared.note_filled(1, wal.fill_first_half())
             else:  # Otherwise one slot might be torn while the other is only in the page cache.
                 wal.sync()
             self.checkpoint()

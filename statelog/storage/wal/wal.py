@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.limits import JOURNALED_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
-from statelog.storage.file.disk import flush_file, write_all
+from statelog.storage.file.disk import flush_file, write_all, write_zeros
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, is_of_system, translate_os
+from statelog.storage.file.file_identity import replaced_error
 from statelog.storage.file.locks import is_same_file
-from statelog.storage.file.sidecar_files import journal_path, open_journal
-from statelog.storage.wal.dirty_flag import NO_EXTENT, FlushedExtent, write_extent
-from statelog.storage.wal.session import broken_wal_error, is_removed, join_or_begin
+from statelog.storage.file.sidecar_files import (
+    broken_error,
+    journal_path,
+    missing_error,
+    older_error,
+    open_journal,
+    removed_error,
+)
+from statelog.storage.wal.dirty_flag import NO_EXTENT, FlushedExtent, clear_dirty_flag, write_extent
 from statelog.storage.wal.shared_state import (
     AT,
     EPOCH,
@@ -27,7 +34,16 @@ from statelog.storage.wal.shared_state import (
     WRITTEN,
     SharedState,
 )
-from statelog.storage.wal.wal_format import HALF_SIZE_BYTES, HALVES_AT, encode_group, fill
+from statelog.storage.wal.wal_format import (
+    HALF_SIZE_BYTES,
+    HALVES_AT,
+    RECORDS_AT,
+    check_leftover,
+    encode_group,
+    fill,
+    is_of_older_build,
+    read_slots,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +53,7 @@ if TYPE_CHECKING:
     from statelog.storage.lmdb_file import LmdbFile
 
 _PAGE_SIZE_BYTES = 4096
+_SESSION_SIZE_BYTES = 16
 _FLUSH_SLICE_S = 0.05
 _SLICES_MAX = 5
 """How many slices a flush waits for the flush of another process, which may have been stopped."""
@@ -139,7 +156,9 @@ class Wal:
                 shared.note_filled(half, fill(self.descriptor, HALVES_AT[half], self.end, filled))
             if armed:
                 point("journal.before_append")
-            write_all(self.descriptor, group, at)
+            written = os.pwrite(self.descriptor, group, at)
+            if written < len(group):
+                write_all(self.descriptor, group[written:], at + written)
             if armed:
                 point("journal.after_append")
         except OSError as error:
@@ -232,7 +251,10 @@ class Wal:
 
     def flushed_to(self) -> int:
         """Return the LSN up to which the log is on the disk, as far as processes that write know. `UNKNOWN`: all."""
-        return UNKNOWN if self.is_off or self.shared_state is None else self.shared_state.flushed_to()
+        shared = self.shared_state
+        if self.is_off or shared is None or not shared.words[EPOCH]:
+            return UNKNOWN
+        return shared.words[FLUSHED]
 
     def size_bytes(self) -> int:
         """Return the size of the file."""
@@ -267,13 +289,47 @@ class Wal:
 
         Raises:
             FileNotFoundError: the flag is set, and there is no WAL.
-            JournalMissingError, FormatError, OSError: as `join_or_begin`.
+            JournalMissingError: the WAL is not that of the session that the flag names. Facts: path, journal.
+            FormatError: the file is not a WAL of this store. Facts: path, journal.
+            OSError: the operating system refuses.
         """
         file = self._file
         store = os.fstat(file.locks.descriptor) if flagged is None else None
-        self.descriptor = open_journal(file.path, store=store)
-        self.session, epoch = join_or_begin(file, disk_reserve, self.descriptor, flagged)
-        return epoch
+        self.descriptor = descriptor = open_journal(file.path, store=store)
+        if flagged is not None:
+            newest = next((slot for slot in read_slots(descriptor) if slot.session == flagged), None)
+            if newest is None:
+                raise older_error(file.path) if is_of_older_build(descriptor) else missing_error(file.path)
+            self.session = newest.session
+            return newest.epoch
+        check_leftover(file.path, descriptor, file.store_id)
+        if os.fstat(descriptor).st_size:  # A leftover may be cut off only after the cleared flag is on the disk.
+            clear_dirty_flag(file.locks.descriptor)
+            flush_file(file.locks.descriptor)
+        os.ftruncate(descriptor, 0)
+        try:
+            write_zeros(descriptor, 0, RECORDS_AT)
+        except OSError as error:  # On a full disk, use blocks of the store's own reserve.
+            if error.errno not in DISK_FULL_ERRNOS or not disk_reserve.release_blocks(RECORDS_AT):
+                raise
+            write_zeros(descriptor, 0, RECORDS_AT)
+        self.session = os.urandom(_SESSION_SIZE_BYTES)
+        return 0
+
+    def fill_first_half(self) -> int:
+        """Fill the beginning of a new WAL's first half, and return the end of it. On a full disk, fill nothing.
+
+        The first extent that the data file records then includes space for groups. So a WAL that was cut off before its
+        first group is detected.
+        """
+        start = HALVES_AT[1]
+        try:
+            return fill(self.descriptor, start, start + 1, start)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS:
+                raise
+        os.ftruncate(self.descriptor, RECORDS_AT)
+        return start
 
     def is_kept(self) -> bool:
         """Return True if the WAL's path leads to the open file."""
@@ -282,8 +338,18 @@ class Wal:
     def look_for_file(self) -> None:
         """Let this process write no more if the WAL was removed: no recovery could read it. Needs no lock."""
         with self.flushing:
-            if self.descriptor >= 0 and not self.is_broken and is_removed(self._file, self.descriptor):
+            if self.descriptor >= 0 and not self.is_broken and self._is_removed():
                 self.is_broken = self.is_gone = not self._file.has_moved
+
+    def _is_removed(self) -> bool:
+        """Return True if somebody has removed or replaced the open WAL, or the data file."""
+        file = self._file
+        if not file.locks.file.is_kept():
+            return True
+        if self.is_kept():
+            return False
+        # If the directory was renamed, the path leads to neither file, and both files are still beside each other.
+        return not os.fstat(self.descriptor).st_nlink or is_same_file(file.path, file.locks.descriptor)
 
     def check_file(self) -> None:
         """Raise StoreReplacedError if the path no longer leads to the data file, so that no commit is acknowledged."""
@@ -338,4 +404,7 @@ class Wal:
             raise self._broken_error()
 
     def _broken_error(self) -> StorageError | JournalMissingError:
-        return broken_wal_error(self._file, is_gone=self.is_gone)
+        path = self._file.path
+        if self._file.locks.file.is_lost:
+            return replaced_error(path)
+        return removed_error(path) if self.is_gone else broken_error(path)
