@@ -1,13 +1,13 @@
-"""Compaction: the store in a new file, in key order, without free pages, while others use it.
+"""Compaction: it replaces the file of a store in use by a new file, in key order and without free pages.
 
-The new file is filled under a temporary name from one snapshot, and flushed, while commits go on. Then, under the
-writer lock, it is brought up to date, flushed again, and takes the store's name in one rename. The word of the old file
-says so (`file/moved.py`): every process, this one too, goes on in the new file with its next transaction, and its
-earlier ones end in the old one, which is gone with the last of them. Cut anywhere, the name leads to the
-old file or to the new one, both whole and of the same contents.
+The new file is filled under a temporary name from one snapshot, and flushed, while others commit. With the writer lock,
+it is then brought up to date, flushed again, and renamed over the old file. A word in the old file (`file/moved.py`)
+sends every process to the new file with its next transaction. Earlier transactions end in the old file, which is closed
+after the last of them. If a compaction is cut off, the name leads to the old file or to the new one. Both are whole and
+have the same contents.
 
-Nobody commits to the new file before the rename is durable: whoever opens a file, or follows, flushes the directory
-first (`LmdbFile.open`). The old file's journal stays until then, so that the old file is whole with it.
+No process commits to the new file before the rename is durable, because an opening flushes the directory first
+(`LmdbFile.open`). Until then, the WAL of the old file stays, so that the old file is whole with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import lmdb
 
 from statelog.errors import CorruptionError, StorageError, StoreLockedError, UsageError
 from statelog.storage.faults import point
-from statelog.storage.file.checks import check_file, read_live_meta
 from statelog.storage.file.creation import (
     FILE_MODE,
     INDEX_TABLE,
@@ -41,6 +40,7 @@ from statelog.storage.file.disk import flush_file, write_all
 from statelog.storage.file.failures import error_code, is_full, is_of_system, translate_os
 from statelog.storage.file.locks import is_same_file
 from statelog.storage.file.moved import MOVED, SUCCESSOR, write_word
+from statelog.storage.file.preopen_checks import check_file, read_live_meta
 from statelog.storage.mapped_pages import MAPPED_AROUND_BYTES, MappedPages
 from statelog.storage.read_transaction import ReadTransaction
 
@@ -55,31 +55,31 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 _COPIED_SIZE_BYTES = 8 * 1024 * 1024
-"""Copied per transaction of the new file: LMDB holds the pages of one in memory."""
+"""The number of bytes that one transaction copies. LMDB keeps its pages in memory."""
 
 _CREATIONS_MAX = 10
-"""How often another may take the new file for a leftover, in the instant before it is locked."""
+"""How often another process may remove the new file as a leftover before it is locked."""
 
 _FILLS_MAX = 3
-"""Of a file in which others let go of versions meanwhile: the last one is made while nobody can commit."""
+"""How often the new file is filled if others rewrite records meanwhile. The last time, nobody can commit."""
 
 _SPARE_SIZE_BYTES = 64 * 1024 * 1024
-"""Map beyond the old file's size: a transaction takes new pages before it gives back old ones."""
+"""The part of the map beyond the old file's size. A transaction takes new pages before it frees old ones."""
 
 _PAGE_SIZE_BYTES_MAX = 65_536
-"""Of LMDB: a disk without room for so much has refused a page."""
+"""The largest page of LMDB. A disk without room for it has refused a page."""
 
 _PROGRESS_ENTRIES = 1024
 
 _TRANSACTION_ID_AT = 16 + 24 + 2 * 48 + 8
-"""In a meta page, behind page header, meta head, two database records and the last page's number."""
+"""The offset in a meta page: behind page header, meta head, two database records and the last page number."""
 
 _TRANSACTION_ID = struct.Struct("=Q")
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction did to the file."""
+    """The result of a compaction."""
 
     size_before_bytes: int
     size_after_bytes: int
@@ -88,12 +88,12 @@ class Compacted:
 
 
 def check_compactable(file: LmdbFile, wal: Wal) -> None:
-    """Raise what `compact_file` would raise later.
+    """Raise the errors of `compact_file` that can be known in advance.
 
     Raises:
         ForkedError, ReadOnlyError, ClosedError, FencedError: as named.
         UsageError: called from within a commit, or the file has several names (hard links).
-        StorageError: there are no locks here that keep others from opening the file meanwhile; or a flush has failed.
+        StorageError: the system has no locks that keep others from opening the file meanwhile, or a flush has failed.
             Facts: path.
     """
     path = file.path
@@ -104,7 +104,7 @@ def check_compactable(file: LmdbFile, wal: Wal) -> None:
     if file.is_writing():
         message = "a store cannot be compacted from within a commit"
         raise UsageError(message, path=str(path))
-    with ReadTransaction(file):  # raises if it is closed, and follows
+    with ReadTransaction(file):  # It raises if the store is closed, and follows.
         pass
     wal.refuse_if_broken()
     if not file.locks.supported:
@@ -118,25 +118,25 @@ def check_compactable(file: LmdbFile, wal: Wal) -> None:
 def compact_file(
     file: LmdbFile, wal: Wal, *, check_record: CheckRecord | None = None, progress: Progress | None = None
 ) -> Compacted:
-    """Put a new file, filled in key order, in the place of the store's.
+    """Replace the file of a store by a new one that is filled in key order.
 
-    Everything opened on the store goes on working, in every process, on the new file.
+    All openings of the store, in every process, continue with the new file.
 
     Args:
         file: the LMDB file.
         wal: the write-ahead log, which tells whether the log was rewritten meanwhile.
-        check_record: called with LSN and bytes of each record; what it raises stops the
-            compaction, so that damage is not carried over.
+        check_record: called with LSN and bytes of each record. An error that it raises stops the compaction, so that
+            damage is not copied.
         progress: called with (entries copied, entries in all).
 
     Raises:
-        ...: what `check_compactable` raises.
-        CorruptionError: LMDB or `check_record` found damage; the old file stays.
-        StoreFullError: no room for a second file beside the first; the old file stays.
-        StoreLockedError: another process compacts the store, or writes, or opens it all the time allowed; the old file
+        ...: as `check_compactable`.
+        CorruptionError: LMDB or `check_record` found damage. The old file stays.
+        StoreFullError: there is no room for a second file. The old file stays.
+        StoreLockedError: another process compacts the store, or writes or opens it all the time allowed. The old file
             stays. Facts: path.
-        StorageError: what else the system refuses. Facts: path. The store is whole, and if
-            the new file has its name but that is not durable, the next use makes it so.
+        StorageError: the operating system refuses for another reason. Facts: path. The store is whole. If the new file
+            has its name, but not durably, the next use makes it durable.
     """
     check_compactable(file, wal)
     temporary = compaction_path(file.path)
@@ -150,7 +150,7 @@ def compact_file(
                 filling.fill()
                 if filling.is_current:
                     break
-            timeout_s = file.lock_timeout_s  # who opens the file waits for the writer lock, too: in this order
+            timeout_s = file.lock_timeout_s  # The order of the locks is that of an opening.
             with file.write_lock, file.locks.moving(timeout_s), file.locks.writing(timeout_s):
                 file.locks.file.check()
                 filling.complete()
@@ -170,7 +170,7 @@ def compact_file(
 
 @contextmanager
 def _temporary(file: LmdbFile, temporary: Path) -> Iterator[int]:
-    """Lend a temporary file, with mode and owner of the old one; remove it at the end if it has its name still."""
+    """Lend a temporary file, with mode and owner of the old file. At the end, remove it if it was not renamed."""
     point("compaction.before_temporary")
     status = os.fstat(file.locks.descriptor)
     descriptor = _create(file, temporary)
@@ -186,13 +186,17 @@ def _temporary(file: LmdbFile, temporary: Path) -> Iterator[int]:
 
 
 def _create(file: LmdbFile, temporary: Path) -> int:
-    """Return a descriptor of the temporary file, new and locked. Raises StoreLockedError: there is one that is used."""
+    """Create and lock the temporary file, and return its descriptor.
+
+    Raises:
+        StoreLockedError: another compaction uses it. Facts: path.
+    """
     for _attempt in range(_CREATIONS_MAX):
         try:
             descriptor = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE)
         except FileExistsError:
             break
-        with contextlib.suppress(BlockingIOError):  # who opens the store may take it for a leftover until it is locked
+        with contextlib.suppress(BlockingIOError):  # Before it is locked, an opening may take it for a leftover.
             lock_temporary(descriptor)
             if is_same_file(temporary, descriptor):
                 return descriptor
@@ -224,15 +228,15 @@ class _Filling:
         self._size_before_bytes = self._size_after_bytes = 0
 
     def compacted(self) -> Compacted:
-        """Return what was done."""
+        """Return the result."""
         return Compacted(self._size_before_bytes, self._size_after_bytes, *self._copied)
 
     def count_rewritten(self) -> None:
-        """Note how often the log was rewritten: while nobody commits, as that is counted before it is committed."""
+        """Note how often the log was rewritten. Nobody commits meanwhile, because a commit is counted before it is made."""
         self._rewritten = self._wal.shared().rewritten
 
     def fill(self) -> None:
-        """Copy the store as it is, and flush what was copied, while others commit."""
+        """Copy a snapshot of the store, and flush the copy, while others commit."""
         os.ftruncate(self._descriptor, 0)
         self._size_before_bytes = os.fstat(self._file.locks.descriptor).st_size
         with self._opened() as (source, target):
@@ -243,11 +247,11 @@ class _Filling:
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing of what was copied may be gone: neither retention nor a deletion has written since."""
+        """Whether neither retention nor a deletion has rewritten the log since it was copied."""
         return self._wal.shared().rewritten == self._rewritten
 
     def complete(self) -> None:
-        """Take over what was committed since, and flush it, while nobody can commit."""
+        """Copy what was committed since, and flush it, while nobody can commit."""
         if not self.is_current:
             self.count_rewritten()
             self.fill()
@@ -283,7 +287,7 @@ class _Filling:
                 _full_if_short(self._descriptor),
             ):
                 yield source, target
-        except lmdb.MapFullError as error:  # cannot be: it is the old file without its free pages
+        except lmdb.MapFullError as error:  # Impossible: it is the old file without its free pages.
             raise StorageError(f"{file.path} does not fit its own size", path=str(file.path)) from error
         finally:
             target.close()
@@ -291,7 +295,7 @@ class _Filling:
 
 @contextmanager
 def _full_if_short(descriptor: int) -> Iterator[None]:
-    """Tell a full disk from a failing one: LMDB calls a write that came short an input/output error. Raises OSError."""
+    """Raise OSError if the disk is full. LMDB reports a write that was cut short as an input/output error."""
     try:
         yield
     except lmdb.Error as error:
@@ -311,7 +315,7 @@ def _copy_tables(
     check_record: CheckRecord | None,
     progress: Progress | None,
 ) -> tuple[int, int]:
-    """Copy the three tables; return the entries of log and index."""
+    """Copy the three tables, and return the number of entries of log and index."""
     tables = _tables(file)
     counts = [source.stat(table)["entries"] for _name, table in tables]
     done, whole = 0, sum(counts)
@@ -344,10 +348,10 @@ def _tables(file: LmdbFile) -> Sequence[tuple[bytes, Any]]:
 def _copy_changes(
     file: LmdbFile, source: lmdb.Transaction, target: lmdb.Environment, check_record: CheckRecord | None
 ) -> tuple[int, int]:
-    """Copy the records that were appended since the tables were copied, and what differs in the index.
+    """Copy the records that were appended since the tables were copied, and the changes of the index.
 
     Returns:
-        The entries of log and index.
+        The number of entries of log and index.
     """
     (_meta, _table), (log_name, log), (index_name, index) = _tables(file)
     copied_log, copied_index = target.open_db(log_name), target.open_db(index_name)
@@ -370,7 +374,7 @@ def _copy_changes(
 
 
 def _differences(old: lmdb.Cursor, new: lmdb.Cursor) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the keys whose values differ in two tables, with the new value, None where there is none."""
+    """Yield the keys whose values differ in two tables, with the new value, or None if the key was removed."""
     has_old, has_new = old.first(), new.first()
     while has_old or has_new:
         old_key, old_value = old.item() if has_old else (b"", b"")
@@ -391,7 +395,7 @@ def _differences(old: lmdb.Cursor, new: lmdb.Cursor) -> Iterator[tuple[bytes, by
 def _copy_table(
     cursor: lmdb.Cursor, appender: _Appender, copy: Any, check_record: CheckRecord | None, advance: Callable[[], None]
 ) -> None:
-    """Append a table's entries in order: so each page is filled before the next is begun."""
+    """Append the entries of a table in order, so that each page is filled before the next one begins."""
     is_more = cursor.first()
     while is_more:
         key, value = cursor.item()
@@ -408,12 +412,12 @@ class _Appender:
     def __init__(self, target: lmdb.Environment, mapped: MappedPages) -> None:
         self._target = target
         self._mapped = mapped
-        """Of the files that are read, and written: what was touched of them is given back."""
+        """The pages that were touched of the files that are read and written. They are released."""
         self._size_bytes = 0
         self.transaction = target.begin(write=True)
 
     def open_table(self, name: bytes) -> Any:
-        """Return a table, made if need be."""
+        """Return a table. Create it if there is none."""
         return self._target.open_db(name, txn=self.transaction)
 
     def put(self, key: bytes | memoryview, value: bytes | memoryview, table: Any) -> None:
@@ -423,17 +427,17 @@ class _Appender:
             point("compaction.between_transactions")
             self.transaction = self._target.begin(write=True)
         if not self.transaction.put(key, value, append=True, db=table):
-            message = f"key {bytes(key).hex()} stands out of order"
+            message = f"key {bytes(key).hex()} is out of order"
             raise CorruptionError(message)
         self._size_bytes += len(key) + len(value)
-        self._mapped.read(len(value) + MAPPED_AROUND_BYTES)  # in the one, and in the other
+        self._mapped.read(len(value) + MAPPED_AROUND_BYTES)  # In both files.
 
 
 def _advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None:
     """Number the new file's last transaction above `last`.
 
-    Transaction ids only grow: by them waiters notice commits, and engines know whether what
-    they remember is still so. LMDB writes transaction n into meta page n & 1, so parity stays.
+    Transaction numbers only grow, because waiters notice commits by them, and engines know by them whether their memory
+    is current. LMDB writes transaction n into meta page n & 1, so the parity stays.
     """
     live = read_live_meta(descriptor, temporary)
     number = last + 1 + ((last + 1 + live.slot) & 1)
@@ -447,7 +451,7 @@ def _advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None
 
 
 def _swap(file: LmdbFile, temporary: Path, descriptor: int) -> None:
-    """Give the new file the store's name. The caller is the one who writes to the old one, and nobody opens it."""
+    """Rename the new file over the old one. The caller has the writer lock, and nobody can open the file."""
     old = file.locks.descriptor
     file.check_open()
     file.locks.file.check()
@@ -457,6 +461,6 @@ def _swap(file: LmdbFile, temporary: Path, descriptor: int) -> None:
         point("compaction.before_rename")
         temporary.rename(file.path)
         point("compaction.after_rename")
-    finally:  # a rename may report an error and have happened
+    finally:  # A rename may report an error although it was made.
         if not is_same_file(file.path, descriptor):
             write_word(old, 0)

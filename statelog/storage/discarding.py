@@ -1,4 +1,4 @@
-"""Taking back a store that was made in vain, as that of an import that was refused."""
+"""Withdrawal of a store that was created in vain, for example by an import that was refused."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def withdraw(file: LmdbFile, checkpointer: Checkpointer) -> None:
-    """Remove the file of a store, and its lock file, if nothing was ever committed. It is to be closed right after.
+    """Remove the file of a store, and its lock file, if nothing was ever committed. The caller then closes the store.
 
     Raises:
-        StoreLockedError: another process has it open: it stays. Facts: path.
+        StoreLockedError: another process has it open. Nothing was removed. Facts: path.
         StorageError, OSError: the system refuses.
     """
     path = file.path

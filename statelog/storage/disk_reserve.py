@@ -28,9 +28,9 @@ from statelog.limits import (
     REWRITTEN_SIZE_BYTES_MAX,
     STEP_PAGES_MAX,
 )
-from statelog.storage.file.checks import read_live_meta
 from statelog.storage.file.disk import write_zeros
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, translate_os
+from statelog.storage.file.preopen_checks import read_live_meta
 from statelog.storage.read_transaction import ReadTransaction
 from statelog.storage.statistics import collect_statistics
 
@@ -70,17 +70,6 @@ class NoDiskReserveError(Exception):
 
 class DiskReserve:
     """The disk reserve of one store. Its methods write to the file only within a write transaction."""
-
-    __slots__ = (
-        "_copied_max",
-        "_disk_size_bytes_max",
-        "_end_max",
-        "_file",
-        "_halvings",
-        "_need",
-        "_reusable_id",
-        "_users",
-    )
 
     def __init__(self, file: LmdbFile) -> None:
         self._file = file

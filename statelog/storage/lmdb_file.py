@@ -30,7 +30,6 @@ from statelog.format.header import HEADER_KEY, decode_header
 from statelog.format.upgrades import INDEX, LOG, META
 from statelog.kernels import new_seen
 from statelog.limits import READER_SLOTS
-from statelog.storage.file.checks import check_file
 from statelog.storage.file.creation import (
     INDEX_TABLE,
     LOG_TABLE,
@@ -46,6 +45,7 @@ from statelog.storage.file.lock_file import UNLOCKED, LockFile
 from statelog.storage.file.locks import FileLocks, is_owned, is_same_file
 from statelog.storage.file.moved import FENCED, MOVED, NOT_MOVED, map_word
 from statelog.storage.file.orphaned_transactions import end_orphaned
+from statelog.storage.file.preopen_checks import check_file
 from statelog.storage.file.sidecar_files import open_lock_file
 from statelog.storage.file.upgrading import is_older, upgrade
 
@@ -79,21 +79,6 @@ class Handles:
         map_address: address of LMDB's map; 0 until it is needed, because the map moves.
         seen: pages of the index that were found in use; see `kernels.page_in_use`.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "begin",
-        "descriptor",
-        "index",
-        "lock_file",
-        "log",
-        "map_address",
-        "meta",
-        "page_size_bytes",
-        "raw",
-        "reader_lock",
-        "seen",
-    )
 
     def __init__(
         self,
@@ -199,13 +184,14 @@ class LmdbFile:
         writer_thread: the identity of the thread that has a write transaction open; 0: none has.
         moved: a mapped word. It is `MOVED` if a compaction, of any process, has replaced this file or is about to.
         fence: the error that commits of this process raise, if it has fenced the file itself.
+        follow: see `Hooks`.
         closed: the store file was closed.
         drain_timeout_s: how long a shut gate waits for transactions to end. Reads are short by contract.
     """
 
     drain_timeout_s = 5.0
 
-    def __init__(self, path: Path, descriptor: int, options: Options, hooks: Hooks) -> None:
+    def __init__(self, path: Path, descriptor: int, options: Options) -> None:
         self.path = path
         self.read_only = options.read_only
         self.max_size_bytes = options.max_size_bytes
@@ -224,11 +210,14 @@ class LmdbFile:
         self.moved = map_word(descriptor)
         self.fence: FencedError | None = None
         self.closed = False
-        self.follow = hooks.follow
-        self._hooks = hooks
         self._is_name_durable = False
         """Whether the directory was flushed since the file has its name. Nothing is written before (C4): a creation or
         a compaction may have been killed before its flush."""
+
+    def connect(self, hooks: Hooks) -> None:
+        """Hand in what the file calls, before it is opened."""
+        self._hooks = hooks
+        self.follow = hooks.follow
 
     # --- what transactions check ----------------------------------------------------
 

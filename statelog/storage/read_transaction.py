@@ -38,13 +38,13 @@ _MAPS = Path("/proc/self/maps")
 _BATCHES_LENT = 2
 
 NO_PAGE = -1
-"""In place of a page's number."""
+"""Stands in place of a page number."""
 
 _ENTRIES_MAX = 1 << 48
-"""More than any file holds: a count that was damaged may say anything."""
+"""More entries than any file has, because a damaged count may be any number."""
 
 _ROWS_FIRST = 4
-"""Rows that a scan reads at first. Many scans want one row; those that go on read four times as many each time."""
+"""The number of rows that a scan reads first. Many scans need one row. Each further read is four times as long."""
 _ROWS_MAX = 256
 
 
@@ -62,15 +62,15 @@ _ENDED = _Ended()
 class ReadTransaction:
     """A consistent snapshot of the store, for use in one `with` statement.
 
-    Short by contract: while it lives, LMDB reuses no page freed since it began.
+    It must be short, because LMDB reuses no page that was freed since it began.
     """
 
     __slots__ = ("_borrowed", "_file", "_handles", "_index", "_leaf", "_log", "_raw", "_view_of", "snapshot_id")
 
-    _raw: Any  # lmdb.Transaction, None before it began
-    _leaf: int  # number of the leaf page of the index that was looked at last
+    _raw: Any  # lmdb.Transaction; None before it has begun.
+    _leaf: int  # The number of the leaf page of the index that was checked last.
     snapshot_id: int
-    """The commit whose pages are read; 0 if none of its pages may be called free."""
+    """The commit whose pages are read. 0: no page is checked against the free list."""
     _may_own_pages = False
 
     def __init__(self, file: LmdbFile, view_of: Callable[[ReadTransaction], Any] | None = None) -> None:
@@ -87,12 +87,12 @@ class ReadTransaction:
         self._borrowed: list[memoryview] = []
 
     def __enter__(self) -> Self:
-        """Begin.
+        """Begin the transaction.
 
         Raises:
             ForkedError: this process was forked since the store was opened.
             ClosedError: the store is closed.
-            StoreReplacedError: its file was removed or replaced, some 20 ms ago at least. Facts: path.
+            StoreReplacedError: its file was removed or replaced at least 20 ms ago. Facts: path.
             LimitError: more transactions read at once than the store has slots for.
             StoreLockedError: another process was stopped while it took a slot. Facts: path, timeout_s.
         """
@@ -140,21 +140,21 @@ class ReadTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """End the snapshot and take back what was borrowed from it."""
+        """End the snapshot, and release the views that it has lent."""
         try:
             if self._borrowed:
                 self._take_back()
         finally:
-            if not self._file.is_forked:  # else the slot in the reader table is the parent's
-                raw, self._raw = self._raw, _ENDED  # LMDB's binding frees the slot with the last reference only
+            if not self._file.is_forked:  # Otherwise the slot in the reader table is the parent's.
+                raw, self._raw = self._raw, _ENDED  # LMDB's binding frees the slot with the last reference.
                 raw.abort()
                 self._file.active_transactions.discard(self)
-            self._handles = NO_HANDLES  # who keeps this one does not keep a file that was compacted
+            self._handles = NO_HANDLES  # An owner of this object does not keep a file that was compacted.
         if kind is not None and isinstance(error, lmdb.Error):
             raise self._file.translate(error) from error
 
     def abort(self) -> None:
-        """End where nobody else does; harmless when repeated."""
+        """End the transaction if no `with` statement does. A second call does nothing."""
         try:
             self._take_back()
         finally:
@@ -167,33 +167,33 @@ class ReadTransaction:
 
     @property
     def handles(self) -> Handles:
-        """What is read; of the file before a compaction, if it has begun before."""
+        """The handles of the file that is read: the file before a compaction, if the transaction began before it."""
         return self._handles
 
     @property
     def id(self) -> int:
-        """The id of the last commit this snapshot contains; of a write, its own."""
+        """LMDB's number of the last commit in the snapshot; the number of a write transaction itself."""
         number: int = self._raw.id()
         return number
 
     def get_log(self, lsn: int) -> memoryview | None:
-        """Return the record with that LSN, borrowed until the transaction ends or writes."""
+        """Return the record with that LSN, lent until the transaction ends or writes, or None."""
         view: memoryview | None = self._raw.get(encode_lsn(lsn), None, self._log)
         if view is not None:
             self._borrowed.append(view)
         return view
 
     def give_back(self, record: memoryview) -> None:
-        """Take back a record at once that was lent by `get_log`: who reads a whole log holds one at a time."""
+        """Release a record that `get_log` has lent, so that a reader of the whole log holds one at a time."""
         record.release()
         if self._borrowed and self._borrowed[-1] is record:
             self._borrowed.pop()
 
     def get_index(self, key: bytes) -> bytes | None:
-        """Return the payload under `key`.
+        """Return the payload under `key`, or None.
 
         Raises:
-            CorruptionError: its seal does not hold, or it is not found where damage may hide it (E6). Facts: key.
+            CorruptionError: the seal does not match, or damage may hide the key (E6). Facts: key.
         """
         value = self._raw.get(key, None, self._index)
         if value is None:
@@ -215,7 +215,7 @@ class ReadTransaction:
         return payload
 
     def join_logs(self, keys: Sequence[bytes]) -> tuple[bytes, tuple[int, ...]] | None:
-        """Return copies of some records by their keys, one after another, and their sizes; None if one is missing."""
+        """Return the joined copies of some records by their keys, and their sizes; None if one is missing."""
         get, log = self._raw.get, self._log
         if len(keys) == 1:
             record = get(keys[0], None, log)
@@ -227,10 +227,10 @@ class ReadTransaction:
         """Return the LSN of the last record, 0 in an empty log.
 
         Raises:
-            CorruptionError: the log has not as many records. Facts: lsn.
+            CorruptionError: the log does not have that many records. Facts: lsn.
         """
         last = self._last_key()
-        # L1: dense from 1. A damaged key must not be believed: the next record would go behind it.
+        # L1: LSNs are dense from 1. If a damaged key were believed, the next record would go behind it.
         if last != self._raw.stat(self._log)["entries"]:
             message = f"the log ends at LSN {last}, but has {self._raw.stat(self._log)['entries']} records"
             raise CorruptionError(message, lsn=last)
@@ -245,15 +245,15 @@ class ReadTransaction:
         return int.from_bytes(key)
 
     def log_count(self) -> int:
-        """Return how many records LMDB counts."""
+        """Return the number of records that LMDB counts."""
         count: int = self._raw.stat(self._log)["entries"]
         return count
 
     def log_batches(self, size_bytes: int) -> Iterator[list[tuple[int, memoryview]]]:
-        """Yield all that is in the log as (LSN, record), in lists of `size_bytes` or a little more.
+        """Yield all records as (LSN, record), in lists of `size_bytes` or a little more.
 
-        A list is lent until the next but one is asked for. As many records as LMDB counts at the most: damage may
-        chain pages in a ring.
+        Each list is lent until the next but one is requested. No more records are yielded than LMDB counts, because
+        damage may chain pages in a ring.
         """
         cursor = self._raw.cursor(self._log)
         pairs: Any = cursor.iternext(keys=True, values=True)
@@ -274,22 +274,22 @@ class ReadTransaction:
         yield lent[-1]
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys that begin with `prefix`, in order, with their payloads.
+        """Yield the keys that begin with `prefix`, in order, with their payloads.
 
         Args:
-            prefix: of every key yielded.
-            start: a whole key (it need not exist) at which to begin, included.
-            reverse: from the greatest key, or from `start`, down.
+            prefix: of every yielded key.
+            start: a whole key, included, at which the scan begins. It need not exist.
+            reverse: scan downwards from the greatest key, or from `start`.
 
         Raises:
-            CorruptionError: a seal does not hold, or damage may hide some (E6). Facts: key.
+            CorruptionError: a seal does not match, or damage may hide keys (E6). Facts: key.
         """
         return chain.from_iterable(self.scan_batches(prefix, start=start, reverse=reverse))
 
     def scan_batches(
         self, prefix: bytes, *, start: bytes = b"", reverse: bool = False, count: int = _ROWS_FIRST
     ) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Yield what `scan_index` does in lists: at most `count` pairs in the first one, more in the later ones."""
+        """Yield the pairs of `scan_index` in lists: up to `count` pairs in the first list, and more in later ones."""
         cursor = self._raw.cursor(self._index)
         if reverse:
             bound = start + b"\0" if start else after_prefix(prefix)
@@ -308,7 +308,7 @@ class ReadTransaction:
                 self._check_leaf(lent)
                 raise _out_of_order(key)
             rows = None if self._may_own_pages else self._read_rows(lent, prefix, count, reverse=reverse)
-            if rows is None:  # a writer may change what is ahead, and damage is named row by row
+            if rows is None:  # A writer may change the rows ahead. The error of a damaged row names its key.
                 self._check_leaf(lent)
                 payload = unseal(key, cursor.value())
                 rows = ([(key, payload)], False) if key.startswith(prefix) else ([], True)
@@ -319,7 +319,7 @@ class ReadTransaction:
                 return
             last = pairs[-1][0]
             if last != key and not (cursor.set_range(last) and cursor.key() == last):
-                raise _out_of_order(last)  # a page above leads elsewhere
+                raise _out_of_order(last)  # A page above leads elsewhere.
             bound = last if reverse else last + b"\0"
             found = cursor.prev() if reverse else cursor.next()
             count = min(4 * count, _ROWS_MAX)
@@ -327,13 +327,13 @@ class ReadTransaction:
     def _read_rows(
         self, lent: Any, prefix: bytes, count_max: int, *, reverse: bool
     ) -> tuple[list[tuple[bytes, bytes]], bool] | None:
-        """Return rows of the page that a key lies in, and whether the prefix ends there.
+        """Return rows of the page that has a key, and whether the prefix ends in that page.
 
-        None if something is wrong with them, or cannot be told: then the rows are to be read one by one.
+        Return None if a row is damaged, or cannot be checked here. Then the caller reads the rows one by one.
         """
         handles = self._handles
         if not handles.map_address:
-            self._check_leaf(lent)  # looks where the map is
+            self._check_leaf(lent)  # It finds the address of the map.
         return rows_read(
             lent,
             handles.page_size_bytes,
@@ -346,10 +346,10 @@ class ReadTransaction:
         )
 
     def _seek(self, cursor: lmdb.Cursor, bound: bytes) -> bool:
-        """Move to the least key that is `bound` or above it, and tell if there is one.
+        """Move to the least key from `bound` on. Return False if there is none.
 
-        Whatever key was damaged, LMDB's search for it ends beside it (E6): so the neighbour below is looked at,
-        whether its seal holds, whether it is below, and whether its page is whole. The caller looks at the other.
+        LMDB's search for a damaged key ends beside it (E6). So this checks the seal, the order and the page of the
+        neighbour below. The caller checks the other neighbour.
         """
         found = cursor.set_range(bound)
         if cursor.prev() if found else cursor.last():
@@ -373,11 +373,11 @@ class ReadTransaction:
             unseal(key, cursor.value())
 
     def _check_leaf(self, lent: Any) -> None:
-        """Look at the whole page that a key of the index lies in.
+        """Check the whole page that has a key of the index.
 
-        LMDB's page heads have no checksum: a bit less in the count of a page's nodes hides those at its end, and no
-        look-up that misses them, no scan that ends there, meets anything damaged. But a page whose nodes do not
-        fill it, that bears another's number, or whose keys do not ascend, was damaged (E2).
+        LMDB's page heads have no checksum. A flipped bit in the number of nodes hides the nodes at the end of the page,
+        and neither a look-up nor a scan would meet anything damaged. But a page was damaged (E2) if its nodes do not
+        fill it, if it has the number of another page, or if its keys do not ascend.
         """
         number = _find_in_use(self._handles, lent, bytes(lent), self.snapshot_id, may_be_own=self._may_own_pages)
         if number >= 0 and number != self._leaf:
@@ -388,13 +388,13 @@ class ReadTransaction:
             self._leaf = number
 
     def index_keys(self) -> list[bytes]:
-        """Return all keys of the index, whatever their values."""
+        """Return all keys of the index, without a check of their values."""
         cursor = self._raw.cursor(self._index)
         keys = cursor.iternext(keys=True, values=False)
         return [bytes(key) for key in islice(keys, min(self._raw.stat(self._index)["entries"] + 1, _ENTRIES_MAX))]
 
     def index_sizes(self, entries_max: int) -> Iterator[tuple[int, int]]:
-        """Yield the sizes of the index's first keys and values, in order; nothing is checked."""
+        """Yield the sizes of the first keys and values of the index, in order, without a check."""
         pairs: Any = self._raw.cursor(self._index).iternext(keys=True, values=True)
         return ((len(key), len(value)) for key, value in islice(pairs, entries_max))
 
@@ -404,12 +404,12 @@ class ReadTransaction:
         return None if last is None else last[0]
 
     def table_stat(self, table: Any) -> dict[str, Any]:
-        """Return LMDB's page counts of one table, as of this snapshot."""
+        """Return LMDB's page counts of one table in this snapshot."""
         counts: dict[str, Any] = self._raw.stat(table)
         return counts
 
     def _take_back(self) -> None:
-        """Release what was lent; a view still exported (to C) cannot be, and is our own bug."""
+        """Release the views that were lent. A view that is still exported to C cannot be released, which is our bug."""
         borrowed, self._borrowed = self._borrowed, []
         for view in borrowed:
             view.release()

@@ -15,13 +15,13 @@ import lmdb
 
 from statelog.errors import CorruptionError, FormatError, NewerFormatError, StoreLockedError
 from statelog.storage.faults import point
-from statelog.storage.file.checks import check_file, put_metas_back, restore_meta
 from statelog.storage.file.creation import make_name_durable, sync_directory
 from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import FileLocks
 from statelog.storage.file.moved import SUCCESSOR, read_word
+from statelog.storage.file.preopen_checks import check_file, put_metas_back, restore_meta
 from statelog.storage.file.sidecar_files import (
     journal_path,
     misfit_error,

@@ -85,8 +85,7 @@ class StoreFile:
         self.inode = (0, 0)
         self.references = 0
         self._is_at_rest = False
-        hooks = Hooks(self.follow, self._release_pins, self._release_dead_readers, self._note_opened, self._map_size)
-        self.lmdb_file = file = LmdbFile(path, descriptor, options, hooks)
+        self.lmdb_file = file = LmdbFile(path, descriptor, options)
         self.disk_reserve = DiskReserve(file)
         self.wal = Wal(file, is_off=not options.flush)
         self.checkpointer = Checkpointer(file, self.wal, self.disk_reserve, is_interval=is_interval)
@@ -104,6 +103,15 @@ class StoreFile:
             self.wake,
             is_flushed_at_commit=not is_interval,
         )
+        file.connect(
+            Hooks(
+                follow=self.follow,
+                release_pins=self.checkpointer.release_pins_within,
+                release_dead_readers=self.reader_slots.release_dead,
+                note_opened=self._note_opened,
+                map_size_bytes=lambda: self.disk_reserve.commit_size_bytes_max,
+            )
+        )
         self._replay = replay
         self.replayed = 0
         try:
@@ -113,21 +121,6 @@ class StoreFile:
             file.forget_mapped()
             raise
         self.committer = Committer(self.writer)
-
-    # --- what the LMDB file calls -------------------------------------------------------
-
-    def _release_pins(self, timeout_s: float) -> None:
-        self.checkpointer.release_pins_within(timeout_s)
-
-    def _release_dead_readers(self) -> int:
-        return self.reader_slots.release_dead()
-
-    def _note_opened(self) -> None:
-        self.disk_reserve.look_again()
-        self.checkpointer.look_for_pins()
-
-    def _map_size(self) -> int:
-        return self.disk_reserve.commit_size_bytes_max
 
     # --- opening ------------------------------------------------------------------------
 
@@ -201,6 +194,10 @@ class StoreFile:
             except BaseException:
                 self.wal.close_shared_state(is_last=not locks.is_open_for_writing())
                 raise
+
+    def _note_opened(self) -> None:
+        self.disk_reserve.look_again()
+        self.checkpointer.look_for_pins()
 
     # --- reading, flushing and fencing -----------------------------------------------------
 

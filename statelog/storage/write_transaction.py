@@ -44,17 +44,6 @@ class StoreWriter:
         is_shared: the file is a replica of a shared log. Its records are durable there: no power failure can undo them.
     """
 
-    __slots__ = (
-        "background_flusher",
-        "checkpointer",
-        "disk_reserve",
-        "file",
-        "is_flushed_at_commit",
-        "is_shared",
-        "wake",
-        "wal",
-    )
-
     def __init__(
         self,
         file: LmdbFile,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statelog.kernels import NODE_LONG, NODE_TABLE
-from statelog.storage.file.checks import read_live_meta
+from statelog.storage.file.preopen_checks import read_live_meta
 from statelog.storage.page_walk import PageWalk, TreePage
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from statelog.storage.wal import background_flusher
 
 LEAVES = """
 store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
-store_file.background_flusher.stop = store_file.background_flusher._start = lambda: None  # it would flush in the end
+store_file.background_flusher.stop = store_file.background_flusher.start = lambda: None  # it would flush in the end
 store_file.committer.submit(append)
 store_file.writer.checkpoint()
 store_file.committer.submit(append, is_flushed=False)

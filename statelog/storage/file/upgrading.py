@@ -1,4 +1,4 @@
-"""Upgrading a store of an older format where it lies, when it is opened. `format/upgrades.py` says how."""
+"""Upgrade of a store of an older format in place, when it is opened. `format/upgrades.py` has the steps."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ from statelog.limits import (
     JOURNALED_SIZE_BYTES_MAX,
 )
 from statelog.storage.faults import armed, point
-from statelog.storage.file.checks import read_live_meta_bytes
 from statelog.storage.file.creation import sync_directory
 from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import is_of_system, translate_os
+from statelog.storage.file.preopen_checks import read_live_meta_bytes
 from statelog.storage.file.sidecar_files import journal_path, missing_error, remove_journal
 from statelog.storage.statistics import collect_statistics, numbers_read
 from statelog.storage.wal.dirty_flag import FlushedExtent, clear_dirty_flag, read_dirty_flag, set_dirty_flag

@@ -6,7 +6,7 @@ import pytest
 
 from statelog.errors import CorruptionError, FormatError
 from statelog.storage.compaction import compact_file
-from statelog.storage.file import checks
+from statelog.storage.file import preopen_checks
 
 PAGE = 4096
 PAGE_HEADER = 16
@@ -32,7 +32,7 @@ def check(path):
     def run():
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            return checks.check_file(descriptor, path)
+            return preopen_checks.check_file(descriptor, path)
         finally:
             os.close(descriptor)
 
@@ -117,7 +117,7 @@ def test_e1_no_flip_in_a_transaction_id_brings_back_an_earlier_commit(
     open_store_file, append, path, check, commits, is_compacted, monkeypatch
 ):
     """At least where the commit grew the file: see the test after this one."""
-    monkeypatch.setattr(checks, "_ATTEMPT_PAUSE_S", 0)  # nobody writes meanwhile
+    monkeypatch.setattr(preopen_checks, "_ATTEMPT_PAUSE_S", 0)  # nobody writes meanwhile
     store_file = open_store_file()
     store_file.committer.submit(append)
     if is_compacted:
@@ -202,7 +202,7 @@ def test_a_truncation_of_the_disk_reserve_takes_nothing(store, open_store_file):
 def live_meta(path):
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return checks.check_file(descriptor, path)
+        return preopen_checks.check_file(descriptor, path)
     finally:
         os.close(descriptor)
 
@@ -210,8 +210,8 @@ def live_meta(path):
 def free_pages(path):
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        meta = checks.check_file(descriptor, path)
-        return checks._read_free_list(descriptor, path, meta, path.stat().st_size // PAGE)
+        meta = preopen_checks.check_file(descriptor, path)
+        return preopen_checks._read_free_list(descriptor, path, meta, path.stat().st_size // PAGE)
     finally:
         os.close(descriptor)
 
