@@ -232,7 +232,7 @@ class _Filling:
         return Compacted(self._size_before_bytes, self._size_after_bytes, *self._copied)
 
     def count_rewritten(self) -> None:
-        """Note how often the log was rewritten. Nobody commits meanwhile, because a commit is counted before it is made."""
+        """Note how often the log was rewritten, while nobody commits: a commit is counted before it is made."""
         self._rewritten = self._wal.shared().rewritten
 
     def fill(self) -> None:

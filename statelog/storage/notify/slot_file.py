@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import lmdb
 
+from statelog import kernels
 from statelog.errors import CorruptionError, StatelogError
 from statelog.storage.file.descriptors import open_file, open_side_file
 from statelog.storage.read_transaction import ReadTransaction
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog.storage.lmdb_file import LmdbFile
-
-try:
-    from statelog import kernels
-except ImportError:  # The kernels are not compiled: waiters poll.
-    kernels = None  # type: ignore[assignment]
 
 SLICE_S = 0.05
 """The longest sleep on a slot, and the time between two looks of a committing process for a file that is missing."""
@@ -82,8 +78,6 @@ def map_wake_file(own: str, store: os.stat_result, *, create: bool) -> WakeFile 
     Raises:
         OSError: there is no file, or the operating system refuses to create it.
     """
-    if kernels is None:
-        return None
     flags = os.O_RDWR | _FLAGS
     descriptor = open_side_file(own, flags, store) if create else open_file(own, flags)
     try:

@@ -247,7 +247,10 @@ def test_a_lost_file_is_made_anew_and_the_place_kept(store_file):
 
 def test_commits_that_do_not_reach_are_seen_in_the_log(store_file, start_child):
     """As of a sandbox that maps files for itself."""
-    child = start_child("from statelog.storage.notify import slot_file; slot_file.kernels = None" + COMMIT_EACH)
+    child = start_child(
+        "from statelog.storage.notify import slot_file; slot_file.map_wake_file = lambda *_arguments, **_options: None"
+        + COMMIT_EACH
+    )
     assert ask(child, 2) == "done\n"
     took_s, baseline_s = [], []
     with store_file.wake.enter(2) as waits:
@@ -366,7 +369,7 @@ def test_positions_are_those_of_all_processes(store_file, start_child):
 
 
 def test_without_a_file_the_log_is_looked_at(store_file, append, monkeypatch):
-    monkeypatch.setattr(slot_file, "kernels", None)
+    monkeypatch.setattr(slot_file, "map_wake_file", lambda *_arguments, **_options: None)
     with store_file.wake.enter(0, TURN) as waits:
         assert waits.is_first()
         assert waits.ticket == 0
