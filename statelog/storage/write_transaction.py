@@ -193,7 +193,7 @@ class WriteTransaction(ReadTransaction):
                 handles = file.handles
             file.writer_thread = get_ident()
             if writer_lock is not None and writer_lock.needs_repair:
-                file.locks.note_repaired()  # Only now, because LMDB's own lock had a dead owner, too.
+                writer_lock.mark_repaired()  # Only now, because LMDB's own lock had a dead owner, too.
         except BaseException:
             file.active_transactions.add(self)  # `begin_again` may have removed it.
             self._end()

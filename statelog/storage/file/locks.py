@@ -227,11 +227,6 @@ class FileLocks:
         if self.writer is not None:
             self.writer.acquire(timeout_s)
 
-    def note_repaired(self) -> None:
-        """Record that what a dead writer has left was repaired. The caller owns the writer lock."""
-        if self.writer is not None and self.writer.needs_repair:
-            self.writer.mark_repaired()
-
     def release_writer(self, goes_on: bool = False) -> None:  # noqa: FBT001, FBT002 - as in `WriterLock`
         """Release the writer lock, or keep the turn for a while: see `WriterLock.release`."""
         if self.writer is not None:
