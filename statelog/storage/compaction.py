@@ -315,22 +315,27 @@ def _copy_tables(
     check_record: CheckRecord | None,
     progress: Progress | None,
 ) -> tuple[int, int]:
-    """Copy the three tables, and return the number of entries of log and index."""
+    """Copy the three tables in order, so that each page is filled before the next one begins.
+
+    Returns:
+        The number of entries of log and index.
+    """
     tables = _tables(file)
     counts = [source.stat(table)["entries"] for _name, table in tables]
     done, whole = 0, sum(counts)
-
-    def advance() -> None:
-        nonlocal done
-        done += 1
-        if progress is not None and (done % _PROGRESS_ENTRIES == 0 or done == whole):
-            progress(done, whole)
-
     try:
         for (name, table), count in zip(tables, counts, strict=True):
-            before = done
-            copy = appender.open_table(name)
-            _copy_table(source.cursor(table), appender, copy, check_record if name == LOG_TABLE else None, advance)
+            before, copy, cursor = done, appender.open_table(name), source.cursor(table)
+            is_more = cursor.first()
+            while is_more:
+                key, value = cursor.item()
+                if check_record is not None and name == LOG_TABLE:
+                    check_record(int.from_bytes(key), value)
+                appender.put(key, value, copy)
+                done += 1
+                if progress is not None and (done % _PROGRESS_ENTRIES == 0 or done == whole):
+                    progress(done, whole)
+                is_more = cursor.next()
             if done - before != count:
                 message = f"{file.path} is damaged: table {name.decode()} has {done - before} of {count} entries"
                 raise CorruptionError(message, path=str(file.path))
@@ -390,20 +395,6 @@ def _differences(old: lmdb.Cursor, new: lmdb.Cursor) -> Iterator[tuple[bytes, by
             if old_value != new_value:
                 yield new_key, bytes(new_value)
             has_old, has_new = old.next(), new.next()
-
-
-def _copy_table(
-    cursor: lmdb.Cursor, appender: _Appender, copy: Any, check_record: CheckRecord | None, advance: Callable[[], None]
-) -> None:
-    """Append the entries of a table in order, so that each page is filled before the next one begins."""
-    is_more = cursor.first()
-    while is_more:
-        key, value = cursor.item()
-        if check_record is not None:
-            check_record(int.from_bytes(key), value)
-        appender.put(key, value, copy)
-        advance()
-        is_more = cursor.next()
 
 
 class _Appender:
