@@ -108,7 +108,7 @@ def test_a_store_that_another_process_writes_is_locked(run, state, monkeypatch):
 _HOLD_WRITER_LOCK = """
 import sys
 from statelog.storage import StoreFile
-locks = StoreFile.open(sys.argv[1]).locks
+locks = StoreFile.open(sys.argv[1]).lmdb_file.locks
 locks.acquire_writer(10)
 print("held", flush=True)
 sys.stdin.read()
