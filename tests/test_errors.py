@@ -75,11 +75,11 @@ def closed(store):
 
 
 def forked(store):
-    store._engine.environment.process_id += 1
+    store._engine.store_file.lmdb_file.process_id += 1
     try:
         store.thread("t")
     finally:
-        store._engine.environment.process_id -= 1
+        store._engine.store_file.lmdb_file.process_id -= 1
 
 
 def read_only(store):
@@ -261,7 +261,7 @@ ELSEWHERE = {
     errors.RemoteError: "tests/fleet/test_buckets.py",
     errors.RemoteLagError: "tests/fleet/test_fleet.py",
     errors.UnsafeStorageError: "tests/fleet/test_opening.py",
-    errors.AccessError: "tests/storage/test_environment.py",
+    errors.AccessError: "tests/storage/test_store_file.py",
     errors.ExecutionError: "raised by subclasses only",
     errors.RunNotFoundError: "tests/durable/test_runs.py",
     errors.RunEndedError: "tests/durable/test_runs.py",

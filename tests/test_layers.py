@@ -39,12 +39,13 @@ FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 STAIRS = [
     [
         "storage.file",
+        "storage.lmdb_file",
+        "storage.read_transaction",
         "storage.notify",
         "storage.wal",
-        "storage.commit",
+        "storage.write_transaction",
         "storage.recovery",
-        "storage.environment",
-        "storage.compaction",
+        "storage.store_file",
     ],
     ["log", "log.care"],
     [

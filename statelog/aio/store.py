@@ -164,7 +164,7 @@ class Store(Threads):
         check_lsn(after)
         check_timeout(timeout_s)
         session = session_of(self._store)
-        condition = Condition(holds(lambda: session.engine.environment.flushed_lsn() > after), is_any=True)
+        condition = Condition(holds(lambda: session.engine.store_file.flushed_lsn() > after), is_any=True)
         return await until(self._runner, session, condition, timeout_s)
 
     async def last_lsn(self) -> int:

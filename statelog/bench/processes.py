@@ -157,7 +157,7 @@ def _compare(bench: Bench, case: _Case, processes: Sequence[Child]) -> tuple[_Fo
 
 def _beyond_mb(path: Path) -> float:
     with opened(path) as store:
-        found = store.engine.environment.statistics()
+        found = store.engine.store_file.statistics()
     return (found.file_size_bytes - found.pages_used * found.page_size_bytes) / 1e6
 
 

@@ -13,7 +13,7 @@ from statelog.kernels.board import ENTRIES_MAX, EntryFacts, entries_read
 from statelog.log.kinds.entries import BOARD_ID, Claimed, EntryEvent, is_entry, last_row
 from statelog.log.kinds.table import decode_event
 from statelog.log.names import channel_key
-from statelog.storage.file.reading import ReadTransaction
+from statelog.storage.read_transaction import ReadTransaction
 from statelog.tree import mapping
 from statelog.tree.node import ROOT
 from statelog.tree.value import read_item

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from statelog.board.names import Pattern
     from statelog.log.engine import Engine
     from statelog.log.transaction import Transaction
-    from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.write_transaction import WriteTransaction
 
 LOOKED_AT = 512
 """Records that a policy looks at in one turn: this many from where the last turn ended, and this many of the newest."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog.cli.verifying import Verification
-    from statelog.storage.file.statistics import ReaderStatistics
+    from statelog.storage.statistics import ReaderStatistics
     from statelog.store.statistics import StoredPolicy, StoreStatistics
 
 _THREADS_SHOWN = 20

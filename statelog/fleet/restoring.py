@@ -397,7 +397,7 @@ def remove_leftovers(path: Path) -> None:
 
 def store_id(store: Store) -> bytes:
     """Return the id of an open store."""
-    return session_of(store).owner.environment.store_id
+    return session_of(store).owner.store_file.lmdb_file.store_id
 
 
 def _take_fence_off(path: Path) -> None:

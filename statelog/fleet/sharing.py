@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from statelog import Store
     from statelog.fleet.bases import Listed
     from statelog.fleet.turns import Locked, Row, Turns
-    from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.write_transaction import WriteTransaction
 
 _SEGMENTS_MAX = 4096
 _TAIL_BYTES_MIN = 8 * 1024 * 1024
@@ -250,7 +250,7 @@ class Sharer(Follower):
 
     def _take_in(self) -> None:
         if os.getpid() != self._process_id:
-            raise self._store._engine.environment.forked_error()  # noqa: SLF001 - the fleet's door
+            raise self._store._engine.store_file.lmdb_file.forked_error()  # noqa: SLF001 - the fleet's door
         self._looked_s = time.monotonic()
         is_done = False
         while not is_done:

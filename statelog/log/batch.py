@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from statelog.log.events import CheckpointEvent
     from statelog.log.kinds.entries import KnownEntry
     from statelog.log.transaction import Transaction
-    from statelog.storage.commit.transaction import WriteTransaction
     from statelog.storage.notify.wake import Wake
+    from statelog.storage.write_transaction import WriteTransaction
 
 
 _new = tuple.__new__

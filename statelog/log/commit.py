@@ -18,15 +18,16 @@ from statelog.errors import UsageError
 from statelog.log.batch import Batch, Memory, read_log_end
 from statelog.log.commit_failures import ATTEMPTS, CommitFailures, is_failure
 from statelog.log.commit_queue import CommitQueue, Request
-from statelog.storage.commit.transaction import Stage, WriteTransaction
 from statelog.storage.faults import armed, point
 from statelog.storage.file.failures import is_of_lmdb
 from statelog.storage.file.locks import is_owned
+from statelog.storage.write_transaction import Stage, WriteTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.storage.environment import Environment
+    from statelog.storage.store_file import StoreFile
+    from statelog.storage.write_transaction import StoreWriter
 
 T = TypeVar("T")
 
@@ -71,14 +72,15 @@ class Committer:
         last: None while a transaction changes it, and while nothing is known.
     """
 
-    def __init__(self, file: Environment) -> None:
+    def __init__(self, writer: StoreWriter) -> None:
         self.groups = 0
         self.commits = 0
         self.last: Last | None = None
         self.queue = CommitQueue()
-        self.file = file
+        self.writer = writer
+        self._file = writer.file
         self._transaction: WriteTransaction | None = None
-        self.failures = CommitFailures(file, self.execute, self.execute_in_turn, self.flush)
+        self.failures = CommitFailures(writer, self.execute, self.execute_in_turn, self.flush)
 
     def submit(self, work: Callable[[WriteTransaction], T], *, is_flushed: bool = True) -> T:
         """Run `work` on a write transaction, and return its result once it is durable.
@@ -107,10 +109,11 @@ class Committer:
             StorageError: LMDB or the operating system refused; nothing was written.
             CommitOutcomeUnknownError: it failed, and whether it was written cannot be told.
         """
-        file, queue = self.file, self.queue
+        file, queue = self._file, self.queue
         if os.getpid() != file.process_id:
             raise file.forked_error()
-        if queue.waiting or is_owned(queue.turn, file.write_lock, file.gate, file.wal.flushing):
+        is_inside = is_owned(queue.turn) or is_owned(file.write_lock) or is_owned(file.gate)
+        if is_inside or queue.waiting or is_owned(self.writer.wal.flushing):
             self._refuse_nested()
         try:
             if not queue.turn.acquire(blocking=False):
@@ -130,7 +133,7 @@ class Committer:
 
     def _lead(self, request: Request) -> None:
         """Commit the works of `request` and of those that wait. The caller has the turn, and loses it."""
-        file, queue = self.file, self.queue
+        file, queue = self._file, self.queue
         try:
             group = queue.begin(request)
             with file.write_lock:
@@ -154,25 +157,25 @@ class Committer:
 
         An interrupt leaves them unsettled, and nothing written, unless it came after the commit.
         """
-        file = self.file
+        writer, file = self.writer, self._file
         batches: list[Batch] = []
-        self._transaction = transaction = WriteTransaction(file)
+        self._transaction = transaction = WriteTransaction(writer)
         if transaction.is_flushed and not group[0].is_flushed:
             transaction.is_flushed = any(request.is_flushed for request in group)
         try:
             if armed:
                 point("commit.before_begin")
             transaction.begin()
-            if file.moved[0] and not file.is_shared:
+            if file.moved[0] and not writer.is_shared:
                 file.check_fence()
             if armed:
                 point("commit.after_begin")
             memory = self._run(transaction, group, batches)
             if transaction.changes:
-                file.disk_reserve.ensure(transaction)
+                writer.disk_reserve.ensure(transaction)
             if armed:
                 point("commit.before_lmdb_commit")
-            interrupt = self.append_elsewhere(transaction) if file.is_shared else None
+            interrupt = self.append_elsewhere(transaction) if writer.is_shared else None
             transaction.commit()
             if memory is not None:
                 self.last = _new(Last, (memory, transaction.number if transaction.changes else transaction.number - 1))
@@ -239,17 +242,17 @@ class Committer:
 
     def flush(self, group: list[Request]) -> None:
         """Make durable what the last transaction has committed, and notify waiters. Others may write meanwhile."""
-        file, transaction = self.file, self._transaction
+        writer, file, transaction = self.writer, self._file, self._transaction
         if transaction is None or not transaction.changes or transaction.stage is not Stage.COMMITTED:
             return
-        wake, records = file.wake, len(transaction.appended)
+        wake, records = writer.wake, len(transaction.appended)
         wake.note(records)
-        is_flushed = file.is_flushed_at_commit and any(each.is_flushed and each.error is None for each in group)
+        is_flushed = writer.is_flushed_at_commit and any(each.is_flushed and each.error is None for each in group)
         try:
             if is_flushed:
-                file.wal.flush()
+                writer.wal.flush()
             elif not file.locks.file.is_kept():
-                file.wal.check_file()
+                writer.wal.check_file()
         except BaseException as error:
             with file.write_lock:
                 self.failures.settle_by_looking(transaction, group, error)
@@ -260,18 +263,18 @@ class Committer:
             with contextlib.suppress(Exception):
                 call(wake)
         lsn = transaction.first_lsn + records - 1
-        if is_flushed or file.is_shared or file.wal.flushed_to() >= lsn:
+        if is_flushed or writer.is_shared or writer.wal.flushed_to() >= lsn:
             wake.notify(transaction.wakes, lsn)
         else:
             wake.defer(transaction.wakes, lsn)
 
     def _refuse_nested(self) -> None:
         """Raise UsageError if this OS thread commits already, or has interrupted the store where it holds a lock."""
-        file = self.file
+        file = self._file
         if file.is_writing() or self.queue.is_in_commit():
             message = "a commit cannot be made from within another commit"
             raise UsageError(message, path=str(file.path))
-        file.refuse_interrupter("a commit cannot be made")
+        self.writer.refuse_interrupter("a commit cannot be made")
 
     # --- what is remembered ---------------------------------------------------------------
 
@@ -289,10 +292,10 @@ class Committer:
         return copied if self.last is last else None  # else somebody has committed meanwhile
 
 
-def committer_of(file: Environment) -> Committer:
+def committer_of(store_file: StoreFile) -> Committer:
     """Return the committer of an open store file. All stores of this process that have the file open share it."""
     with _creating:
-        if file.committer is None:
-            file.committer = Committer(file)
-        committer: Committer = file.committer
+        if store_file.committer is None:
+            store_file.committer = Committer(store_file.writer)
+        committer: Committer = store_file.committer
     return committer

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from statelog.errors import CommitOutcomeUnknownError, StatelogError, StoreFullError, StoreReplacedError
 from statelog.log.commit_queue import Request
-from statelog.storage.commit.transaction import Stage, WriteTransaction, alone, checkpoint
-from statelog.storage.file.disk_reserve import NoDiskReserveError
+from statelog.storage.disk_reserve import NoDiskReserveError
 from statelog.storage.file.failures import error_code, full_error, is_full, is_map_full, is_of_lmdb, is_of_system
+from statelog.storage.read_transaction import ReadTransaction
+from statelog.storage.write_transaction import Stage, WriteTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.storage.environment import Environment
+    from statelog.storage.write_transaction import StoreWriter
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ class CommitFailures:
     """Settles the requests of transactions that have failed.
 
     Args:
-        file: the store file.
+        writer: the parts of the store file that commits go through.
         execute: runs and commits a group again: see `Committer.execute`.
         execute_alone: runs and commits a group of one.
         flush: flushes what was committed last.
@@ -52,12 +53,13 @@ class CommitFailures:
 
     def __init__(
         self,
-        file: Environment,
+        writer: StoreWriter,
         execute: Callable[[list[Request], int], None],
         execute_alone: Callable[[list[Request]], None],
         flush: Callable[[list[Request]], None],
     ) -> None:
-        self._file = file
+        self._writer = writer
+        self._file = writer.file
         self._execute = execute
         self._execute_alone = execute_alone
         self._flush = flush
@@ -92,15 +94,15 @@ class CommitFailures:
 
     def _release_pages_by_checkpoint(self, error: BaseException) -> bool:
         is_short = is_map_full(error) or isinstance(error, NoDiskReserveError)
-        if not (is_short and self._file.checkpointer.needs_checkpoint):
+        if not (is_short and self._writer.checkpointer.needs_checkpoint):
             return False
         with contextlib.suppress(StatelogError):
-            checkpoint(self._file)
+            self._writer.checkpoint()
             return True
         return False
 
     def _shrink_map(self, error: BaseException) -> bool:
-        return self._file.disk_reserve.shrink_map(error, alone(self._file))
+        return self._writer.disk_reserve.shrink_map(error, self._writer.alone())
 
     def _try_to_reuse_freed_pages(self, error: BaseException) -> bool:
         """Let LMDB reuse freed pages, and return True if that succeeded.
@@ -108,7 +110,7 @@ class CommitFailures:
         LMDB reuses the pages that a transaction frees in the second transaction after it. If no other pages are free,
         both transactions would be refused for ever.
         """
-        disk_reserve = self._file.disk_reserve
+        disk_reserve = self._writer.disk_reserve
         if not (is_map_full(error) and disk_reserve.has_freed_pages()):
             return False
         with contextlib.suppress(StatelogError), disk_reserve.in_use():
@@ -129,7 +131,7 @@ class CommitFailures:
         Raises:
             StoreFullError: the reserve is used up, too.
         """
-        disk_reserve = self._file.disk_reserve
+        disk_reserve = self._writer.disk_reserve
         with disk_reserve.in_use():
             while True:
                 try:
@@ -172,8 +174,8 @@ class CommitFailures:
         try:
             if reopen:
                 self._file.reopen()
-            checkpoint(self._file)
-            with self._file.read() as snapshot:
+            self._writer.checkpoint()
+            with ReadTransaction(self._file) as snapshot:
                 if not transaction.appended:
                     return False if snapshot.id < transaction.number else None
                 found = snapshot.get_log(transaction.first_lsn + len(transaction.appended) - 1)
@@ -189,7 +191,7 @@ class CommitFailures:
         """Return the exception for one caller of a transaction that was not written. Each OS thread raises its own."""
         file = self._file
         if self._is_full(error):
-            disk_full = file.disk_reserve.is_disk_full or not is_map_full(error)
+            disk_full = self._writer.disk_reserve.is_disk_full or not is_map_full(error)
             refusal: StatelogError = full_error(path=file.path, max_size_bytes=file.max_size_bytes, disk_full=disk_full)
         elif is_of_lmdb(error):
             refusal = file.translate(error)  # type: ignore[arg-type]  # it is one of LMDB's
@@ -207,4 +209,4 @@ class CommitFailures:
         if is_full(error) or isinstance(error, NoDiskReserveError):
             return True
         is_short = is_of_lmdb(error) and error_code(error) == errno.EIO
-        return is_short and self._file.disk_reserve.is_refused_a_page(alone(self._file))
+        return is_short and self._writer.disk_reserve.is_refused_a_page(self._writer.alone())

@@ -14,8 +14,8 @@ from statelog.log.commit_queue import Request
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.shared_commit import SharedCommitter
 from statelog.log.view import View
-from statelog.storage.commit.transaction import WriteTransaction
-from statelog.storage.file.reading import ReadTransaction
+from statelog.storage.read_transaction import ReadTransaction
+from statelog.storage.write_transaction import WriteTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from statelog.log.commit import Staging
     from statelog.log.shared_commit import SharedLog
     from statelog.log.transaction import Transaction
-    from statelog.storage.environment import Environment
+    from statelog.storage.store_file import StoreFile
     from statelog.tree.node import Node
 
 T = TypeVar("T")
@@ -56,12 +56,12 @@ class Remote(Protocol):
 
 
 class Engine:
-    """Reads and writes of one environment. Safe to use from several OS threads."""
+    """Reads and writes of one store file. Safe to use from several OS threads."""
 
-    def __init__(self, environment: Environment) -> None:
-        self.environment = environment
+    def __init__(self, store_file: StoreFile) -> None:
+        self.store_file = store_file
         self.cache = NodeCache()
-        self.committer = committer_of(environment)
+        self.committer = committer_of(store_file)
         self._view_of = partial(View, events={})
         self.is_closed = self._is_given_back = False
         self.collectors: dict[int, Any] = {}
@@ -76,13 +76,13 @@ class Engine:
         """Open a short read transaction. Never hold it across user code."""
         if self.is_closed:
             self._check_open()
-        return cast("AbstractContextManager[View]", ReadTransaction(self.environment, self._view_of))
+        return cast("AbstractContextManager[View]", ReadTransaction(self.store_file.lmdb_file, self._view_of))
 
     def last_commit_id(self) -> int:
         """Return the number of the last commit of any process."""
         if self.is_closed:
             self._check_open()
-        with ReadTransaction(self.environment) as transaction:
+        with ReadTransaction(self.store_file.lmdb_file) as transaction:
             return transaction.snapshot_id
 
     def read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
@@ -91,13 +91,13 @@ class Engine:
         node = self.cache.get(digest, lsn, number)
         if node is not None:
             return node
-        with self.environment.read() as transaction:
+        with self.store_file.read() as transaction:
             return read_node(transaction, self.cache, type_, digest, lsn, number)
 
     def read_nodes(self, refs: Sequence[tuple[int, bytes, int, int]]) -> list[Node]:
         """Return several nodes through one read transaction."""
         self._check_open()
-        with self.environment.read() as transaction:
+        with self.store_file.read() as transaction:
             return read_nodes(transaction, self.cache, refs)
 
     def reader_in(self, transaction: Transaction) -> Callable[[int, bytes, int, int], Node]:
@@ -147,9 +147,9 @@ class Engine:
     def flush(self) -> None:
         """Make everything committed so far durable. Raises StorageError."""
         self._check_open()
-        if getpid() != self.environment.process_id:
-            raise self.environment.forked_error()
-        self.environment.flush_journal()
+        if getpid() != self.store_file.lmdb_file.process_id:
+            raise self.store_file.lmdb_file.forked_error()
+        self.store_file.flush_journal()
 
     def care(self, work: Callable[[WriteTransaction], T], *, may_use_reserve: bool = True) -> T:
         """Run `work` on a write transaction and commit it: what rewrites records, or takes them from elsewhere.
@@ -158,7 +158,7 @@ class Engine:
         """
 
         def run(transaction: WriteTransaction) -> T:
-            transaction.is_steady = True
+            transaction.rewrites = True
             return work(transaction)
 
         self._check_open()
@@ -169,16 +169,16 @@ class Engine:
     @property
     def is_shared(self) -> bool:
         """Whether many hosts write the log, so that nobody rewrites it."""
-        return self.environment.is_shared
+        return self.store_file.writer.is_shared
 
     def share(self, log: SharedLog) -> None:
         """Have all commits go by a log that many hosts write. Nobody commits as yet."""
-        self.committer = self.environment.committer = SharedCommitter(self.environment, log)
+        self.committer = self.store_file.committer = SharedCommitter(self.store_file.writer, log)
 
     @contextmanager
     def taking_in(self) -> Iterator[None]:
         """Let records be put into the file as they are, which the shared log has; nobody else writes meanwhile."""
-        with self.environment.write_lock:
+        with self.store_file.lmdb_file.write_lock:
             former, self._taker = self._taker, get_ident()
             try:
                 yield
@@ -188,21 +188,21 @@ class Engine:
     def check_alone(self) -> None:
         """Refuse to rewrite what many hosts share. Raises UsageError. Facts: path."""
         if self.is_shared:
-            path = self.environment.path
+            path = self.store_file.path
             message = f"{path} is shared by many hosts: have it alone to let records go, to rewrite them, or to import"
             raise UsageError(message, path=str(path))
 
     @property
     def is_fenced(self) -> bool:
         """Whether nobody may commit any more."""
-        return self.environment.is_fenced
+        return self.store_file.lmdb_file.is_fenced
 
     def fence(self, error: FencedError) -> None:
         """Let nobody commit any more; see `Store.fence`."""
         self._check_open()
-        if getpid() != self.environment.process_id:
-            raise self.environment.forked_error()
-        self.environment.fence_off(error)
+        if getpid() != self.store_file.lmdb_file.process_id:
+            raise self.store_file.lmdb_file.forked_error()
+        self.store_file.fence_off(error)
 
     def append(self, work: Callable[[WriteTransaction], T]) -> T:
         """Run `work`, which appends records as they are, with what follows from them (L4): committed as by `commit`."""
@@ -227,19 +227,19 @@ class Engine:
 
     def _check_open(self) -> None:
         if self.is_closed:
-            message = f"the store {self.environment.path} is closed"
-            raise ClosedError(message, path=str(self.environment.path))
+            message = f"the store {self.store_file.path} is closed"
+            raise ClosedError(message, path=str(self.store_file.path))
 
     def check_usable(self) -> None:
         """Raise ClosedError if the store is closed, and ForkedError in a child of the process that opened it."""
         self._check_open()
-        if getpid() != self.environment.process_id:
-            raise self.environment.forked_error()
+        if getpid() != self.store_file.lmdb_file.process_id:
+            raise self.store_file.lmdb_file.forked_error()
 
     def close(self) -> None:
-        """Give the environment back; other stores of this process may still hold it."""
+        """Give the store file back; other stores of this process may still hold it."""
         self.is_closed = True
         self.cache.clear()
         if not self._is_given_back:  # else it was not, by a close that was refused or interrupted
-            self.environment.close()
+            self.store_file.close()
             self._is_given_back = True

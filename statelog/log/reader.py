@@ -66,7 +66,7 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
     end: int | None = None
     chain = b""
     while True:
-        flushed = engine.environment.flushed_lsn() if follow else None
+        flushed = engine.store_file.flushed_lsn() if follow else None
         with engine.read() as view:
             last = view.transaction.last_lsn() if flushed is None else flushed
             if not follow:  # what is committed while the caller works is not run after
@@ -82,7 +82,7 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
             continue
         if not follow:
             return
-        is_more = engine.environment.wake.wait(after, _WAIT_S if timeout_s is None else timeout_s)
+        is_more = engine.store_file.wake.wait(after, _WAIT_S if timeout_s is None else timeout_s)
         if not is_more and timeout_s is not None:
             return
 

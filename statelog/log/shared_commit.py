@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from statelog.storage.commit.transaction import WriteTransaction
-    from statelog.storage.environment import Environment
+    from statelog.storage.write_transaction import StoreWriter, WriteTransaction
 
 T = TypeVar("T")
 
@@ -49,9 +48,9 @@ class SharedLog(Protocol):
 class SharedCommitter(Committer):
     """Commits by a log that many hosts write, and only by it. The fence on the file is for those who do not."""
 
-    def __init__(self, file: Environment, log: SharedLog) -> None:
-        super().__init__(file)
-        file.is_shared = True
+    def __init__(self, writer: StoreWriter, log: SharedLog) -> None:
+        super().__init__(writer)
+        writer.is_shared = True
         self._log = log
         self._has_turn = False
         self._sent: WriteTransaction | None = None
@@ -112,7 +111,7 @@ class SharedCommitter(Committer):
             request.settled = True
 
     def _is_logged_error(self, error: BaseException) -> CommitOutcomeUnknownError:
-        path = self.file.path
+        path = self.writer.file.path
         message = f"{path}: a commit is in the log that all hosts share, and failed in this copy of it: {error}"
         made = CommitOutcomeUnknownError(message, path=str(path))
         made.__cause__ = error

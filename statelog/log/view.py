@@ -18,7 +18,7 @@ from statelog.log.events import (
     decode_checkpoint,
     read_checkpoint,
 )
-from statelog.storage.file.reading import ReadTransaction
+from statelog.storage.read_transaction import ReadTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,7 @@ def write_image_of(engine: Engine, target: str | os.PathLike[str] | Target) -> I
     """Write an image; see `Store.image`."""
     if not isinstance(target, str | os.PathLike):
         check_target(target)
-        return ImageReport(*write_image(engine.environment, partial(write_to, target)))
+        return ImageReport(*write_image(engine.store_file.lmdb_file, partial(write_to, target)))
     check_path(target)
     with new_file(Path(target)) as descriptor:
         at = 0
@@ -33,4 +33,4 @@ def write_image_of(engine: Engine, target: str | os.PathLike[str] | Target) -> I
             write_all(descriptor, data, at)
             at += len(data)
 
-        return ImageReport(*write_image(engine.environment, write))
+        return ImageReport(*write_image(engine.store_file.lmdb_file, write))

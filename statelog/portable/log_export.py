@@ -10,7 +10,7 @@ from statelog.log.reader import read_with_digest
 from statelog.log.view import missing
 from statelog.portable.frames import LOG, RECORD, FrameWriter, Header
 from statelog.portable.reports import ExportReport
-from statelog.storage.file.residency import MappedPages
+from statelog.storage.mapped_pages import MappedPages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +40,7 @@ def export_log(
             message = f"the log ends at LSN {last}: there is nothing since {since}"
             raise UsageError(message, since=since, last_lsn=last)
         chain = read_with_digest(view, since)[1] if since else NO_DIGEST
-    writer = FrameWriter(target, Header(LOG, engine.environment.store_id, since, chain, last))
+    writer = FrameWriter(target, Header(LOG, engine.store_file.lmdb_file.store_id, since, chain, last))
     at = since
     for _ in range(_ROUNDS_MAX):
         for lsn, data in pages(engine, at, last):
@@ -74,7 +74,7 @@ def export_records(target: Target, *, store_id: bytes, since: int, chain: bytes,
 
 def pages(engine: Engine, after: int, last: int) -> Iterator[tuple[int, bytes]]:
     """Yield (LSN, record) of the records after an LSN up to another; no transaction is held meanwhile."""
-    mapped = MappedPages(engine.environment)
+    mapped = MappedPages(engine.store_file.lmdb_file)
     while after < last:
         page: list[tuple[int, bytes]] = []
         size_bytes = 0

@@ -33,7 +33,7 @@ from statelog.portable.frames import LOG, RECORD
 from statelog.portable.nodes import Row, read_rows
 from statelog.portable.overlay import Overlay
 from statelog.portable.reports import ImportReport
-from statelog.storage.file.residency import MappedPages
+from statelog.storage.mapped_pages import MappedPages
 from statelog.storage.notify.wake import EVERYBODY
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from statelog.log.events import CheckpointEvent, Event
     from statelog.log.transaction import Transaction
     from statelog.portable.frames import Frame, FrameReader
-    from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.write_transaction import WriteTransaction
 
 BATCH_SIZE_BYTES = 4 * 1024 * 1024
 BATCH_RECORDS = 512
@@ -94,7 +94,7 @@ class LogImporter:
         self._batch: list[_Taken] = []
         self._batch_size_bytes = self._batch_removed = 0
         self._checked = Checked()
-        self._mapped = MappedPages(engine.environment)
+        self._mapped = MappedPages(engine.store_file.lmdb_file)
         self._added = 0
 
     def run(self) -> ImportReport:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from statelog.log.events import Event
     from statelog.log.transaction import Transaction
     from statelog.portable.nodes import Row
-    from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.write_transaction import WriteTransaction
 
 T = TypeVar("T")
 

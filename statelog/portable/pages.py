@@ -5,7 +5,7 @@ followed, a page is visited once, and what comes out are places in the file wher
 may stand. Whether it does, its checksum tells. `pread` beyond the end of a file returns less;
 unlike a mapping it kills nobody.
 
-Layout of LMDB 0.9 on 64-bit machines, in native byte order: `storage/file/checks.py` has it.
+Layout of LMDB 0.9 on 64-bit machines, in native byte order: `storage/file/preopen_checks.py` has it.
 """
 
 from __future__ import annotations

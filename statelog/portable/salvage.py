@@ -52,14 +52,14 @@ from statelog.storage.file.creation import sync_directory
 from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import FileLocks
-from statelog.storage.file.residency import MappedPages
 from statelog.storage.file.sidecar_files import lock_path
+from statelog.storage.mapped_pages import MappedPages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from statelog.log.engine import Engine
-    from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.write_transaction import WriteTransaction
 
     Progress = Callable[[int, int], None]
 
@@ -193,7 +193,7 @@ class _Writer:
         self._plan = plan
         self._report = report
         self._checked = Checked()
-        self._mapped = MappedPages(engine.environment)
+        self._mapped = MappedPages(engine.store_file.lmdb_file)
 
     def run(self, progress: Progress | None) -> None:
         """Write all of them, as far as one was found at or behind."""

@@ -57,9 +57,9 @@ def import_stream(
     progress: Callable[[int, int], None] | None = None,
 ) -> ImportReport:
     """Take an export into a store; see `Store.import_`."""
-    if engine.environment.read_only:
-        message = f"{engine.environment.path} is open read-only"
-        raise ReadOnlyError(message, path=str(engine.environment.path))
+    if engine.store_file.read_only:
+        message = f"{engine.store_file.path} is open read-only"
+        raise ReadOnlyError(message, path=str(engine.store_file.path))
     reader = FrameReader(source)
     if reader.header.kind == LOG:
         return LogImporter(engine, reader, progress, upto=upto).run()

@@ -43,7 +43,7 @@ from statelog.portable.thread_events import (
     encode_node,
     take_out,
 )
-from statelog.storage.file.residency import MappedPages
+from statelog.storage.mapped_pages import MappedPages
 from statelog.tree.check import check_node
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def export_threads(
     with engine.read() as view:
         last = view.transaction.last_lsn()
         threads = {_find_thread(view, thread_id) for thread_id in thread_ids}
-    writer = FrameWriter(target, Header(THREADS, engine.environment.store_id, 0, NO_DIGEST, last))
+    writer = FrameWriter(target, Header(THREADS, engine.store_file.lmdb_file.store_id, 0, NO_DIGEST, last))
     with ExitStack() as closing:
         exporter = _Exporter(engine, writer, last, closing)
         previous: _Found | None = None
@@ -126,7 +126,7 @@ def _events(
 ) -> Iterator[_Found]:
     """Yield what is left of the threads' records, in order. For that the log is looked through, record heads only."""
     after = min(threads, default=last + 1) - 1
-    mapped = MappedPages(engine.environment)
+    mapped = MappedPages(engine.store_file.lmdb_file)
     while after < last:
         page: list[tuple[int, bytes]] = []
         size_bytes = 0
@@ -189,7 +189,7 @@ class _Exporter:
         self._numbers = closing.enter_context(Table(_NUMBER.size))
         """Place of a node -> its number, plus one."""
         self._remembered: dict[tuple[int, int], int] = {}
-        self._mapped = MappedPages(engine.environment)
+        self._mapped = MappedPages(engine.store_file.lmdb_file)
 
     def put(self, found: _Found, *, is_followed: bool) -> None:
         """Write an event, and before it the nodes that its state needs; those of its record in their order.

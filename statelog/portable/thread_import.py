@@ -38,7 +38,7 @@ from statelog.portable.thread_rows import (
     StagedNode,
 )
 from statelog.portable.thread_writing import Writing
-from statelog.storage.file.residency import MappedPages
+from statelog.storage.mapped_pages import MappedPages
 from statelog.tree.node import CHUNK, PIECE, Node, node_digest
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from statelog.log.engine import Engine
     from statelog.portable.frames import Frame, FrameReader
     from statelog.portable.thread_events import Exported
-    from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.write_transaction import WriteTransaction
 
 _GROUP_SIZE_BYTES_MAX = CARRIED_SIZE_BYTES + VALUE_SIZE_BYTES_MAX + 4096
 """Nodes of one event: whoever exports sends them in portions."""
@@ -87,7 +87,7 @@ class ThreadImporter:
         self._groups_size_bytes = 0
         self._staged: dict[int, StagedNode] = {}
         self._seams = Seams()
-        self._mapped = MappedPages(engine.environment)
+        self._mapped = MappedPages(engine.store_file.lmdb_file)
         self._events = 0
         self._added = 0
         self._last_lsn = 0

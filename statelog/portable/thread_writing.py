@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from statelog.log.events import Event
     from statelog.log.transaction import Transaction
     from statelog.portable.thread_events import Exported
-    from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.write_transaction import WriteTransaction
 
 
 class Writing(Lookups):

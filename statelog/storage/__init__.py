@@ -1,21 +1,21 @@
 """The store file: the only room that knows LMDB.
 
-`Environment.open` opens the file, and `Environment.read` reads a snapshot. `log.commit` writes. `Wake` is for those who
-wait, and `faults` for tests.
+`StoreFile.open` opens it, and `StoreFile.read` begins a snapshot. `log.commit` writes. `faults` serves tests,
+and `Wake` serves waiters.
 """
 
 from lmdb import version as lmdb_version
 
-from statelog.storage.commit.transaction import WriteTransaction
-from statelog.storage.environment import Environment
-from statelog.storage.file.reading import ReadTransaction
 from statelog.storage.notify.wake import Wake
 from statelog.storage.options import Durability
+from statelog.storage.read_transaction import ReadTransaction
+from statelog.storage.store_file import StoreFile
+from statelog.storage.write_transaction import WriteTransaction
 
 __all__ = [
     "Durability",
-    "Environment",
     "ReadTransaction",
+    "StoreFile",
     "Wake",
     "WriteTransaction",
     "lmdb_version",

@@ -1,4 +1,4 @@
-"""Taking back a store that was made in vain, as that of an import that was refused."""
+"""Withdrawal of a store that was created in vain, for example by an import that was refused."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ from typing import TYPE_CHECKING
 from statelog.errors import StoreLockedError
 from statelog.storage.file.creation import sync_directory
 from statelog.storage.file.sidecar_files import lock_path
+from statelog.storage.read_transaction import ReadTransaction
 
 if TYPE_CHECKING:
-    from statelog.storage.commit.journaled import JournaledFile
+    from statelog.storage.lmdb_file import LmdbFile
+    from statelog.storage.wal.checkpointer import Checkpointer
 
 
-def withdraw(environment: JournaledFile) -> None:
-    """Remove the file of a store, and its lock file, if nothing was ever committed. It is to be closed right after.
+def withdraw(file: LmdbFile, checkpointer: Checkpointer) -> None:
+    """Remove the file of a store, and its lock file, if nothing was ever committed. The caller then closes the store.
 
     Raises:
-        StoreLockedError: another process has it open: it stays. Facts: path.
+        StoreLockedError: another process has it open. Nothing was removed. Facts: path.
         StorageError, OSError: the system refuses.
     """
-    path = environment.path
-    if not environment.locks.try_exclusive():
+    path = file.path
+    if not file.locks.try_exclusive():
         message = f"{path} is open in another process: close it there first"
         raise StoreLockedError(message, path=str(path))
     try:
-        with environment.write_lock:
-            with environment.read() as transaction:
+        with file.write_lock:
+            with ReadTransaction(file) as transaction:
                 if transaction.last_lsn():
                     return
             # Now, because at the closing a WAL of that name may be another store's.
-            environment.checkpointer.remove_wal()
+            checkpointer.remove_wal()
             lock_path(path).unlink(missing_ok=True)
             path.unlink()
             sync_directory(path.parent)
     finally:
-        if not environment.closed:
-            environment.locks.acquire_presence(0)
+        if not file.closed:
+            file.locks.acquire_presence(0)

@@ -1,11 +1,11 @@
-"""Named points at which a test makes the process die or an error strike.
+"""Fault points: named points at which a test kills the process or raises an error.
 
 Crash tests arm one point in a child process, through the environment:
 
     STATELOG_FAULT="commit.before_lmdb_commit:3:kill"
 
-kills it with SIGKILL the third time it gets there; or, in the same process, with
-`arm`. Unarmed, a point costs one call and one test of an empty dictionary.
+kills the process with SIGKILL the third time that it passes the point. `arm` does the same within a process. A point
+that is not armed costs one call and one test of an empty dictionary.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ POINTS = (
     "upgrade.before_lmdb_commit",
     "upgrade.after_lmdb_commit",
 )
-"""Every point there is, in the order in which a creation, a commit, a compaction and an upgrade pass them."""
+"""All points, in the order in which a creation, a commit, a compaction and an upgrade pass them."""
 
 armed: dict[str, _Fault] = {}
-"""What strikes where. Who passes points often asks it first: `if armed: point(...)`."""
+"""The armed faults by point. Frequent code tests it first: `if armed: point(...)`."""
 
 
 class _Fault:
-    """What happens at a point, and how many passes before it does."""
+    """The action at a point, and the number of passes until it."""
 
     __slots__ = ("action", "passes_left")
 
@@ -85,21 +85,21 @@ class _Fault:
 
 
 def point(name: str) -> None:
-    """Strike if `name` is armed; otherwise do nothing, in well under 100 ns."""
+    """Run the action if `name` is armed. Otherwise do nothing, in less than 100 ns."""
     if armed:
         _pass(name)
 
 
 def arm(name: str, *, count: int = 1, action: str | Callable[[], None] = "kill") -> None:
-    """Make the `count`-th pass of a point strike, once.
+    """Let the `count`-th pass of a point run an action, once.
 
     Args:
         name: one of `POINTS`.
         count: 1 is the next pass.
-        action: "kill" (SIGKILL to this process), or what to call: it may raise.
+        action: "kill" (SIGKILL to this process), or a function, which may raise.
 
     Raises:
-        UsageError: there is no such point, count or action. Facts: fault.
+        UsageError: the point, the count or the action does not exist. Facts: fault.
     """
     if name not in POINTS or count < 1 or (isinstance(action, str) and action != "kill"):
         message = f"no such fault: {name}:{count}:{action}"
@@ -113,7 +113,7 @@ def disarm() -> None:
 
 
 def arm_from_environment() -> None:
-    """Arm what STATELOG_FAULT says: "name:count:action", several parted by commas."""
+    """Arm the faults of STATELOG_FAULT: "name:count:action", separated by commas."""
     for fault in filter(None, os.environ.get(ENVIRONMENT_VARIABLE, "").split(",")):
         name, _, rest = fault.partition(":")
         count, _, action = rest.partition(":")

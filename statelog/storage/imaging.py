@@ -1,8 +1,8 @@
-"""An image of a store in use: its file at one moment, each page in its place, as that of a closed store.
+"""An image of a store in use: the bytes that its file would have if it had been closed at one moment.
 
-A read transaction holds the moment: LMDB writes over none of its pages meanwhile. Both meta pages are that of the
-moment. The mark of a store in use and the word of a compaction are left out. Pages that are free then are zeros: they
-hold what was let go, and change with every commit.
+A read transaction keeps LMDB from overwriting the pages of that moment. The image has the meta page of the moment
+twice. It has neither the dirty flag nor the word of a compaction. Free pages are zeros in the image, because they have
+deleted data and change with every commit.
 """
 
 from __future__ import annotations
@@ -11,56 +11,55 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import StorageError
-from statelog.storage.file.checks import FirstPages, read_first_pages
 from statelog.storage.file.failures import translate_os
+from statelog.storage.file.preopen_checks import FirstPages, read_first_pages
+from statelog.storage.read_transaction import ReadTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.storage.commit.journaled import JournaledFile
-    from statelog.storage.file.reading import ReadTransaction
+    from statelog.storage.lmdb_file import LmdbFile
 
 PIECE_SIZE_BYTES = 1024 * 1024
-"""Handed on at once."""
+"""The number of bytes of one call of `write`."""
 
 _BEGINNINGS_MAX = 100
-"""How often others may commit twice between the beginning of a transaction and a look at its meta page."""
+"""How often an image begins again because others have committed twice before its meta page was read."""
 
 
 class Image(NamedTuple):
-    """What was written.
+    """A written image.
 
     Attributes:
         lsn: of its last record.
-        size_bytes: of all of it.
-
+        size_bytes: of the image.
     """
 
     lsn: int
     size_bytes: int
 
 
-def write_image(environment: JournaledFile, write: Callable[[bytes], object]) -> Image:
-    """Hand on the bytes of an image, in order.
+def write_image(file: LmdbFile, write: Callable[[bytes], object]) -> Image:
+    """Write an image, in order.
 
     Args:
-        environment: the store.
-        write: called with a MiB at a time, the last time with what is left.
+        file: the LMDB file.
+        write: called with up to a MiB at a time.
 
     Raises:
         CorruptionError: the file is damaged. StorageError: the system refuses to read it. Facts: path.
 
     """
     for _again in range(_BEGINNINGS_MAX):
-        with environment.read() as transaction:
-            first = read_first_pages(transaction.handles.descriptor, environment.path, transaction.id)
-            if first is not None:  # else its meta page was written over since: that is there for two commits
+        with ReadTransaction(file) as transaction:
+            first = read_first_pages(transaction.handles.descriptor, file.path, transaction.id)
+            if first is not None:  # Otherwise its meta page was overwritten, which two commits do.
                 try:
                     return _write(transaction, first, write)
                 except OSError as error:
-                    raise translate_os(error, path=environment.path) from error
-    message = f"{environment.path}: others commit without a pause"
-    raise StorageError(message, path=str(environment.path))
+                    raise translate_os(error, path=file.path) from error
+    message = f"{file.path}: others commit without a pause"
+    raise StorageError(message, path=str(file.path))
 
 
 def _write(transaction: ReadTransaction, first: FirstPages, write: Callable[[bytes], object]) -> Image:
@@ -68,7 +67,7 @@ def _write(transaction: ReadTransaction, first: FirstPages, write: Callable[[byt
     for start in range(0, end, PIECE_SIZE_BYTES):
         stop = min(start + PIECE_SIZE_BYTES, end)
         piece = bytearray(os.pread(transaction.handles.descriptor, stop - start, start))
-        piece.extend(bytes(stop - start - len(piece)))  # a file may end before its last page, if that is free
+        piece.extend(bytes(stop - start - len(piece)))  # A file may end before its last page, if that page is free.
         for number in first.free.intersection(range(start // size, stop // size)):
             at = number * size - start
             piece[at : at + size] = bytes(size)

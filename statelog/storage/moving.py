@@ -1,4 +1,4 @@
-"""What a compaction leaves beside its new file, of the old one: gone before the new one is used."""
+"""The sidecar files of a file that a compaction has replaced: they are removed before the new file is used."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def finish_move(path: Path, descriptor: int) -> None:
-    """Remove what belongs to the processes that still have the file open which a compaction has replaced by this one.
+    """Remove the sidecar files of the former data file, if a compaction has replaced it by this one.
 
-    They have it open without its name, and find out that they have to open this one. LMDB's lock file and the shared
-    state say nothing about this file. The old WAL is a leftover like any other. The caller holds the lock of
-    openings of this file, for writing, and has opened nothing but the file itself.
+    Other processes may still have the former file open, without its name. They find out that they have to open this
+    one. LMDB's lock file and the shared state belong to the former file. The former WAL is a leftover like any other.
+    The caller holds the lock of openings of this file for writing, and has opened nothing but the file itself.
 
     Raises:
         StorageError, ...: the system refuses. Facts: path.
@@ -32,7 +32,9 @@ def finish_move(path: Path, descriptor: int) -> None:
         return
     try:
         if word == SUCCESSOR:
-            make_name_durable(path)  # before: else a loss of power would bring the old file back without its journal
+            make_name_durable(
+                path
+            )  # First: otherwise a power failure would bring the former file back without its WAL.
             point("compaction.after_directory_sync")
             _remove(path, lock_path(path), is_lock_file)
             point("compaction.between_removals")
@@ -45,7 +47,7 @@ def finish_move(path: Path, descriptor: int) -> None:
 
 
 def _remove(path: Path, own: Path, is_own: Callable[[int], bool]) -> None:
-    """Remove a file beside the store if it is what its name says."""
+    """Remove a sidecar file if `is_own` recognises it."""
     try:
         descriptor = open_own(path, own)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""With what a store is opened."""
+"""The options of an opening, and checks of paths."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Options(NamedTuple):
     """How a store is opened.
 
     Attributes:
-        read_only: never write; the store must exist.
-        durability: "commit" loses nothing acknowledged when power fails, "interval" at most what the last
-            interval brought.
-        interval_ms: how long at most an acknowledged commit waits before its flush begins, with "interval".
-        max_size_bytes: the quota: the file never grows beyond it.
+        read_only: write nothing. The store must exist.
+        durability: after a power failure, "commit" loses no acknowledged commit, and "interval" at most those of the
+            last interval.
+        interval_ms: with "interval", the longest time before the flush of an acknowledged commit begins.
+        max_size_bytes: the quota, beyond which the file never grows.
         lock_timeout_s: how long to wait for another process that writes.
-        flush: False flushes nothing, for measuring.
+        flush: False flushes nothing, for measurements.
     """
 
     read_only: bool = False
@@ -42,7 +42,7 @@ class Options(NamedTuple):
     flush: bool = True
 
     def check(self) -> Options:
-        """Return them; raise UsageError if one of them cannot be."""
+        """Return the options. Raise UsageError if one is invalid."""
         if self.durability not in ("commit", "interval"):
             message = f"durability is 'commit' or 'interval', not {self.durability!r}"
             raise UsageError(message, durability=self.durability)
@@ -60,7 +60,7 @@ class Options(NamedTuple):
 
     @property
     def shared(self) -> tuple[bool, str, int, bool]:
-        """What all openings of one file in one process must agree on."""
+        """The options that all openings of one file in one process must have in common."""
         return (self.read_only, self.durability, self.max_size_bytes, self.flush)
 
 

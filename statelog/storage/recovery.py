@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import lmdb
 
 from statelog.errors import CorruptionError, FormatError, NewerFormatError, StoreLockedError
-from statelog.storage.commit.transaction import WriteTransaction
 from statelog.storage.faults import point
-from statelog.storage.file.checks import check_file, put_metas_back, restore_meta
 from statelog.storage.file.creation import make_name_durable, sync_directory
 from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import FileLocks
 from statelog.storage.file.moved import SUCCESSOR, read_word
+from statelog.storage.file.preopen_checks import check_file, put_metas_back, restore_meta
 from statelog.storage.file.sidecar_files import (
     journal_path,
     misfit_error,
@@ -43,12 +42,14 @@ from statelog.storage.wal.wal_format import (
     is_of_older_build,
     read_slots,
 )
+from statelog.storage.write_transaction import WriteTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from statelog.storage.commit.journaled import JournaledFile
+    from statelog.storage.lmdb_file import LmdbFile
+    from statelog.storage.write_transaction import StoreWriter
 
     Replay: TypeAlias = Callable[[WriteTransaction, int, Sequence[bytes]], bool]
     """Puts records into a transaction, from an LSN on, with the index rows that follow from them.
@@ -84,8 +85,8 @@ def waits_for_recovery(path: Path, descriptor: int) -> bool:
     return is_unfinished and not FileLocks(descriptor, path).is_open_for_writing()
 
 
-def recover(environment: JournaledFile, replay: Replay) -> None:
-    """Refuse a file that is not a store, before any sidecar file exists. Recovery checks a store with a WAL.
+def recover(writer: StoreWriter, replay: Replay) -> int:
+    """Open LMDB on the data file, and recover it first if it was not closed. Return the number of replayed records.
 
     The caller holds the lock of openings.
 
@@ -97,34 +98,37 @@ def recover(environment: JournaledFile, replay: Replay) -> None:
         StorageError, ...: as for an opening.
         UnrecoveredError: the store is opened read-only, and the process that was about to recover it has ended.
     """
-    locks, path = environment.locks, environment.path
-    if environment.read_only and waits_for_recovery(path, locks.descriptor):
+    file = writer.file
+    locks, path = file.locks, file.path
+    if file.read_only and waits_for_recovery(path, locks.descriptor):
         raise UnrecoveredError
-    if environment.read_only or not is_unclean(path, locks.descriptor) or not locks.try_exclusive():
-        environment.open_handles()
+    if file.read_only or not is_unclean(path, locks.descriptor) or not locks.try_exclusive():
+        file.open()
         if not is_unclean(path, locks.descriptor):
-            environment.wal.clear_failure()
-        return
+            writer.wal.clear_failure()
+        return 0
     try:
-        environment.wal.shared().reset()
+        writer.wal.shared().reset()
         make_name_durable(path)
-        wal = _read_wal(path, locks.descriptor)
-        if wal is None:
-            environment.open_handles()
-            _remove_leftover(environment)
+        content = _read_wal(path, locks.descriptor)
+        replayed = 0
+        if content is None:
+            file.open()
+            _remove_leftover(file)
         else:
-            _recover(environment, wal, replay)
-        environment.wal.clear_failure()
+            replayed = _Recovery(writer, content, replay).run()
+        writer.wal.clear_failure()
     except BaseException as error:
-        if environment.handles is not None:
-            environment.handles.close()
+        if file.handles is not None:
+            file.handles.close()
         if isinstance(error, OSError):
             raise translate_os(error, path=path) from error
         if isinstance(error, lmdb.Error):
-            raise environment.translate(error) from error
+            raise file.translate(error) from error
         raise
     finally:
         locks.acquire_presence(0)
+    return replayed
 
 
 class Abandoned(NamedTuple):
@@ -189,14 +193,14 @@ def put_records(transaction: WriteTransaction, lsn: int, records: Sequence[bytes
     return True
 
 
-class _Wal(NamedTuple):
+class _Content(NamedTuple):
     """The durable snapshot, and the groups of later commits."""
 
     slot: Slot
     groups: list[Group]
 
 
-def _read_wal(path: Path, data: int) -> _Wal | None:
+def _read_wal(path: Path, data: int) -> _Content | None:
     """Return the content of a store's WAL, or None if the dirty flag is not set: then the data file is complete.
 
     Recovery writes nothing before this has checked that the WAL is whole and belongs to the data file.
@@ -221,7 +225,7 @@ def _read_wal(path: Path, data: int) -> _Wal | None:
         if size_bytes < extent.size_bytes:
             what = f"its journal was cut off: it has {size_bytes} bytes, and had {extent.size_bytes}"
             raise misfit_error(path, what)
-        return _Wal(slot, _read_groups(path, descriptor, slot, extent.lsn))
+        return _Content(slot, _read_groups(path, descriptor, slot, extent.lsn))
     finally:
         os.close(descriptor)
 
@@ -262,15 +266,15 @@ def _read_groups(path: Path, descriptor: int, slot: Slot, flushed: int) -> list[
     return found
 
 
-def _remove_leftover(environment: JournaledFile) -> None:
+def _remove_leftover(file: LmdbFile) -> None:
     """Remove the WAL of a store that is complete without it: its creation or closing was cut off."""
-    path, data = environment.path, environment.locks.descriptor
+    path, data = file.path, file.locks.descriptor
     try:
         descriptor = open_journal(path)
     except FileNotFoundError:
         return
     try:
-        check_leftover(path, descriptor, environment.store_id)
+        check_leftover(path, descriptor, file.store_id)
     finally:
         os.close(descriptor)
     # The process that cleared the flag may have died before its flush. After a power failure, the flag would be set
@@ -280,89 +284,97 @@ def _remove_leftover(environment: JournaledFile) -> None:
     remove_journal(path)
 
 
-def _recover(environment: JournaledFile, wal: _Wal, replay: Replay) -> None:
-    """Write the meta page of the durable snapshot into both meta pages, and replay the groups.
+class _Recovery:
+    """One recovery of a store from its WAL."""
 
-    If the data file turns out not to be that of the WAL, put its meta pages back.
-    """
-    data, slot = environment.locks.descriptor, wal.slot
-    point("recovery.before_restore")
-    before = restore_meta(data, slot.meta)
-    point("recovery.after_restore")
-    try:
-        _open_restored(environment, slot)
-        environment.set_map_size(environment.max_size_bytes)  # Acknowledged commits may need the reserve.
-        _replay(environment, wal.groups, replay)
-        environment.set_map_size(environment.disk_reserve.commit_size_bytes_max)
-    except BaseException as error:
-        if not environment.replayed and read_dirty_flag(data) is not None:
-            with contextlib.suppress(OSError):  # Nothing is lost: the flag and the WAL are there.
-                put_metas_back(data, slot.meta, before)
-        found = environment.translate(error) if isinstance(error, lmdb.Error) else error
-        if isinstance(found, CorruptionError) and "journal" not in found.facts:
-            raise misfit_error(environment.path, f"to go on from its journal fails: {found.message}") from error
-        raise
+    def __init__(self, writer: StoreWriter, content: _Content, replay: Replay) -> None:
+        self._writer = writer
+        self._file = writer.file
+        self._slot = content.slot
+        self._groups = content.groups
+        self._put = replay
+        self._replayed = 0
+        """The number of replayed records. A failed commit counts, because it may have overwritten pages of the file."""
 
+    def run(self) -> int:
+        """Write the meta page of the durable snapshot into both meta pages, and replay the groups.
 
-def _open_restored(environment: JournaledFile, slot: Slot) -> None:
-    path = environment.path
-    try:
-        environment.open_handles()
-    except NewerFormatError:
-        raise
-    except (CorruptionError, FormatError) as error:
-        what = f"what its journal goes back to is not in the file ({error.message})"
-        raise misfit_error(path, what) from error
-    if slot.store_id != environment.store_id:
-        raise misfit_error(path, "its journal is another store's")
+        If the data file turns out not to be that of the WAL, put its meta pages back.
+        """
+        file, slot = self._file, self._slot
+        data = file.locks.descriptor
+        point("recovery.before_restore")
+        before = restore_meta(data, slot.meta)
+        point("recovery.after_restore")
+        try:
+            self._open_restored()
+            file.set_map_size(file.max_size_bytes)  # Acknowledged commits may need the reserve.
+            self._replay()
+            file.set_map_size(self._writer.disk_reserve.commit_size_bytes_max)
+        except BaseException as error:
+            if not self._replayed and read_dirty_flag(data) is not None:
+                with contextlib.suppress(OSError):  # Nothing is lost: the flag and the WAL are there.
+                    put_metas_back(data, slot.meta, before)
+            found = file.translate(error) if isinstance(error, lmdb.Error) else error
+            if isinstance(found, CorruptionError) and "journal" not in found.facts:
+                raise misfit_error(file.path, f"to go on from its journal fails: {found.message}") from error
+            raise
+        return self._replayed
 
+    def _open_restored(self) -> None:
+        file = self._file
+        try:
+            file.open()
+        except NewerFormatError:
+            raise
+        except (CorruptionError, FormatError) as error:
+            what = f"what its journal goes back to is not in the file ({error.message})"
+            raise misfit_error(file.path, what) from error
+        if self._slot.store_id != file.store_id:
+            raise misfit_error(file.path, "its journal is another store's")
 
-def _replay(environment: JournaledFile, groups: Sequence[Group], replay: Replay) -> None:
-    """Commit the groups again, flush the data file, and remove the WAL."""
-    wal = environment.wal
-    pin = environment.handles.begin_read()
-    wal.is_off = True
-    try:
-        done = 0
-        while done < len(groups):
-            done += _replay_some(environment, groups[done:], replay)
-            point("recovery.between_transactions")
-    finally:
-        wal.is_off = not environment.options.flush
-        pin.abort()
-    _remove_wal(environment)
+    def _replay(self) -> None:
+        """Commit the groups again, flush the data file, and remove the WAL."""
+        wal, was_off = self._writer.wal, self._writer.wal.is_off
+        pin = self._file.handles.begin_read()
+        wal.is_off = True
+        try:
+            done = 0
+            while done < len(self._groups):
+                done += self._replay_some(self._groups[done:])
+                point("recovery.between_transactions")
+        finally:
+            wal.is_off = was_off
+            pin.abort()
+        self._remove_wal(is_flushed=not was_off)
 
+    def _replay_some(self, groups: Sequence[Group]) -> int:
+        """Replay groups in one transaction, and return their number."""
+        transaction = WriteTransaction(self._writer)
+        transaction.begin()
+        done = count = size_bytes = 0
+        try:
+            for group in groups:
+                if not self._put(transaction, group.lsn, group.records):
+                    raise misfit_error(self._file.path, f"record {group.lsn} of its journal does not continue the log")
+                done += 1
+                count += len(group.records)
+                size_bytes += sum(map(len, group.records))
+                if size_bytes >= _REPLAYED_SIZE_BYTES:
+                    break
+            self._replayed += count
+            transaction.commit()
+            return done
+        finally:
+            transaction.abort()
 
-def _remove_wal(environment: JournaledFile) -> None:
-    """Flush the replayed commits, clear the dirty flag, and then remove the WAL."""
-    data = environment.locks.descriptor
-    if environment.options.flush:
-        environment.handles.raw.sync(True)
-    clear_dirty_flag(data)
-    flush_file(data)
-    point("recovery.before_unlink")
-    remove_journal(environment.path)
-    sync_directory(environment.path.parent)
-
-
-def _replay_some(environment: JournaledFile, groups: Sequence[Group], replay: Replay) -> int:
-    """Replay groups in one transaction, and return their number."""
-    transaction = WriteTransaction(environment)
-    transaction.begin()
-    done = count = size_bytes = 0
-    try:
-        for group in groups:
-            if not replay(transaction, group.lsn, group.records):
-                raise misfit_error(environment.path, f"record {group.lsn} of its journal does not continue the log")
-            done += 1
-            count += len(group.records)
-            size_bytes += sum(map(len, group.records))
-            if size_bytes >= _REPLAYED_SIZE_BYTES:
-                break
-        environment.replayed += (
-            count  # Before the commit: if it fails, it may have overwritten pages of the former file.
-        )
-        transaction.commit()
-        return done
-    finally:
-        transaction.abort()
+    def _remove_wal(self, *, is_flushed: bool) -> None:
+        """Flush the replayed commits, clear the dirty flag, and then remove the WAL."""
+        path, data = self._file.path, self._file.locks.descriptor
+        if is_flushed:
+            self._file.handles.raw.sync(True)
+        clear_dirty_flag(data)
+        flush_file(data)
+        point("recovery.before_unlink")
+        remove_journal(path)
+        sync_directory(path.parent)

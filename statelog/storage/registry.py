@@ -1,7 +1,7 @@
-"""The registry: it has one environment for each file that this process has open.
+"""The registry: it has one store file for each file that this process has open.
 
 LMDB uses POSIX locks, which belong to the process, so opening a file twice in one process would break them. A second
-opening therefore shares the environment of the first. The keys are real paths, and device and inode: a hard link is the
+opening therefore shares the store file of the first. The keys are real paths, and device and inode: a hard link is the
 same file.
 """
 
@@ -13,7 +13,7 @@ import os
 import stat
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from statelog.errors import ForkedError, FormatError, StorageError, StoreLockedError, StoreNotFoundError, UsageError
 from statelog.storage.file.creation import create_store, remove_leftovers
@@ -25,41 +25,66 @@ from statelog.storage.file.locks import is_same_file
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.storage.commit.journaled import JournaledFile
+    from statelog.storage.lmdb_file import LmdbFile
 
 _ATTEMPTS = 10
 
+
+class RegisteredFile(Protocol):
+    """What the registry asks of a store file: see `StoreFile`."""
+
+    path: Path
+    lmdb_file: LmdbFile
+    inode: tuple[int, int]
+    references: int
+
+    def follow(self) -> None:
+        """Continue with the file by which a compaction has replaced this one."""
+
+    def shut(self) -> None:
+        """Close the store file."""
+
+    def rest_for_fork(self) -> None:
+        """Prepare for a fork."""
+
+    def go_on_after_fork(self) -> None:
+        """Continue in the parent."""
+
+    def abandon_after_fork(self) -> bool:
+        """Close in the child what it shares with the parent. Return False if LMDB has to stay open."""
+
+
 _lock = threading.RLock()
-_by_path: dict[Path, JournaledFile] = {}
-_by_inode: dict[tuple[int, int], JournaledFile] = {}
+_by_path: dict[Path, RegisteredFile] = {}
+_by_inode: dict[tuple[int, int], RegisteredFile] = {}
 _unusable: set[tuple[int, int]] = set()
 """Files that this process can never open, because it was forked while a transaction was open."""
 
 
-def acquire(path: Path, make: Callable[[Path, int], JournaledFile], *, writable: bool, create: bool) -> JournaledFile:
-    """Return the environment of the file at `path`, with one more reference.
+def acquire(path: Path, make: Callable[[Path, int], RegisteredFile], *, writable: bool, create: bool) -> RegisteredFile:
+    """Return the store file at `path`, with one more reference.
 
     Args:
         path: symbolic links are followed.
-        make: builds the environment of a file not yet open, from its real path and a
-            descriptor of it that the environment then owns.
+        make: makes the store file of a file that is not open yet, from its real path and a
+            descriptor of it that the store file then owns.
         writable: open the descriptor for writing.
         create: create the store if there is no file.
     """
     with _lock:
         real = real_path(path)
-        environment = _find(real)
-        if environment is not None and environment.closed:  # A close was interrupted.
-            _end(environment)
-            environment = None
+        opened = _find(real)
+        if opened is not None and opened.lmdb_file.closed:  # A close was interrupted.
+            _end(opened)
+            opened = None
         for _ in range(_ATTEMPTS):
-            if environment is None:
-                environment = _make(real, make, writable=writable, create=create)
-        if environment is None:
+            if opened is None:
+                opened = _make(real, make, writable=writable, create=create)
+        if opened is None:
             message = f"{real} was replaced again and again while it was being opened"
             raise StorageError(message, path=str(real))
-        environment.references += 1
-        return environment
+        opened.references += 1
+        return opened
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
@@ -80,12 +105,12 @@ def real_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _make(
-    real: Path, make: Callable[[Path, int], JournaledFile], *, writable: bool, create: bool
-) -> JournaledFile | None:
+    real: Path, make: Callable[[Path, int], RegisteredFile], *, writable: bool, create: bool
+) -> RegisteredFile | None:
     """Open a file that is not open yet. Return None if another process has replaced it meanwhile."""
     descriptor = open_data_file(real, writable=writable, create=create)
     try:
-        environment = make(real, descriptor)
+        opened = make(real, descriptor)
     except BaseException as error:
         is_replaced = isinstance(error, StorageError) and not is_same_file(real, descriptor)
         os.close(descriptor)
@@ -95,43 +120,43 @@ def _make(
             raise translate_os(error, path=real) from error
         raise
     if not is_same_file(real, descriptor):
-        environment.shut()
+        opened.shut()
         return None
-    _by_path[real] = environment
-    note_inode(environment)
-    return environment
+    _by_path[real] = opened
+    note_inode(opened)
+    return opened
 
 
-def note_inode(environment: JournaledFile) -> None:
-    """Register an environment by the file that it has open now."""
-    if _by_inode.get(environment.inode) is environment:
-        del _by_inode[environment.inode]
-    status = os.fstat(environment.locks.descriptor)
-    environment.inode = (status.st_dev, status.st_ino)
-    _by_inode[environment.inode] = environment
+def note_inode(opened: RegisteredFile) -> None:
+    """Register a store file by the file that it has open now."""
+    if _by_inode.get(opened.inode) is opened:
+        del _by_inode[opened.inode]
+    status = os.fstat(opened.lmdb_file.locks.descriptor)
+    opened.inode = (status.st_dev, status.st_ino)
+    _by_inode[opened.inode] = opened
 
 
-def release(environment: JournaledFile) -> None:
-    """Release one reference. The last release closes the environment."""
+def release(opened: RegisteredFile) -> None:
+    """Release one reference. The last release closes the store file."""
     with _lock:
-        if environment.references == 0 or environment.process_id != os.getpid():
+        if opened.references == 0 or opened.lmdb_file.process_id != os.getpid():
             return
-        if environment.references == 1:
-            _end(environment)
-        environment.references -= 1
+        if opened.references == 1:
+            _end(opened)
+        opened.references -= 1
 
 
-def _end(environment: JournaledFile) -> None:
-    """Close an environment, and remove it from the registry."""
-    environment.shut()
-    if _by_path.get(environment.path) is environment:
-        del _by_path[environment.path]
-    if _by_inode.get(environment.inode) is environment:
-        del _by_inode[environment.inode]
+def _end(opened: RegisteredFile) -> None:
+    """Close a store file, and remove it from the registry."""
+    opened.shut()
+    if _by_path.get(opened.path) is opened:
+        del _by_path[opened.path]
+    if _by_inode.get(opened.inode) is opened:
+        del _by_inode[opened.inode]
 
 
-def _find(real: Path) -> JournaledFile | None:
-    """Return the open environment of a file, or None.
+def _find(real: Path) -> RegisteredFile | None:
+    """Return the open store file, or None.
 
     Raises:
         ForkedError: this process was forked within a transaction on that file. Facts: path.
@@ -151,17 +176,17 @@ def _find(real: Path) -> JournaledFile | None:
     if inode in _unusable:
         message = f"{real} cannot be opened here: this process was forked in the midst of one of its transactions"
         raise ForkedError(message, path=str(real))
-    environment = _by_inode.get(inode)
-    if environment is None and former is not None and former.has_moved:
+    opened = _by_inode.get(inode)
+    if opened is None and former is not None and former.lmdb_file.has_moved:
         former.follow()
         return former
-    if environment is None and former is not None:
+    if opened is None and former is not None:
         try:
-            former.locks.file.is_kept()  # Marks the former file as lost, so that its users get an error.
+            former.lmdb_file.locks.file.is_kept()  # Marks the former file as lost, so that its users get an error.
             _end(former)
         except (UsageError, StoreLockedError):
             raise replaced_error(real) from None
-    return environment
+    return opened
 
 
 def open_data_file(real: Path, *, writable: bool, create: bool) -> int:
@@ -188,30 +213,30 @@ def open_data_file(real: Path, *, writable: bool, create: bool) -> int:
 def _close_at_exit() -> None:
     """Close the open stores when the interpreter exits, so that each store is one file."""
     with _lock:
-        for environment in list(_by_path.values()):
-            if environment.process_id == os.getpid():
+        for opened in list(_by_path.values()):
+            if opened.lmdb_file.process_id == os.getpid():
                 with contextlib.suppress(Exception):
-                    environment.shut()
+                    opened.shut()
 
 
 def _before_fork() -> None:
     """Shut every gate, so that the child can close its copy without an effect on the parent's."""
     _lock.acquire()
-    for environment in _by_path.values():
-        environment.rest_for_fork()
+    for opened in _by_path.values():
+        opened.rest_for_fork()
 
 
 def _after_fork_in_parent() -> None:
-    for environment in _by_path.values():
-        environment.go_on_after_fork()
+    for opened in _by_path.values():
+        opened.go_on_after_fork()
     _lock.release()
 
 
 def _after_fork_in_child() -> None:
-    """Close the parent's environments, whose files the child may open again."""
-    for environment in _by_path.values():
-        if not environment.abandon_after_fork():
-            _unusable.add(environment.inode)
+    """Close the parent's store files, which files the child may open again."""
+    for opened in _by_path.values():
+        if not opened.abandon_after_fork():
+            _unusable.add(opened.inode)
     _by_path.clear()
     _by_inode.clear()
     _lock.release()

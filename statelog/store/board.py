@@ -221,7 +221,7 @@ class Board(ReadBoard):
     def _is_there(self) -> bool:
         """Return True if there is a board. Only a write that sets an entry creates it. Raises ReadOnlyError."""
         if isinstance(self._session, StoreSession):
-            self._session.engine.environment.check_writable()
+            self._session.engine.store_file.lmdb_file.check_writable()
         with self._session.read() as view:
             return reading.board_of(view) is not None
 

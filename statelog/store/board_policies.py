@@ -36,7 +36,7 @@ _NEVER = 1 << 62
 def retain_board(session: StoreSession, rule: Rule, *, as_policy: bool) -> RetentionReport:
     """See `Board.retain`."""
     engine = session.engine
-    engine.environment.check_writable()
+    engine.store_file.lmdb_file.check_writable()
     if as_policy:
         _store(session, rule)
     with session.read() as view:
@@ -111,5 +111,5 @@ def _fields(session: StoreSession, found: reading.Found) -> dict[str, Any]:
 
 def _seen_by_all(engine: Engine) -> int:
     """Return the last LSN that all watchers have seen."""
-    positions = engine.environment.wake.positions(within_s=_WATCHED_S)
+    positions = engine.store_file.wake.positions(within_s=_WATCHED_S)
     return _NEVER if positions is None else positions - 1

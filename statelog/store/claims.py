@@ -247,7 +247,7 @@ class ClaimAttempt:
 
     def __init__(self, session: Session, agent: str | None, rights: Rights, wanted: Wanted, lease_s: float) -> None:
         self.session = of_store(session, "claim")
-        self.session.engine.environment.check_writable()
+        self.session.engine.store_file.lmdb_file.check_writable()
         self._agent, self._rights, self._wanted, self._lease_s = agent, rights, wanted, lease_s
         self._seen: Choice | None = None
         """The result of the last search for an entry. `take` uses it if nobody has committed since."""
@@ -288,7 +288,7 @@ class ClaimAttempt:
         """Claim an entry. Wait for an entry in this thread, and return None after a timeout."""
         claim = self.take_now()
         if claim is None and wait_s > 0:
-            with self.session.engine.environment.wake.enter(0, claimer_subject(self._wanted.patterns)) as waiter:
+            with self.session.engine.store_file.wake.enter(0, claimer_subject(self._wanted.patterns)) as waiter:
                 claim = _wait(waiter, self.look, self.take, wait_s)
         return claim
 
@@ -315,7 +315,7 @@ class LeaseAttempt:
 
     def __init__(self, session: Session, agent: str | None, name: str, ttl_s: float, *, is_renewed: bool) -> None:
         self.session = of_store(session, "lease")
-        self.session.engine.environment.check_writable()
+        self.session.engine.store_file.lmdb_file.check_writable()
         self._agent, self._name, self._ttl_s, self._is_renewed = agent, name, ttl_s, is_renewed
         self._subject = holder_subject(name)
 
@@ -350,7 +350,7 @@ class LeaseAttempt:
 
     def take_in_time(self, wait_s: float) -> Lease | None:
         """Take the lease. Wait for it in this thread, and return None after a timeout."""
-        with self.session.engine.environment.wake.enter(0, self._subject) as waiter:
+        with self.session.engine.store_file.wake.enter(0, self._subject) as waiter:
             return _wait(waiter, partial(self.look, waiter), self.take, wait_s)
 
     def refusal(self) -> LeaseHeldError:

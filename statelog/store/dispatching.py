@@ -108,7 +108,7 @@ class Dispatcher:
 
         The function is called on the reading thread. Its argument is None if some events are lost.
         """
-        at = 0 if listener is None else self._engine.environment.flushed_lsn()
+        at = 0 if listener is None else self._engine.store_file.flushed_lsn()
         with self._changed:
             if listener is not None and not self._subscriptions:
                 self._at = at
@@ -195,7 +195,7 @@ class Dispatcher:
 
     def _entered(self) -> Waiter:
         if self._waiter is None:
-            self._waiter = self._engine.environment.wake.enter(self._mask).__enter__()
+            self._waiter = self._engine.store_file.wake.enter(self._mask).__enter__()
         return self._waiter
 
     def _let_go(self) -> None:
@@ -206,7 +206,7 @@ class Dispatcher:
     def pump(self) -> bool:
         """Hand out what has happened; tell whether there is anything new in the log."""
         with self._reading:
-            flushed, after = self._engine.environment.flushed_lsn(), self._at
+            flushed, after = self._engine.store_file.flushed_lsn(), self._at
             if flushed <= after:
                 return False
             events: list[Happened] | None = []
@@ -250,7 +250,7 @@ class Dispatcher:
         with self._engine.read() as view:
             board = reading.board_of(view)
             next_us = None if board is None else next_expiry_us(view, board)
-        if next_us is None or self._engine.environment.read_only:
+        if next_us is None or self._engine.store_file.read_only:
             return None
         left_s = (next_us - now_us()) / 1e6
         if left_s > 0:

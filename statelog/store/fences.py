@@ -44,8 +44,8 @@ def fence_check(session: Session, fence: Fence | None) -> Callable[[Batch], None
     if not isinstance(fence, Fence):
         message = f"fence is a claim or a lease, not {type(fence).__name__}"
         raise UsageError(message, argument="fence", value=fence)
-    if session.owner.environment is not fence._session.owner.environment:  # noqa: SLF001 - of this file
-        message = f"fence is of another store, {fence._session.owner.environment.path}"  # noqa: SLF001
+    if session.owner.store_file is not fence._session.owner.store_file:  # noqa: SLF001 - of this file
+        message = f"fence is of another store, {fence._session.owner.store_file.path}"  # noqa: SLF001
         raise UsageError(message, argument="fence", value=fence)
     return partial(_check, fence._place, fence.token)  # noqa: SLF001
 

@@ -66,7 +66,7 @@ def recover(
             last_lsn = view.transaction.last_lsn()
         return RecoveryReport(
             path=str(path),
-            records=engine.environment.replayed,
+            records=engine.store_file.replayed,
             went_without_journal=abandoned is not None,
             last_lsn=last_lsn,
             journal_aside=None if aside is None else str(aside),

@@ -75,7 +75,7 @@ def retain_threads(
     if pinned and as_policy:
         message = "pinned= holds for once; for a policy tag the checkpoints"
         raise UsageError(message, argument="pinned", value=pinned)
-    engine.environment.check_writable()  # also where there is nothing to let go
+    engine.store_file.lmdb_file.check_writable()  # also where there is nothing to let go
     fields = {} if policy is None else policy.to_fields()
     if as_policy:  # first: a thread that begins from here on gets it, and those before are among the rows
         _store(engine, lambda batch: writer.set_store_policy(batch, pattern, fields))
@@ -106,7 +106,7 @@ def expire_checkpoints(engine: Engine, checkpoints: Iterable[Checkpoint]) -> Ret
     by_thread: dict[str, set[int]] = {}
     for checkpoint in checkpoints:
         by_thread.setdefault(checkpoint.thread_id, set()).add(checkpoint.lsn)
-    engine.environment.check_writable()
+    engine.store_file.lmdb_file.check_writable()
     report = RetentionReport()
     for thread_id, lsns in by_thread.items():
         with engine.read() as view:

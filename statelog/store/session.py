@@ -88,7 +88,7 @@ class StoreSession:
         self.last_commit_id = engine.last_commit_id
         self.kept: dict[str, Any] = {}
         """What is kept for as long as the store is open, by name."""
-        self.is_flushed_at_commit: bool = engine.environment.is_flushed_at_commit
+        self.is_flushed_at_commit: bool = engine.store_file.writer.is_flushed_at_commit
 
     def workspace(self) -> Workspace:
         """Return a reader of nodes that lasts."""
@@ -142,7 +142,7 @@ class StoreSession:
         """Close the store, and remove its file if there is nothing in it and nobody else has it open."""
         from statelog.storage.discarding import withdraw
 
-        withdraw(self.engine.environment)
+        withdraw(self.engine.store_file.lmdb_file, self.engine.store_file.checkpointer)
 
 
 class Provisional:

@@ -121,7 +121,7 @@ def _for_reading() -> UsageError:
 @contextmanager
 def snapshot(engine: Engine) -> Iterator[Snapshot]:
     """Run a `with` block on one moment of the store; see `Store.snapshot`."""
-    with engine.environment.reader_slots.snapshot(), engine.read() as view:
+    with engine.store_file.reader_slots.snapshot(), engine.read() as view:
         opened = SnapshotSession(engine, view)
         try:
             yield Snapshot(opened)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from statelog.log.engine import Engine
     from statelog.log.view import ThreadRow, View
-    from statelog.storage.file.statistics import EnvironmentStatistics, ReaderStatistics, TableStatistics
+    from statelog.storage.statistics import ReaderStatistics, StoreFileStatistics, TableStatistics
 
 RECORDS_READ_MAX = 65_536
 """Records looked at one by one, about 5 us each: of a longer log, an even sample."""
@@ -202,7 +202,7 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
 
     """
     tick = _Ticks(progress)
-    environment = engine.environment.statistics()
+    file = engine.store_file.statistics()
     with engine.read() as view:
         rows = list(view.threads())
         policies = stored_policies(view)
@@ -210,21 +210,21 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
         last_lsn = view.transaction.last_lsn()
     tick.to(1, 10)
     unreached = sweepable_sizes(engine, SWEPT_RECORDS_MAX)
-    records = _read_records(engine, last_lsn, unreached or {}, environment.page_size_bytes, tick)
+    records = _read_records(engine, last_lsn, unreached or {}, file.page_size_bytes, tick)
     sizer = StateSizer(engine)
     sharing = _measure_sharing(engine, sizer, rows, tick)
     snapshots_size_bytes, states = _measure_states(engine, sizer, checkpoints.lsns, tick)
     threads = sorted(_threads(rows, checkpoints.by_thread, records, sharing), key=lambda each: -each.records_size_bytes)
     tick.to(1, 1)
     return StoreStatistics(
-        file_size_bytes=environment.file_size_bytes,
-        map_size_bytes=environment.map_size_bytes,
-        page_size_bytes=environment.page_size_bytes,
-        pages_used=environment.pages_used,
-        pages_free=environment.pages_free,
-        tables=environment.tables,
-        readers=environment.readers,
-        readers_by_process=environment.readers_by_process,
+        file_size_bytes=file.file_size_bytes,
+        map_size_bytes=file.map_size_bytes,
+        page_size_bytes=file.page_size_bytes,
+        pages_used=file.pages_used,
+        pages_free=file.pages_free,
+        tables=file.tables,
+        readers=file.readers,
+        readers_by_process=file.readers_by_process,
         last_lsn=last_lsn,
         thread_count=len(rows),
         branch_count=sum(row.branch_count for row in rows),
@@ -242,8 +242,8 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
         states_measured=states,
         shared_size_bytes=sharing.size_bytes,
         heads_measured=sharing.heads,
-        compacted_size_bytes=_compacted_size(engine, environment, records.packed),
-        wakes_reach=not engine.environment.wake.slot_file.unreached,
+        compacted_size_bytes=_compacted_size(engine, file, records.packed),
+        wakes_reach=not engine.store_file.wake.slot_file.unreached,
     )
 
 
@@ -349,13 +349,13 @@ def _sample_lsns(last_lsn: int) -> range | list[int]:
     return [chance.randint(low + 1, high) for low, high in pairwise(edges)]
 
 
-def _compacted_size(engine: Engine, environment: EnvironmentStatistics, log: PackedPages) -> int:
-    tables, index = environment.tables, PackedPages(environment.page_size_bytes)
-    with engine.environment.read() as transaction:
+def _compacted_size(engine: Engine, file: StoreFileStatistics, log: PackedPages) -> int:
+    tables, index = file.tables, PackedPages(file.page_size_bytes)
+    with engine.store_file.read() as transaction:
         for key_size_bytes, value_size_bytes in transaction.index_sizes(INDEX_ENTRIES_READ_MAX):
             index.add(key_size_bytes, value_size_bytes)
     pages = log.count(tables["log"].entries) + index.count(tables["index"].entries)
-    return environment.page_size_bytes * (_OWN_PAGES + tables["meta"].pages + pages)
+    return file.page_size_bytes * (_OWN_PAGES + tables["meta"].pages + pages)
 
 
 # --- states -----------------------------------------------------------------------

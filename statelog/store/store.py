@@ -67,7 +67,7 @@ class Store(Threads):
     @property
     def path(self) -> Path:
         """Where the file is."""
-        return self._engine.environment.path
+        return self._engine.store_file.path
 
     @property
     def closed(self) -> bool:
@@ -77,12 +77,12 @@ class Store(Threads):
     @property
     def read_only(self) -> bool:
         """Whether it was opened for reading only."""
-        return self._engine.environment.read_only
+        return self._engine.store_file.read_only
 
     @property
     def durability(self) -> str:
         """`commit` or `interval`."""
-        return self._engine.environment.options.durability
+        return self._engine.store_file.options.durability
 
     @property
     def fenced(self) -> bool:
@@ -212,7 +212,7 @@ class Store(Threads):
         check_timeout(timeout_s)
         with self._session.read():  # it is open, and in this process
             pass
-        return self._engine.environment.wake.wait(after, timeout_s)
+        return self._engine.store_file.wake.wait(after, timeout_s)
 
     @property
     def last_lsn(self) -> int:

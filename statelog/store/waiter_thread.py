@@ -112,7 +112,7 @@ class WaiterThread:
 
     def __init__(self, session: StoreSession) -> None:
         self._session = session
-        self._wake = session.engine.environment.wake
+        self._wake = session.engine.store_file.wake
         self._dispatcher = dispatcher_of(session)
         self._lock = threading.RLock()
         self._lines: dict[object, _Line] = {}

@@ -91,7 +91,7 @@ class Watch:
         if follow:
             self._dispatcher.join(self._subscription)
         else:
-            self._until = min(last, session.engine.environment.flushed_lsn())
+            self._until = min(last, session.engine.store_file.flushed_lsn())
         self._heard_s = self._said_s = monotonic()
         self._given = 0
         self._is_closed = False

@@ -249,13 +249,13 @@ def _replace(killing: _Killing, processes: list[_Process], place: int) -> None:
 def _count_readers(path: Path) -> tuple[int, int]:
     """Return how many reader slots are in use, and how many ever were at one time; 0 while there is no store."""
     try:
-        environment = open_engine(path, read_only=True).environment
+        store_file = open_engine(path, read_only=True).store_file
     except StoreNotFoundError:
         return 0, 0
     try:
-        return environment.statistics().readers, environment.handles.raw.info()["num_readers"]
+        return store_file.statistics().readers, store_file.lmdb_file.handles.raw.info()["num_readers"]
     finally:
-        environment.close()
+        store_file.close()
 
 
 def _look_at_end(killing: _Killing) -> None:

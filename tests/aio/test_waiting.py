@@ -665,7 +665,7 @@ def test_when_a_process_is_killed_the_next_waiter_goes_on(run, tmp_path, is_call
 
 
 def test_without_a_wake_file_tasks_go_by_the_log(run, monkeypatch):
-    monkeypatch.setattr(slot_file, "kernels", None)
+    monkeypatch.setattr(slot_file, "map_wake_file", lambda *_arguments, **_options: None)
 
     async def main(store):
         board = store.board(agent="w")

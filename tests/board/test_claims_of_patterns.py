@@ -111,7 +111,7 @@ def test_who_waits_is_woken_by_each_pattern_also_by_long_ones(store, patterns, m
     waiting = threading.Thread(target=lambda: found.append(board.claim(patterns, wait_s=60)))
     waiting.start()
     while not seen:
-        store._engine.environment.wake.call_next(lambda subject: bool(seen.append(subject)))
+        store._engine.store_file.wake.call_next(lambda subject: bool(seen.append(subject)))
     time.sleep(0.05)  # it looks once, and sleeps
     board.set("b/" + "x" * 398, 1)
     waiting.join(20)

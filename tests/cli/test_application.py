@@ -107,8 +107,8 @@ def test_a_store_that_another_process_writes_is_locked(run, state, monkeypatch):
 
 _HOLD_WRITER_LOCK = """
 import sys
-from statelog.storage import Environment
-locks = Environment.open(sys.argv[1]).locks
+from statelog.storage import StoreFile
+locks = StoreFile.open(sys.argv[1]).lmdb_file.locks
 locks.acquire_writer(10)
 print("held", flush=True)
 sys.stdin.read()
@@ -219,7 +219,7 @@ def test_the_release_is_told_and_what_it_reads_and_stands_on(run, state):
     told = dict(line.split(" ", 1) for line in run("--version").out.splitlines())
     assert told["statelog"] == importlib.metadata.version("statelog")
     with statelog.open(state) as store:
-        written = store._engine.environment.header["format"]
+        written = store._engine.store_file.lmdb_file.header["format"]
     assert told["format"].startswith(f"{written} (reads 1 to {written})")
     native = ".".join(map(str, lmdb.version()))
     assert told["lmdb"] == f"{importlib.metadata.version('lmdb')} (LMDB {native})"

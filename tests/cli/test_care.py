@@ -7,7 +7,7 @@ import pytest
 
 import statelog
 from statelog.cli import care
-from statelog.storage.file.statistics import ReaderStatistics
+from statelog.storage.statistics import ReaderStatistics
 
 
 def flip(path, needle):

@@ -9,7 +9,7 @@ import pytest
 import statelog
 from statelog.errors import JournalMissingError
 from statelog.portable.salvage import salvage
-from statelog.storage.file.checks import restore_meta
+from statelog.storage.file.preopen_checks import restore_meta
 from statelog.storage.file.sidecar_files import journal_path
 from statelog.storage.wal.wal_format import RECORDS_AT, read_slots
 

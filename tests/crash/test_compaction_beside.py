@@ -55,8 +55,8 @@ with statelog.open(sys.argv[1], lock_timeout_s=20) as store:
 """
 
 FORGET = """
-from statelog.storage.environment import Environment
-Environment.has_moved = False
+from statelog.storage.lmdb_file import LmdbFile
+LmdbFile.has_moved = False
 """
 """The negative control: a process that does not find out that the file has a successor."""
 
@@ -254,14 +254,14 @@ def test_the_old_file_goes_with_its_last_read(path):
 
 def test_a_compaction_that_begins_as_the_log_is_rewritten_carries_nothing_over(path, monkeypatch):
     """In between that was counted, and is not committed yet: what is copied then is not the last."""
-    append, begun = Wal.append, []
+    note_unappended, begun = Wal.note_unappended, []
 
-    def append_and_compact(wal, transaction):
-        if transaction.is_steady and not begun:
+    def note_and_compact(wal, *, rewrites):
+        note_unappended(wal, rewrites=rewrites)
+        if rewrites and not begun:
             begun.append(child.stdin.write(b"go\n"))
             child.stdin.flush()
             time.sleep(0.5)
-        return append(wal, transaction)
 
     with statelog.open(path) as store:
         thread = store.thread("here")
@@ -270,7 +270,7 @@ def test_a_compaction_that_begins_as_the_log_is_rewritten_carries_nothing_over(p
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with forks.Popen([sys.executable, "-c", COMPACT_ONCE, str(path)], **pipes) as child:
             assert child.stdout.readline() == b"open\n"
-            monkeypatch.setattr(Wal, "append", append_and_compact)
+            monkeypatch.setattr(Wal, "note_unappended", note_and_compact)
             store.retain(keep_last=1)
             assert child.wait(300) == 0
         assert store.verify().problems == []

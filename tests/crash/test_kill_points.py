@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import statelog
 from statelog import reducers
 from statelog.errors import UsageError
-from statelog.storage import Environment, environment
+from statelog.storage import store_file
 from statelog.storage.file.sidecar_files import journal_path
+from statelog.storage.lmdb_file import LmdbFile
 from statelog.storage.wal.dirty_flag import read_dirty_flag
 from statelog.testing import (
     FURTHER_COMMIT,
@@ -123,10 +124,10 @@ time.sleep(3600)
 """
 
 
-@pytest.mark.parametrize("owner", [environment, Environment], ids=["before the recovery", "before LMDB opens it"])
+@pytest.mark.parametrize("owner", [store_file, LmdbFile], ids=["before the recovery", "before LMDB opens it"])
 def test_who_has_the_pin_dies_while_another_opens_the_store(path, tmp_path, monkeypatch, owner):
     """LMDB forgets all readers where it finds none of their processes; what the shared state says is theirs, too."""
-    name = "recover" if owner is environment else "open_handles"
+    name = "recover" if owner is store_file else "open"
     plain = getattr(owner, name)
 
     def kill_before(*arguments):

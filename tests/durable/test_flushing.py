@@ -28,7 +28,7 @@ def lag_in_step(store, **options):
     """Return how many records before the call of a step are not on the disk; one step was recorded before it."""
 
     def look():
-        return store.last_lsn - store._session.engine.environment.flushed_lsn()
+        return store.last_lsn - store._session.engine.store_file.flushed_lsn()
 
     @durable.workflow
     def two(run):

@@ -26,7 +26,7 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.fleet import connect, names, share, turns
-from statelog.storage.commit.transaction import WriteTransaction
+from statelog.storage.write_transaction import WriteTransaction
 
 SCHEMA = {"n": statelog.reducers.add, "who": statelog.reducers.append}
 

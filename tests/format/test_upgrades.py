@@ -73,11 +73,11 @@ def test_a_store_of_format_1_is_read_as_it_is_and_upgraded_when_it_is_written_to
     with statelog.open(path, read_only=True) as store:
         assert store.thread("t").state["x"] == 2
         assert store.verify().problems == []
-        assert store._engine.environment.header["format"] == 1
+        assert store._engine.store_file.lmdb_file.header["format"] == 1
     assert path.read_bytes() == before
     with statelog.open(path) as store:
         store.copy_thread("t", "copy")
-        assert store._engine.environment.header["format"] == FORMAT_VERSION
+        assert store._engine.store_file.lmdb_file.header["format"] == FORMAT_VERSION
     with statelog.open(path, read_only=True) as store:
         assert store.thread("copy").state["x"] == 2
 
@@ -86,7 +86,7 @@ def test_an_older_store_is_upgraded_when_it_is_opened(old, registered):
     with statelog.open(old) as store:
         assert store.thread("t").state["x"] == 2
         assert store.verify().problems == []
-        assert store._engine.environment.header["format"] == FORMAT_VERSION
+        assert store._engine.store_file.lmdb_file.header["format"] == FORMAT_VERSION
     with statelog.open(old, read_only=True) as store:
         assert store.thread("t").at(0).state["x"] == 1
     assert registered == [True]

@@ -276,8 +276,8 @@ MAP_FULL_ONCE = """
 import lmdb
 from statelog.storage.wal.wal import Wal
 append, refused = Wal.append, []
-def refuse_once(self, transaction):
-    is_journaled = append(self, transaction)
+def refuse_once(self, *arguments):
+    is_journaled = append(self, *arguments)
     if not refused:
         refused.append(1)
         raise lmdb.MapFullError("full")
@@ -289,7 +289,7 @@ Wal.append = refuse_once
 def test_a_group_that_lmdb_has_refused_is_not_taken_for_the_one_made_instead(store, other):
     thread = store.thread("a")
     thread.commit({"n": 1})
-    store._engine.environment.checkpoint()
+    store._engine.store_file.writer.checkpoint()
     for _ in range(2):
         other.do('store.thread("b").commit({"n": 1})')
     thread.commit({"n": 2})
@@ -347,7 +347,7 @@ def test_what_a_failed_commit_had_staged_is_no_head(store, other, followed, monk
     """Another may write another record in its place, at the same moment by the clock."""
     thread = store.thread("a")
     thread.commit({"n": 1})
-    monkeypatch.setattr(statelog.storage.commit.transaction.WriteTransaction, "commit", fail)
+    monkeypatch.setattr(statelog.storage.write_transaction.WriteTransaction, "commit", fail)
     with pytest.raises(OSError, match="as if"):
         thread.commit({"n": 2})
     monkeypatch.undo()

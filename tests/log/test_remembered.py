@@ -104,7 +104,7 @@ def test_what_another_engine_changes_in_the_same_transaction_is_seen(store, path
             lambda: exec(change, {"store": other}),
         ]
         threads = [threading.Thread(target=work) for work in works]
-        with store._engine.environment.write_lock:
+        with store._engine.store_file.lmdb_file.write_lock:
             for each in threads:
                 each.start()
                 time.sleep(0.1)

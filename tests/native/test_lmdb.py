@@ -30,7 +30,7 @@ from statelog.kernels import (
     new_seen,
     page_in_use,
 )
-from statelog.storage.file.checks import read_live_meta
+from statelog.storage.file.preopen_checks import read_live_meta
 
 PAGE = 4096
 

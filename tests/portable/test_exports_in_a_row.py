@@ -91,10 +91,10 @@ def test_small_imports_go_by_the_journal_and_not_by_an_advance_each(source, open
     exports, _ends = grow(source, turns=20)
     new = open_store()
     take(new, exports[0])
-    epoch = new._engine.environment.wal.shared_state.epoch
+    epoch = new._engine.store_file.wal.shared_state.epoch
     for export in exports[1:]:
         take(new, export)
-    assert new._engine.environment.wal.shared_state.epoch <= epoch + 2
+    assert new._engine.store_file.wal.shared_state.epoch <= epoch + 2
 
 
 def test_what_was_imported_is_there_after_a_kill(source, open_store, tmp_path):

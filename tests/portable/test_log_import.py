@@ -25,7 +25,7 @@ def test_a_store_comes_out_as_it_went_in(rich, open_store, export, take):
     for info in rich.threads():
         assert list(new.thread(info.id).history()) == list(rich.thread(info.id).history())
         assert new.thread(info.id).state == rich.thread(info.id).state
-    assert new._engine.environment.store_id != rich._engine.environment.store_id
+    assert new._engine.store_file.lmdb_file.store_id != rich._engine.store_file.lmdb_file.store_id
 
 
 def test_an_export_is_the_same_every_time_and_that_of_the_copy_but_for_the_store_id(

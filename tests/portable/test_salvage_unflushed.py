@@ -56,7 +56,7 @@ def test_meta_pages_that_are_gone_are_in_the_journal(killed, tmp_path):
 
 def test_without_the_journal_less_is_left(killed, tmp_path):
     """Negative control: it is the journal that has them, once the file lies as a loss of power may leave it."""
-    from statelog.storage.file.checks import restore_meta
+    from statelog.storage.file.preopen_checks import restore_meta
     from statelog.storage.wal.wal_format import read_slots
 
     with journal_path(killed).open("rb") as journal:

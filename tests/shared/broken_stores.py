@@ -58,7 +58,7 @@ def open_slot_first(path, **options):
 
     def finish_early(self, *, is_awaited=False):
         finish(self, is_awaited=is_awaited)
-        flush_file(self._environment.locks.descriptor)
+        flush_file(self._file.locks.descriptor)
 
     Checkpointer._flush_data = lambda _self: None
     Checkpointer.finish = finish_early
@@ -129,7 +129,7 @@ def open_checking_readers(path, **options):
 
     def prepare_and_check(self):
         prepare(self)
-        self._environment.handles.raw.reader_check()
+        self._file.handles.raw.reader_check()
 
     Checkpointer.prepare = prepare_and_check
     return statelog.open(path, **options)
@@ -144,7 +144,7 @@ def open_extent_first(path, **options):
         wal = self._wal
         if wal.is_flagged:
             extent = wal._extent._replace(epoch=wal.shared().epoch + 1)
-            dirty_flag.write_extent(self._environment.locks.descriptor, wal.session, extent)
+            dirty_flag.write_extent(self._file.locks.descriptor, wal.session, extent)
         begin(self)
 
     Checkpointer._begin = begin_late

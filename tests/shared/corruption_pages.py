@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statelog.kernels import NODE_LONG, NODE_TABLE
-from statelog.storage.file.checks import read_live_meta
-from statelog.storage.file.pages import PageWalk, TreePage
+from statelog.storage.file.preopen_checks import read_live_meta
+from statelog.storage.page_walk import PageWalk, TreePage
 
 if TYPE_CHECKING:
     from statelog.kernels import PageNode
-    from statelog.storage.file.pages import LongValue
+    from statelog.storage.page_walk import LongValue
 
 PAGE_SIZE_BYTES = 4096
 

@@ -29,7 +29,7 @@ from functools import cache
 from inspect import signature
 from pathlib import Path
 
-PRELOADED = ("statelog", "statelog.aio", "statelog.cli", "statelog.durable", "statelog.storage.environment")
+PRELOADED = ("statelog", "statelog.aio", "statelog.cli", "statelog.durable", "statelog.storage.store_file")
 _STATELOG = str(Path(sys.executable).with_name("statelog"))
 _NUMBER = struct.Struct("<q")
 _SET_CHILD_SUBREAPER = 36

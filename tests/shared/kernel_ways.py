@@ -34,7 +34,7 @@ def commit_until_made(thread, way):
     for number in range(2000):
         made = way.made
         thread.commit({"x": number})
-        groups = thread._session.engine.environment.committer.groups
+        groups = thread._session.engine.store_file.committer.groups
         if way.made > made and number > 30 and groups % 256 < 200:
             put_off_looks(thread)
             return
@@ -42,8 +42,8 @@ def commit_until_made(thread, way):
 
 
 def put_off_looks(thread):
-    environment = thread._session.engine.environment
-    environment.locks.look_at_s = environment.wake.slot_file.look_at_s = float("inf")
+    store_file = thread._session.engine.store_file
+    store_file.lmdb_file.locks.look_at_s = store_file.wake.slot_file.look_at_s = float("inf")
 
 
 @contextmanager

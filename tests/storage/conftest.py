@@ -11,7 +11,7 @@ import forks
 import pytest
 
 from statelog.log.commit import committer_of
-from statelog.storage import Environment, faults
+from statelog.storage import StoreFile, faults
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ import functools, os, sys, time, threading, signal
 from pathlib import Path
 from statelog.errors import *
 from statelog.log.commit import committer_of
-from statelog.storage import Environment, faults
+from statelog.storage import StoreFile, faults
 
 def append(transaction):
     lsn = transaction.last_lsn() + 1
@@ -43,12 +43,12 @@ def append(transaction):
 
 {replay}
 
-def open_environment(*arguments, **options):
-    environment = Environment_open(*arguments, **{"replay": replay, **options})
-    committer_of(environment)
-    return environment
+def open_store_file(*arguments, **options):
+    store_file = plain_open(*arguments, **{"replay": replay, **options})
+    committer_of(store_file)
+    return store_file
 
-Environment_open, Environment.open = Environment.open, open_environment
+plain_open, StoreFile.open = StoreFile.open, open_store_file
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # at once, whichever thread
@@ -67,29 +67,29 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def open_environment(path):
-    """Open environments that are closed at the end of the test, whatever it does."""
+def open_store_file(path):
+    """Open store files that are closed at the end of the test, whatever it does."""
     opened = []
 
     def open_one(at=path, **options):
-        environment = Environment.open(at, **{"max_size_bytes": QUOTA_BYTES, "replay": replay, **options})
-        opened.append(environment)
-        committer_of(environment)
-        return environment
+        store_file = StoreFile.open(at, **{"max_size_bytes": QUOTA_BYTES, "replay": replay, **options})
+        opened.append(store_file)
+        committer_of(store_file)
+        return store_file
 
     yield open_one
-    for environment in opened:
-        environment.close()
+    for store_file in opened:
+        store_file.close()
 
 
 @pytest.fixture
-def environment(open_environment):
-    return open_environment()
+def store_file(open_store_file):
+    return open_store_file()
 
 
 @pytest.fixture
-def committer(environment):
-    return environment.committer
+def committer(store_file):
+    return store_file.committer
 
 
 @pytest.fixture
@@ -148,8 +148,8 @@ def append():
 def check_whole():
     """Check that log and index hold commits 1..n of `append` and nothing else; return n."""
 
-    def check(environment):
-        with environment.read() as transaction:
+    def check(store_file):
+        with store_file.read() as transaction:
             last = transaction.last_lsn()
             for lsn in range(1, last + 1):
                 assert bytes(transaction.get_log(lsn)) == b"record %d " % lsn * 50

@@ -8,22 +8,23 @@ import pytest
 from waiting import beating
 
 from statelog.errors import ClosedError, StoreLockedError, StoreReplacedError
-from statelog.storage import faults
-from statelog.storage.commit import journaled, transaction
+from statelog.storage import faults, lmdb_file
 from statelog.storage.file.sidecar_files import journal_path
+from statelog.storage.lmdb_file import LmdbFile
 from statelog.storage.notify.wake import Wake
 from statelog.storage.wal import background_flusher
+from statelog.storage.write_transaction import WriteTransaction
 
 STOPS = """
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
 def work(transaction):
     say("inside")
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     return append(transaction)
 sys.stdin.readline()
-say(environment.committer.submit(work))
+say(store_file.committer.submit(work))
 sys.stdin.readline()
-environment.close()
+store_file.close()
 """
 
 
@@ -33,82 +34,82 @@ def interrupt():
 
 @pytest.mark.parametrize("point", ["checkpoint.before_unlink", "checkpoint.after_unlink"])
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_a_close_that_is_interrupted_is_done_again(open_environment, path, append, check_whole, point, goes_on):
-    environment = open_environment()
-    assert environment.committer.submit(append) == 1
+def test_a_close_that_is_interrupted_is_done_again(open_store_file, path, append, check_whole, point, goes_on):
+    store_file = open_store_file()
+    assert store_file.committer.submit(append) == 1
     faults.arm(point, action=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        environment.close()
+        store_file.close()
     faults.disarm()
     if goes_on:
-        assert environment.committer.submit(append) == 2
+        assert store_file.committer.submit(append) == 2
         recovered = path.with_name("copied.state")
         for source, copy in ((path, recovered), (journal_path(path), journal_path(recovered))):
             copy.write_bytes(source.read_bytes())
-        assert check_whole(open_environment(recovered)) == 2
-    environment.close()
+        assert check_whole(open_store_file(recovered)) == 2
+    store_file.close()
     assert not journal_path(path).exists()
     with pytest.raises(ClosedError):
-        environment.committer.submit(append)
-    assert check_whole(open_environment()) == 1 + goes_on
+        store_file.committer.submit(append)
+    assert check_whole(open_store_file()) == 1 + goes_on
 
 
 def test_a_close_that_is_interrupted_at_the_very_end_is_ended_by_whoever_opens(
-    open_environment, append, check_whole, monkeypatch
+    open_store_file, append, check_whole, monkeypatch
 ):
-    environment = open_environment()
-    environment.committer.submit(append)
+    store_file = open_store_file()
+    store_file.committer.submit(append)
     with monkeypatch.context() as patch:
         patch.setattr(Wake, "close", lambda _wake: interrupt())
         with pytest.raises(KeyboardInterrupt):
-            environment.close()
-    assert environment.closed
-    assert check_whole(open_environment()) == 1
+            store_file.close()
+    assert store_file.lmdb_file.closed
+    assert check_whole(open_store_file()) == 1
 
 
 def test_a_close_that_another_process_keeps_from_ending_is_done_again(
-    open_environment, start_child, append, monkeypatch
+    open_store_file, start_child, append, monkeypatch
 ):
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)
-    environment = open_environment(lock_timeout_s=0.2)
+    store_file = open_store_file(lock_timeout_s=0.2)
     child = start_child(STOPS)
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
     child.stdin.write("\n")
     child.stdin.flush()
     assert child.stdout.readline() == "inside\n"
     os.waitid(os.P_PID, child.pid, os.WSTOPPED)
     for _ in range(2):
         with pytest.raises(StoreLockedError):
-            environment.close()
+            store_file.close()
     child.send_signal(signal.SIGCONT)
     assert child.stdout.readline() == "2\n"
-    environment.close()
-    assert environment.closed
+    store_file.close()
+    assert store_file.lmdb_file.closed
     child.communicate("\n", timeout=300)
 
 
 def test_a_store_at_rest_keeps_nobody_waiting_for_a_process_that_was_stopped(
-    open_environment, start_child, append, monkeypatch
+    open_store_file, start_child, append, monkeypatch
 ):
     monkeypatch.setattr(background_flusher, "IDLE_S", 0.01)
-    environment = open_environment(lock_timeout_s=1.5)
+    store_file = open_store_file(lock_timeout_s=1.5)
     child = start_child(STOPS)
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
     child.stdin.write("\n")
     child.stdin.flush()
     assert child.stdout.readline() == "inside\n"
     time.sleep(0.3)  # the background flusher has tried meanwhile
     with beating(pause_s=0.1) as beats_s, pytest.raises(StoreLockedError):
-        environment.committer.submit(append)
+        store_file.committer.submit(append)
     assert len(beats_s) < 28, "it was waited for twice"
     child.send_signal(signal.SIGCONT)
     assert child.stdout.readline() == "2\n"
     child.communicate("\n", timeout=300)
 
 
-def test_an_interrupt_as_others_are_let_in_again_leaves_no_lock(environment, append, monkeypatch):
-    environment.committer.submit(append)
-    abort, interrupted = transaction.WriteTransaction.abort, []
+def test_an_interrupt_as_others_are_let_in_again_leaves_no_lock(store_file, append, monkeypatch):
+    store_file.committer.submit(append)
+    abort, interrupted = WriteTransaction.abort, []
 
     def abort_later(self):
         if not interrupted:
@@ -116,55 +117,55 @@ def test_an_interrupt_as_others_are_let_in_again_leaves_no_lock(environment, app
             raise KeyboardInterrupt
         abort(self)
 
-    monkeypatch.setattr(transaction.WriteTransaction, "abort", abort_later)
+    monkeypatch.setattr(WriteTransaction, "abort", abort_later)
     with pytest.raises(KeyboardInterrupt):
-        environment.checkpoint()
-    assert not environment.locks.writer.is_held
-    assert environment.committer.submit(append) == 2
+        store_file.writer.checkpoint()
+    assert not store_file.lmdb_file.locks.writer.is_held
+    assert store_file.committer.submit(append) == 2
 
 
-def test_an_interrupt_while_readers_are_waited_for_lets_them_in_again(environment, append, monkeypatch):
-    environment.committer.submit(append)
-    with environment.read():
-        monkeypatch.setattr(journaled.time, "sleep", lambda _seconds: interrupt())
-        with pytest.raises(KeyboardInterrupt), environment.gate:
-            environment.shut_gate()
+def test_an_interrupt_while_readers_are_waited_for_lets_them_in_again(store_file, append, monkeypatch):
+    store_file.committer.submit(append)
+    with store_file.read():
+        monkeypatch.setattr(lmdb_file.time, "sleep", lambda _seconds: interrupt())
+        with pytest.raises(KeyboardInterrupt), store_file.lmdb_file.gate:
+            store_file.lmdb_file.shut_gate()
     monkeypatch.undo()
-    assert environment.committer.submit(append) == 2
+    assert store_file.committer.submit(append) == 2
 
 
-def test_what_a_killed_process_has_left_is_flushed_by_another(open_environment, start_child, monkeypatch):
+def test_what_a_killed_process_has_left_is_flushed_by_another(open_store_file, start_child, monkeypatch):
     monkeypatch.setattr(background_flusher, "IDLE_S", 0.05)
-    environment = open_environment()
+    store_file = open_store_file()
     child = start_child("""
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-environment.background_flusher.start = lambda: None
-say(environment.committer.submit(append, is_flushed=False))
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+store_file.background_flusher.start = lambda: None
+say(store_file.committer.submit(append, is_flushed=False))
 os.kill(os.getpid(), signal.SIGKILL)
 """)
     assert child.stdout.readline() == "1\n"
     child.wait()
-    assert environment.flushed_lsn() == 0
-    assert environment.wake.wait(0, 10)
-    assert environment.wal.shared_state.flushed == 1
+    assert store_file.flushed_lsn() == 0
+    assert store_file.wake.wait(0, 10)
+    assert store_file.wal.shared_state.flushed == 1
 
 
 def test_what_took_a_files_place_can_be_opened_when_nobody_uses_the_former(
-    open_environment, path, append, check_whole, monkeypatch
+    open_store_file, path, append, check_whole, monkeypatch
 ):
     backup = path.with_name("backup.state")
-    other = open_environment(backup)
+    other = open_store_file(backup)
     for _ in range(3):
         other.committer.submit(append)
     other.close()
-    former = open_environment()
+    former = open_store_file()
     former.committer.submit(append)
     with monkeypatch.context() as patch, former.read():
         backup.replace(path)
-        patch.setattr(journaled, "_DRAIN_TIMEOUT_S", 0.01)
+        patch.setattr(LmdbFile, "drain_timeout_s", 0.01)
         with pytest.raises(StoreReplacedError):
-            open_environment()
-    present = open_environment()
+            open_store_file()
+    present = open_store_file()
     assert check_whole(present) == 3
     assert present.committer.submit(append) == 4
     with pytest.raises(StoreReplacedError):

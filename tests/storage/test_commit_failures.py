@@ -20,15 +20,15 @@ from statelog.storage import faults
 
 
 @pytest.fixture
-def small(open_environment):
-    return open_environment(max_size_bytes=1024 * 1024, flush=False)  # nothing here is of flushes, and there are many
+def small(open_store_file):
+    return open_store_file(max_size_bytes=1024 * 1024, flush=False)  # nothing here is of flushes, and there are many
 
 
-def fill(environment, append):
+def fill(store_file, append):
     """Commit until the quota is used up; return how many commits there were."""
     for count in range(10_000):
         try:
-            environment.committer.submit(append)
+            store_file.committer.submit(append)
         except StoreFullError as error:
             return count, error
     raise AssertionError
@@ -43,18 +43,18 @@ def test_a_full_quota_refuses_writes_and_leaves_the_store_readable(small, append
         small.committer.submit(append)
 
 
-def test_a_full_store_opens_and_reads(small, open_environment, append, check_whole):
+def test_a_full_store_opens_and_reads(small, open_store_file, append, check_whole):
     count, _ = fill(small, append)
     small.close()
-    assert check_whole(open_environment(max_size_bytes=1024 * 1024, flush=False)) == count
+    assert check_whole(open_store_file(max_size_bytes=1024 * 1024, flush=False)) == count
 
 
-def test_a_full_store_goes_on_under_a_larger_quota(small, open_environment, append, check_whole):
+def test_a_full_store_goes_on_under_a_larger_quota(small, open_store_file, append, check_whole):
     count, _ = fill(small, append)
     small.close()
-    environment = open_environment(max_size_bytes=2 * 1024 * 1024, flush=False)
-    assert environment.committer.submit(append) == count + 1
-    assert check_whole(environment) == count + 1
+    store_file = open_store_file(max_size_bytes=2 * 1024 * 1024, flush=False)
+    assert store_file.committer.submit(append) == count + 1
+    assert check_whole(store_file) == count + 1
 
 
 def test_space_freed_in_a_full_store_is_used_again(small, append):
@@ -96,13 +96,13 @@ def descriptors_of(path):
 
 
 @pytest.fixture
-def break_descriptor(environment):
+def break_descriptor(store_file):
     """Put another file in the place of LMDB's own, so that its real writes really fail."""
 
     def break_it(*, by):
-        found = descriptors_of(environment.path)
+        found = descriptors_of(store_file.path)
         other = os.open(by, os.O_RDONLY if by == os.devnull else os.O_RDWR)
-        for descriptor in found[False] - {environment.locks.descriptor}:  # LMDB's, and that of a mapped page
+        for descriptor in found[False] - {store_file.lmdb_file.locks.descriptor}:  # LMDB's, and that of a mapped page
             os.dup2(other, descriptor, inheritable=False)
         os.close(other)
 
@@ -110,20 +110,20 @@ def break_descriptor(environment):
 
 
 def test_a_full_disk_refuses_the_commit_and_the_store_goes_on(
-    environment, committer, append, check_whole, break_descriptor
+    store_file, committer, append, check_whole, break_descriptor
 ):
     committer.submit(append)
     break_descriptor(by="/dev/full")
     with pytest.raises(StoreFullError) as caught:
         committer.submit(append)
     assert caught.value.__cause__.code == errno.ENOSPC
-    assert check_whole(environment) == 1
+    assert check_whole(store_file) == 1
     assert committer.submit(append) == 2
-    assert check_whole(environment) == 2
+    assert check_whole(store_file) == 2
 
 
 def test_a_disk_error_refuses_the_commit_and_the_store_goes_on(
-    environment, committer, append, check_whole, break_descriptor
+    store_file, committer, append, check_whole, break_descriptor
 ):
     committer.submit(append)
     break_descriptor(by=os.devnull)
@@ -132,11 +132,11 @@ def test_a_disk_error_refuses_the_commit_and_the_store_goes_on(
     assert not isinstance(caught.value, CommitOutcomeUnknownError)
     assert isinstance(caught.value.__cause__, lmdb.Error)
     assert committer.submit(append) == 2
-    assert check_whole(environment) == 2
+    assert check_whole(store_file) == 2
 
 
 def test_others_of_a_group_whose_commit_failed_get_the_error_each(
-    environment, committer, append, check_whole, break_descriptor
+    store_file, committer, append, check_whole, break_descriptor
 ):
     committer.submit(append)
     holder = Holder(committer)
@@ -148,7 +148,7 @@ def test_others_of_a_group_whose_commit_failed_get_the_error_each(
     assert [type(caller.error) for caller in callers] == [StoreFullError] * 3
     assert len({id(caller.error) for caller in callers}) == 3
     assert committer.submit(append) == 2
-    assert check_whole(environment) == 2
+    assert check_whole(store_file) == 2
 
 
 # --- unknown outcomes -------------------------------------------------------------
@@ -157,38 +157,38 @@ def test_others_of_a_group_whose_commit_failed_get_the_error_each(
 DISK_ERROR = lmdb.DiskError if hasattr(lmdb, "DiskError") else lmdb.Error
 
 
-def test_an_error_after_the_commit_happened_is_found_to_be_none(environment, committer, append, check_whole):
-    raw = environment.handles.raw
+def test_an_error_after_the_commit_happened_is_found_to_be_none(store_file, committer, append, check_whole):
+    raw = store_file.lmdb_file.handles.raw
     faults.arm("commit.after_lmdb_commit", action=fail(DISK_ERROR("the disk went away")))
     assert committer.submit(append) == 1
-    assert environment.handles.raw is not raw
-    assert check_whole(environment) == 1
+    assert store_file.lmdb_file.handles.raw is not raw
+    assert check_whole(store_file) == 1
 
 
-def test_an_error_before_the_commit_happened_is_reported_as_not_committed(environment, committer, append, check_whole):
+def test_an_error_before_the_commit_happened_is_reported_as_not_committed(store_file, committer, append, check_whole):
     faults.arm("commit.before_lmdb_commit", action=fail(DISK_ERROR("the disk went away")))
     with pytest.raises(StorageError) as caught:
         committer.submit(append)
     assert not isinstance(caught.value, CommitOutcomeUnknownError)
-    assert check_whole(environment) == 0
+    assert check_whole(store_file) == 0
     assert committer.submit(append) == 1
 
 
-def test_a_commit_that_wrote_no_record_is_unknown_after_an_error(environment, committer):
+def test_a_commit_that_wrote_no_record_is_unknown_after_an_error(store_file, committer):
     faults.arm("commit.after_lmdb_commit", action=fail(DISK_ERROR("the disk went away")))
     with pytest.raises(CommitOutcomeUnknownError) as caught:
         committer.submit(lambda transaction: transaction.put_index(b"k", b"v"))
     assert isinstance(caught.value.__cause__, DISK_ERROR)
-    with environment.read() as transaction:
+    with store_file.read() as transaction:
         assert transaction.get_index(b"k") == b"v"
 
 
-def test_a_commit_is_unknown_while_the_store_cannot_be_reopened(environment, committer, append, monkeypatch):
+def test_a_commit_is_unknown_while_the_store_cannot_be_reopened(store_file, committer, append, monkeypatch):
     def refuse():
         raise StorageError("the disk is away")
 
     def go_away():
-        monkeypatch.setattr(environment, "open_handles", refuse)
+        monkeypatch.setattr(store_file.lmdb_file, "open", refuse)
         raise DISK_ERROR("the disk went away")
 
     faults.arm("commit.after_lmdb_commit", action=go_away)
@@ -200,15 +200,15 @@ def test_a_commit_is_unknown_while_the_store_cannot_be_reopened(environment, com
     assert committer.submit(append) == 2
 
 
-def test_another_record_in_the_place_of_ours_is_not_taken_for_it(environment, committer, append):
+def test_another_record_in_the_place_of_ours_is_not_taken_for_it(store_file, committer, append):
     """After our commit failed, another process may have used the same LSN."""
 
     def other_process():
-        with environment.handles.begin(write=True) as transaction:
-            transaction.put((1).to_bytes(8), b"another's record", db=environment.handles.log)
+        with store_file.lmdb_file.handles.begin(write=True) as transaction:
+            transaction.put((1).to_bytes(8), b"another's record", db=store_file.lmdb_file.handles.log)
         raise DISK_ERROR("the disk went away")
 
-    transaction_commit = "statelog.storage.commit.transaction.WriteTransaction.commit"
+    transaction_commit = "statelog.storage.write_transaction.WriteTransaction.commit"
     with pytest.MonkeyPatch.context() as patch:
 
         def commit(self):

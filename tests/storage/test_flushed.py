@@ -10,11 +10,11 @@ from statelog.errors import UsageError
 from statelog.storage.wal import background_flusher
 
 LEAVES = """
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-environment.background_flusher.stop = environment.background_flusher._start = lambda: None  # it would flush in the end
-environment.committer.submit(append)
-environment.checkpoint()
-environment.committer.submit(append, is_flushed=False)
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+store_file.background_flusher.stop = store_file.background_flusher.start = lambda: None  # it would flush in the end
+store_file.committer.submit(append)
+store_file.writer.checkpoint()
+store_file.committer.submit(append, is_flushed=False)
 say("left")
 sys.stdin.readline()
 """
@@ -28,16 +28,16 @@ def left(start_child):
     return child
 
 
-def test_after_a_killed_writer_no_reader_is_told_of_what_is_not_flushed(left, open_environment, start_child):
-    reader = open_environment(read_only=True)
+def test_after_a_killed_writer_no_reader_is_told_of_what_is_not_flushed(left, open_store_file, start_child):
+    reader = open_store_file(read_only=True)
     assert reader.flushed_lsn() == 1
     os.kill(left.pid, signal.SIGKILL)
     left.wait()
     writes = start_child("""
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
 say("open")
 sys.stdin.readline()
-say(environment.committer.submit(append))
+say(store_file.committer.submit(append))
 sys.stdin.readline()
 """)
     assert writes.stdout.readline() == "open\n"
@@ -48,39 +48,39 @@ sys.stdin.readline()
     assert reader.flushed_lsn() == 3
 
 
-def test_a_barrier_is_for_what_other_processes_have_committed_too(left, environment):
-    shared = environment.wal.shared_state
+def test_a_barrier_is_for_what_other_processes_have_committed_too(left, store_file):
+    shared = store_file.wal.shared_state
     assert (shared.written, shared.flushed) == (2, 1)
-    environment.flush_journal()
+    store_file.flush_journal()
     assert shared.flushed == 2
     left.communicate("\n")
 
 
-def test_a_signal_handler_that_flushes_within_a_flush_is_refused(environment, append):
+def test_a_signal_handler_that_flushes_within_a_flush_is_refused(store_file, append):
     """Else it would wait for what it has interrupted."""
-    wal, refused = environment.wal, []
-    environment.committer.submit(append)
+    wal, refused = store_file.wal, []
+    store_file.committer.submit(append)
     flush = wal.sync
 
     def flush_interrupted():
         with pytest.raises(UsageError, match="interrupts"):
-            environment.flush_journal()
+            store_file.flush_journal()
         refused.append(True)
         flush()
 
     wal.sync = flush_interrupted
-    assert environment.committer.submit(append) == 2
+    assert store_file.committer.submit(append) == 2
     assert refused
     assert wal.shared_state.flushed == 2
 
 
 def test_a_commit_that_waits_for_its_flush_as_the_store_closes_is_flushed(
-    open_environment, append, check_whole, monkeypatch
+    open_store_file, append, check_whole, monkeypatch
 ):
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)
-    environment = open_environment()
-    environment.committer.submit(append)
-    wal, begun, goes_on = environment.wal, threading.Event(), threading.Event()
+    store_file = open_store_file()
+    store_file.committer.submit(append)
+    wal, begun, goes_on = store_file.wal, threading.Event(), threading.Event()
     flush = wal.sync
 
     def wait():
@@ -90,14 +90,14 @@ def test_a_commit_that_waits_for_its_flush_as_the_store_closes_is_flushed(
 
     wal.sync = wait
     results = []
-    committing = threading.Thread(target=lambda: results.append(environment.committer.submit(append)))
+    committing = threading.Thread(target=lambda: results.append(store_file.committer.submit(append)))
     committing.start()
     assert begun.wait(10)
-    closing = threading.Thread(target=environment.close)
+    closing = threading.Thread(target=store_file.close)
     closing.start()
     closing.join(0.1)
     goes_on.set()
     committing.join(10)
     closing.join(10)
     assert results == [2]
-    assert check_whole(open_environment()) == 2
+    assert check_whole(open_store_file()) == 2

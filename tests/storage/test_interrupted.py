@@ -28,11 +28,11 @@ def committed(path):
 
 def test_who_has_the_gate_does_not_wait_behind_anothers_commit(committed):
     store, thread = committed
-    environment = store._engine.environment
+    store_file = store._engine.store_file
     taken, left = threading.Event(), threading.Event()
 
     def lead():
-        with environment.write_lock, environment.committer.queue.turn:
+        with store_file.lmdb_file.write_lock, store_file.committer.queue.turn:
             taken.set()
             left.wait(30)
 
@@ -40,7 +40,7 @@ def test_who_has_the_gate_does_not_wait_behind_anothers_commit(committed):
     leader.start()
     taken.wait()
     try:
-        with environment.gate, pytest.raises(UsageError, match="interrupts"):
+        with store_file.lmdb_file.gate, pytest.raises(UsageError, match="interrupts"):
             thread.commit({"x": "refused"})
     finally:
         left.set()
@@ -68,8 +68,8 @@ def request_that_interrupts(at):
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_who_is_led_by_one_who_is_interrupted_is_not_committed_twice(environment, append, monkeypatch, at):
-    committer, outcomes, may_go = environment.committer, [], threading.Event()
+def test_who_is_led_by_one_who_is_interrupted_is_not_committed_twice(store_file, append, monkeypatch, at):
+    committer, outcomes, may_go = store_file.committer, [], threading.Event()
     monkeypatch.setattr(commit, "Request", request_that_interrupts(at))
 
     def slow(transaction):
@@ -92,6 +92,6 @@ def test_who_is_led_by_one_who_is_interrupted_is_not_committed_twice(environment
     for thread in threads:
         thread.join(20)
     assert sorted(map(str, outcomes)) == ["1", "3", "4", "interrupted"]
-    with environment.read() as transaction:
+    with store_file.read() as transaction:
         assert transaction.last_lsn() == 4
     assert committer.submit(append) == 5

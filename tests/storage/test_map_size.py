@@ -46,12 +46,12 @@ def test_the_pin_is_given_back_and_taken_again(path):
         thread = store.thread("t")
         for number in range(20):
             thread.commit({"n": number})
-        environment = store._engine.environment
-        assert environment.checkpointer.pins
-        with environment.disk_reserve.in_use():
-            assert not environment.checkpointer.pins
+        store_file = store._engine.store_file
+        assert store_file.checkpointer.pins
+        with store_file.disk_reserve.in_use():
+            assert not store_file.checkpointer.pins
         thread.commit({"n": -1})
-        assert environment.checkpointer.pins
+        assert store_file.checkpointer.pins
         assert thread.state["n"] == -1
         assert store.verify().ok
 

@@ -21,9 +21,9 @@ def _without(monkeypatch):
 
 
 @pytest.mark.usefixtures("_without")
-def test_another_process_is_refused_by_name(open_environment, run_child, append, check_whole, path):
-    environment = open_environment()
-    environment.committer.submit(append)
+def test_another_process_is_refused_by_name(open_store_file, run_child, append, check_whole, path):
+    store_file = open_store_file()
+    store_file.committer.submit(append)
     for entry in path.parent.iterdir():
         entry.read_bytes()
     script = (
@@ -31,33 +31,33 @@ def test_another_process_is_refused_by_name(open_environment, run_child, append,
         + """
 for read_only in (False, True):
     try:
-        Environment.open(sys.argv[1], max_size_bytes=2**26, lock_timeout_s=0.1, read_only=read_only)
+        StoreFile.open(sys.argv[1], max_size_bytes=2**26, lock_timeout_s=0.1, read_only=read_only)
     except StoreLockedError as error:
         say("refused", error.path == sys.argv[1])
 """
     )
     assert run_child(script) == (0, ["refused True", "refused True"])
-    assert environment.committer.submit(append) == 2
-    environment.close()
-    reopened = WITHOUT + "say(Environment.open(sys.argv[1], max_size_bytes=2**26).committer.submit(append))"
+    assert store_file.committer.submit(append) == 2
+    store_file.close()
+    reopened = WITHOUT + "say(StoreFile.open(sys.argv[1], max_size_bytes=2**26).committer.submit(append))"
     assert run_child(reopened) == (0, ["3"])
-    assert check_whole(open_environment()) == 3
+    assert check_whole(open_store_file()) == 3
 
 
 @pytest.mark.usefixtures("_without")
-def test_several_read_at_one_time(open_environment, run_child, append):
-    environment = open_environment()
-    environment.committer.submit(append)
-    environment.close()
-    open_environment(read_only=True)
+def test_several_read_at_one_time(open_store_file, run_child, append):
+    store_file = open_store_file()
+    store_file.committer.submit(append)
+    store_file.close()
+    open_store_file(read_only=True)
     script = (
         WITHOUT
         + """
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26, read_only=True)
-say(environment.last_transaction_id())
-environment.close()
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26, read_only=True)
+say(store_file.last_transaction_id())
+store_file.close()
 try:
-    Environment.open(sys.argv[1], max_size_bytes=2**26, lock_timeout_s=0.1)
+    StoreFile.open(sys.argv[1], max_size_bytes=2**26, lock_timeout_s=0.1)
 except StoreLockedError:
     say("refused")
 """
@@ -67,35 +67,35 @@ except StoreLockedError:
 
 
 @pytest.mark.usefixtures("_without")
-def test_a_killed_process_is_recovered_from(open_environment, run_child, check_whole):
+def test_a_killed_process_is_recovered_from(open_store_file, run_child, check_whole):
     script = (
         WITHOUT
         + """
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
 for _ in range(21):
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
     read_all()
 os.kill(os.getpid(), signal.SIGKILL)
 """
     )
     assert run_child(script) == (-9, [])
-    assert check_whole(open_environment()) == 21
+    assert check_whole(open_store_file()) == 21
 
 
-def test_processes_that_wait_for_each_other_lose_nothing(start_child, open_environment, check_whole):
+def test_processes_that_wait_for_each_other_lose_nothing(start_child, open_store_file, check_whole):
     script = (
         WITHOUT
         + """
 for _ in range(20):
-    environment = Environment.open(sys.argv[1], max_size_bytes=2**26, lock_timeout_s=60)
-    environment.committer.submit(append)
+    store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26, lock_timeout_s=60)
+    store_file.committer.submit(append)
     read_all()
-    environment.committer.submit(append)
-    environment.close()
+    store_file.committer.submit(append)
+    store_file.close()
 """
     )
     children = [start_child(script) for _ in range(3)]
     for child in children:
         _output, errors = child.communicate(timeout=120)
         assert child.returncode == 0, errors
-    assert check_whole(open_environment()) == 3 * 20 * 2
+    assert check_whole(open_store_file()) == 3 * 20 * 2

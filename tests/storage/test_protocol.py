@@ -15,13 +15,13 @@ from statelog.storage.wal.wal_format import HALVES_AT, read_slots
 RECOVERY_POINTS = [name for name in faults.POINTS if name.startswith("recovery.")]
 
 COMMIT_AND_STAY = """
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26, durability=sys.argv[2])
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26, durability=sys.argv[2])
 for _ in range(int(sys.argv[3])):
-    say(environment.committer.submit(append))
+    say(store_file.committer.submit(append))
 if sys.argv[4:]:
-    environment.checkpoint()
+    store_file.writer.checkpoint()
 sys.stdin.readline()
-environment.close()
+store_file.close()
 """
 
 
@@ -30,15 +30,15 @@ def fail(*_arguments):
 
 
 def test_whoever_goes_on_in_an_epoch_flushes_its_slot_before_it_writes_over_the_last_one(
-    start_child, environment, append, monkeypatch
+    start_child, store_file, append, monkeypatch
 ):
     """J3: the slot's writer was killed before it flushed it; what is acknowledged lies in the last epoch."""
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)  # at rest it would not go on in any
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
     child = start_child(COMMIT_AND_STAY, "commit", 1, "checkpoint", fault="checkpoint.before_slot_flush:1:kill")
     child.communicate(timeout=300)
     assert child.returncode == -9
-    wal = environment.wal
+    wal = store_file.wal
     half, epoch = HALVES_AT[wal.shared_state.durable_epoch & 1], wal.shared_state.epoch
     first, flushed = os.pread(wal.descriptor, 16, half), []
     fdatasync = os.fdatasync
@@ -48,14 +48,14 @@ def test_whoever_goes_on_in_an_epoch_flushes_its_slot_before_it_writes_over_the_
         flushed.append(os.pread(wal.descriptor, 16, half) == first)
 
     monkeypatch.setattr(os, "fdatasync", record)
-    assert environment.committer.submit(append) == 3
+    assert store_file.committer.submit(append) == 3
     assert flushed[:2] == [True, True]  # the data file, and the slot
     assert wal.shared_state.done > epoch
 
 
-def test_a_barrier_waits_for_the_flush_that_another_thread_has_begun(open_environment, append, monkeypatch):
-    environment = open_environment(durability="interval", interval_ms=60_000)
-    environment.committer.submit(append)
+def test_a_barrier_waits_for_the_flush_that_another_thread_has_begun(open_store_file, append, monkeypatch):
+    store_file = open_store_file(durability="interval", interval_ms=60_000)
+    store_file.committer.submit(append)
     begun, goes_on, said = threading.Event(), threading.Event(), []
     fdatasync = os.fdatasync
 
@@ -66,7 +66,7 @@ def test_a_barrier_waits_for_the_flush_that_another_thread_has_begun(open_enviro
         said.append("flushed")
 
     def barrier():
-        environment.flush_journal()
+        store_file.flush_journal()
         said.append("told")
 
     monkeypatch.setattr(os, "fdatasync", slow)
@@ -81,84 +81,84 @@ def test_a_barrier_waits_for_the_flush_that_another_thread_has_begun(open_enviro
     assert said == ["flushed", "told", "told"]
 
 
-def test_who_closes_while_others_stay_flushes_what_it_committed(start_child, open_environment, append, monkeypatch):
+def test_who_closes_while_others_stay_flushes_what_it_committed(start_child, open_store_file, append, monkeypatch):
     child = start_child(COMMIT_AND_STAY, "commit", 1)
     child.stdout.readline()
-    environment = open_environment(durability="interval", interval_ms=60_000)
-    environment.committer.submit(append)
-    assert environment.wal.is_dirty
+    store_file = open_store_file(durability="interval", interval_ms=60_000)
+    store_file.committer.submit(append)
+    assert store_file.wal.is_dirty
     flushed = []
     fdatasync = os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: (flushed.append(descriptor), fdatasync(descriptor)))
-    environment.close()
+    store_file.close()
     assert len(flushed) == 1
 
 
-def test_the_last_to_close_leaves_one_file_though_it_never_wrote(start_child, open_environment, check_whole, path):
-    environment = open_environment()
+def test_the_last_to_close_leaves_one_file_though_it_never_wrote(start_child, open_store_file, check_whole, path):
+    store_file = open_store_file()
     child = start_child(COMMIT_AND_STAY, "commit", 3)
     assert child.communicate("\n", timeout=300)[0].split() == ["1", "2", "3"]
     assert journal_path(path).exists()
-    environment.close()
+    store_file.close()
     assert not journal_path(path).exists()
-    assert check_whole(open_environment()) == 3
+    assert check_whole(open_store_file()) == 3
 
 
 @pytest.mark.parametrize("call", ["after_sync", "before_slot_flush"])
 def test_after_a_failed_flush_nobody_writes_until_all_have_closed(
-    start_child, open_environment, append, check_whole, path, call
+    start_child, open_store_file, append, check_whole, path, call
 ):
     """A flush that failed once need not fail again, in another process least of all."""
-    environment = open_environment()
-    environment.committer.submit(append)
+    store_file = open_store_file()
+    store_file.committer.submit(append)
     faults.arm(f"checkpoint.{call}", action=fail)
     with pytest.raises(StorageError):
-        environment.checkpoint()
+        store_file.writer.checkpoint()
     script = """
-    environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+    store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
     try:
-        environment.committer.submit(append)
+        store_file.committer.submit(append)
     except StorageError as error:
         say(type(error).__name__)
-    environment.close()
+    store_file.close()
     """
     output, errors = start_child(script).communicate(timeout=300)
     assert (output.split(), errors) == (["StorageError"], "")
-    environment.close()
+    store_file.close()
     assert journal_path(path).exists()
-    again = open_environment()
+    again = open_store_file()
     assert check_whole(again) == 1
     assert again.committer.submit(append) == 2
 
 
-def test_a_mark_that_was_not_flushed_is_set_again(environment, append, monkeypatch):
+def test_a_mark_that_was_not_flushed_is_set_again(store_file, append, monkeypatch):
     """It is in the page cache, and the next to join would take it for one that is on the disk."""
     fdatasync, flushed = os.fdatasync, []
     faults.arm("checkpoint.before_flag_flush", action=fail)
     with pytest.raises(StorageError):
-        environment.committer.submit(append)
+        store_file.committer.submit(append)
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: (flushed.append(descriptor), fdatasync(descriptor)))
-    assert environment.committer.submit(append) == 1
-    assert environment.locks.descriptor in flushed
+    assert store_file.committer.submit(append) == 1
+    assert store_file.lmdb_file.locks.descriptor in flushed
 
 
-def test_a_session_that_could_not_be_ended_keeps_its_mark(environment, append, path):
+def test_a_session_that_could_not_be_ended_keeps_its_mark(store_file, append, path):
     """A compaction begins by ending it, and the store goes on when that fails."""
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
     faults.arm("checkpoint.before_unlink", action=fail)
     with pytest.raises(OSError, match="as if"):
-        environment.checkpointer.remove_wal()
+        store_file.checkpointer.remove_wal()
     assert path.read_bytes()[4096 - 64 :].startswith(b"stlguse1")
-    assert environment.committer.submit(append) == 2
+    assert store_file.committer.submit(append) == 2
 
 
 def test_a_leftover_journal_goes_only_when_the_cleared_mark_is_on_the_disk(
-    run_child, open_environment, check_whole, monkeypatch, path
+    run_child, open_store_file, check_whole, monkeypatch, path
 ):
     script = """
-    environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-    environment.committer.submit(append)
-    environment.close()
+    store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+    store_file.committer.submit(append)
+    store_file.close()
     """
     assert run_child(script, fault="checkpoint.before_unlink:1:kill") == (-9, [])
     assert journal_path(path).exists()
@@ -166,82 +166,82 @@ def test_a_leftover_journal_goes_only_when_the_cleared_mark_is_on_the_disk(
     monkeypatch.setattr(
         os, "fdatasync", lambda descriptor: (there.append(journal_path(path).exists()), fdatasync(descriptor))
     )
-    assert check_whole(open_environment()) == 1
+    assert check_whole(open_store_file()) == 1
     assert there[0]
     assert not journal_path(path).exists()
 
 
 @pytest.mark.parametrize(("point", "kept"), [("before_append", 1), ("after_append", 1), ("after_flush", 2)])
 def test_what_an_interrupted_commit_has_done_is_what_a_kill_leaves(
-    run_child, open_environment, check_whole, point, kept
+    run_child, open_store_file, check_whole, point, kept
 ):
     """Before LMDB has committed it, its group may be in the journal: it does not come back."""
     script = """
-    environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-    say(environment.committer.submit(append))
-    environment.checkpoint()
+    store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+    say(store_file.committer.submit(append))
+    store_file.writer.checkpoint()
     def interrupt():
         raise KeyboardInterrupt
     faults.arm(sys.argv[2], action=interrupt)
     try:
-        environment.committer.submit(append)
+        store_file.committer.submit(append)
     except KeyboardInterrupt:
-        with environment.read() as transaction:
+        with store_file.read() as transaction:
             say("interrupted", transaction.last_lsn())
     os.kill(os.getpid(), signal.SIGKILL)
     """
     status, said = run_child(script, f"journal.{point}")
     assert (status, said) == (-9, ["1", f"interrupted {kept}"])
-    assert check_whole(open_environment()) == kept
+    assert check_whole(open_store_file()) == kept
 
 
-def test_the_place_in_the_journal_is_found_again_after_an_interrupt(run_child, open_environment, check_whole):
+def test_the_place_in_the_journal_is_found_again_after_an_interrupt(run_child, open_store_file, check_whole):
     script = """
-    environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-    say(environment.committer.submit(append))
+    store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+    say(store_file.committer.submit(append))
     def interrupt():
         raise KeyboardInterrupt
     faults.arm("commit.after_lmdb_commit", action=interrupt)
     try:
-        environment.committer.submit(append)
+        store_file.committer.submit(append)
     except KeyboardInterrupt:
         pass
     for _ in range(2):
-        say(environment.committer.submit(append))
+        say(store_file.committer.submit(append))
     os.kill(os.getpid(), signal.SIGKILL)
     """
     status, said = run_child(script)
     assert (status, said) == (-9, ["1", "3", "4"])
-    assert check_whole(open_environment()) == 4
+    assert check_whole(open_store_file()) == 4
 
 
 @pytest.mark.parametrize("point", [name for name in faults.POINTS if name.startswith(("journal.", "checkpoint."))])
-def test_a_killed_process_does_not_disturb_one_that_goes_on(start_child, environment, append, check_whole, point):
+def test_a_killed_process_does_not_disturb_one_that_goes_on(start_child, store_file, append, check_whole, point):
     """Whoever held a pin, or was in the midst of a checkpoint; then that one is killed, too."""
     for _ in range(3):
-        environment.committer.submit(append)
+        store_file.committer.submit(append)
     child = start_child(COMMIT_AND_STAY, "commit", 3, fault=f"{point}:2:kill")
     output, _errors = child.communicate("\n", timeout=300)
     said = output.split()
-    before = check_whole(environment)
+    before = check_whole(store_file)
     assert before - 3 in (len(said), len(said) + 1)
     for number in range(1, 4):
-        assert environment.committer.submit(append) == before + number
-    assert check_whole(environment) == before + 3
+        assert store_file.committer.submit(append) == before + number
+    assert check_whole(store_file) == before + 3
 
 
 @pytest.mark.parametrize("point", RECOVERY_POINTS)
-def test_a_recovery_killed_anywhere_is_done_again(run_child, open_environment, append, check_whole, point):
+def test_a_recovery_killed_anywhere_is_done_again(run_child, open_store_file, append, check_whole, point):
     status, said = run_child(COMMIT_AND_STAY, "commit", 6, fault="commit.before_delivery:6:kill")
     assert (status, len(said)) == (-9, 5)
     faults_of_two = [f"{RECOVERY_POINTS[0]}:1:kill", f"{point}:1:kill"]
     assert [run_child(COMMIT_AND_STAY, "commit", 1, fault=fault) for fault in faults_of_two] == [(-9, [])] * 2
-    environment = open_environment()
-    assert check_whole(environment) == 6
-    assert environment.committer.submit(append) == 7
+    store_file = open_store_file()
+    assert check_whole(store_file) == 6
+    assert store_file.committer.submit(append) == 7
 
 
-def test_a_reader_does_not_look_at_a_recovery_that_was_killed(start_child, run_child, open_environment, check_whole):
+def test_a_reader_does_not_look_at_a_recovery_that_was_killed(start_child, run_child, open_store_file, check_whole):
     """It waits for the one that recovers, which dies: then it is done before anybody reads."""
     run_child(COMMIT_AND_STAY, "commit", 6, fault="commit.before_delivery:6:kill")
     recovering = start_child("""
@@ -250,44 +250,44 @@ def test_a_reader_does_not_look_at_a_recovery_that_was_killed(start_child, run_c
         sys.stdin.readline()
         os.kill(os.getpid(), signal.SIGKILL)
     faults.arm("recovery.after_restore", action=stay)
-    Environment.open(sys.argv[1], max_size_bytes=2**26)
+    StoreFile.open(sys.argv[1], max_size_bytes=2**26)
     """)
     assert recovering.stdout.readline() == "recovering\n"
     timer = threading.Timer(0.3, lambda: (recovering.stdin.write("\n"), recovering.stdin.flush()))
     timer.start()
-    environment = open_environment(read_only=True)
+    store_file = open_store_file(read_only=True)
     timer.join()
-    assert check_whole(environment) == 6
+    assert check_whole(store_file) == 6
 
 
-def test_a_slot_is_read_back_after_a_kill(environment, append, path):
-    environment.committer.submit(append)
+def test_a_slot_is_read_back_after_a_kill(store_file, append, path):
+    store_file.committer.submit(append)
     descriptor = os.open(journal_path(path), os.O_RDONLY)
     slots = read_slots(descriptor)
     os.close(descriptor)
     assert slots[0].lsn == 0
-    assert slots[0].store_id == environment.store_id
+    assert slots[0].store_id == store_file.lmdb_file.store_id
 
 
 NEVER_CLOSED = """
 from statelog.storage.wal import checkpointer
 if sys.argv[2] == "unmarked":
     checkpointer.set_dirty_flag = lambda descriptor, session, extent: None
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-environment.committer.submit(append)
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+store_file.committer.submit(append)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_store_that_lost_its_journal_is_known_by_its_mark(run_child, open_environment, path):
+def test_a_store_that_lost_its_journal_is_known_by_its_mark(run_child, open_store_file, path):
     run_child(NEVER_CLOSED, "marked")
     journal_path(path).unlink()
     with pytest.raises(JournalMissingError):
-        open_environment()
+        open_store_file()
 
 
-def test_without_a_mark_it_would_be_opened_silently(run_child, open_environment, path):
+def test_without_a_mark_it_would_be_opened_silently(run_child, open_store_file, path):
     """Negative control."""
     run_child(NEVER_CLOSED, "unmarked")
     journal_path(path).unlink()
-    assert not open_environment().closed
+    assert not open_store_file().lmdb_file.closed

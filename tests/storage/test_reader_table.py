@@ -14,17 +14,17 @@ from statelog.storage import faults
 def test_what_ended_before_a_fork_frees_no_slot_after_it(run_child, lingers, readers):
     """The control keeps LMDB's own transaction: the child frees its slot, and it frees that of the next read."""
     script = """
-    environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-    environment.committer.submit(append)
-    environment.checkpointer.release_pins()
-    with environment.read() as ended:
+    store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+    store_file.committer.submit(append)
+    store_file.checkpointer.release_pins()
+    with store_file.read() as ended:
         raw = ended._raw if sys.argv[2] == "True" else None
     if os.fork() == 0:
         os._exit(0)
     os.wait()
-    with environment.read() as transaction:
+    with store_file.read() as transaction:
         del ended, raw
-        say(environment.statistics().readers, transaction.last_lsn())
+        say(store_file.statistics().readers, transaction.last_lsn())
     """
     assert run_child(script, lingers) == (0, [f"{readers} 1"])
 
@@ -34,16 +34,16 @@ def test_a_thread_reads_with_a_slot_while_another_forks(run_child):
     from statelog.storage.wal import background_flusher
 
     background_flusher.IDLE_S = 3600  # it reads, too
-    environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-    environment.committer.submit(append)
+    store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+    store_file.committer.submit(append)
     done = threading.Event()
     readers = []
 
     def read():
         while not done.is_set():
-            with environment.read():
+            with store_file.read():
                 for _ in range(5):
-                    readers.append(environment.statistics().readers)
+                    readers.append(store_file.statistics().readers)
                     time.sleep(0.0002)
 
     thread = threading.Thread(target=read)
@@ -61,12 +61,12 @@ def test_a_thread_reads_with_a_slot_while_another_forks(run_child):
     assert run_child(script) == (0, ["{1}"])
 
 
-def test_a_pin_that_is_taken_anew_is_no_reader(environment, append):
+def test_a_pin_that_is_taken_anew_is_no_reader(store_file, append):
     """Before the old one is dropped: there are two for a moment."""
     found = []
-    environment.committer.submit(append)
-    faults.arm("checkpoint.after_slot", action=lambda: found.append(environment.statistics().readers))
-    environment.checkpoint()
+    store_file.committer.submit(append)
+    faults.arm("checkpoint.after_slot", action=lambda: found.append(store_file.statistics().readers))
+    store_file.writer.checkpoint()
     assert found == [0]
 
 
@@ -80,12 +80,12 @@ def test_a_history_is_read_on_with_a_slot_after_a_fork(run_child):
     thread = store.thread("t")
     for number in range(200):
         thread.commit({"n": number})
-    environment = store._engine.environment
+    store_file = store._engine.store_file
     read_head = module.read_head
     readers = []
 
     def count_and_read(*arguments):
-        readers.append(environment.statistics().readers)
+        readers.append(store_file.statistics().readers)
         return read_head(*arguments)
 
     module.read_head = count_and_read
@@ -99,12 +99,12 @@ def test_a_history_is_read_on_with_a_slot_after_a_fork(run_child):
     assert run_child(script) == (0, ["200 True {1}"])
 
 
-def test_a_read_that_has_ended_holds_no_slot_and_reads_nothing(environment, append):
-    environment.committer.submit(append)
-    environment.checkpointer.release_pins()
-    with environment.read() as transaction:
-        assert "no active" not in environment.handles.raw.readers()
-    assert "no active" in environment.handles.raw.readers()
+def test_a_read_that_has_ended_holds_no_slot_and_reads_nothing(store_file, append):
+    store_file.committer.submit(append)
+    store_file.checkpointer.release_pins()
+    with store_file.read() as transaction:
+        assert "no active" not in store_file.lmdb_file.handles.raw.readers()
+    assert "no active" in store_file.lmdb_file.handles.raw.readers()
     for late in (lambda: transaction.id, transaction.last_lsn, lambda: transaction.get_index(b"n00000001")):
         with pytest.raises(StorageError, match="has ended"):
             late()
@@ -122,7 +122,7 @@ def test_with_all_snapshots_open_the_process_commits_and_reads(path):
         for number in range(1, 50):
             thread.commit({"n": number})
             assert thread.state["n"] == number
-        store._engine.environment.checkpoint()
+        store._engine.store_file.writer.checkpoint()
         store.board().set("k", 1)
         snapshots.pop_all().close()
         with store.snapshot() as snapshot:

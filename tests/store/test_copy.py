@@ -156,9 +156,9 @@ def test_a_copy_is_one_commit_of_small_records_and_no_node(store: statelog.Store
     fill(store, "a", 1000, 5000)
     store.compact()
     last, size = store.last_lsn, store.path.stat().st_size
-    number = store._engine.environment.last_transaction_id()
+    number = store._engine.store_file.last_transaction_id()
     store.copy_thread("a", "b")
-    assert store._engine.environment.last_transaction_id() == number + 1
+    assert store._engine.store_file.last_transaction_id() == number + 1
     made = list(store.log(after=last))
     assert [record.continues for record in made] == [True] * (len(made) - 1) + [False]
     assert nodes_of(store, last) == 0

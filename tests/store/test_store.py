@@ -391,10 +391,10 @@ def test_who_asks_for_a_flush_gets_one(path, monkeypatch, durability, flushes):
         thread = store.thread("t")
         for number in range(3):
             thread.commit({"x": number}, durable=True)
-            assert not store._engine.environment.wal.is_dirty
+            assert not store._engine.store_file.wal.is_dirty
         thread.commit({"x": 3})
         thread.commit({"x": 4}, durable=False)
         assert len(asked) == flushes
         with store.transaction() as transaction:
             transaction.thread("t").commit({"x": 5}, durable=True)
-        assert not store._engine.environment.wal.is_dirty
+        assert not store._engine.store_file.wal.is_dirty

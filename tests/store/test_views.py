@@ -55,7 +55,7 @@ def test_no_transaction_is_open_between_two_steps_of_an_iteration(store):
     view = store.thread("t").commit({"x": list(range(5000))}).state["x"]
     iterator = iter(view)
     assert list(islice(iterator, 100)) == list(range(100))
-    assert not store._engine.environment.active_transactions
+    assert not store._engine.store_file.lmdb_file.active_transactions
     assert list(iterator) == list(range(100, 5000))
 
 

@@ -45,9 +45,11 @@ def compact(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
             progress(looked_at + done, looked_at + whole)
 
     engine.check_alone()
-    check_compactable(engine.environment)
+    check_compactable(engine.store_file.lmdb_file, engine.store_file.wal)
     swept = sweep_store(engine, progress=advance)
-    compacted = compact_file(engine.environment, check_record=_check_record, progress=advance_further)
+    compacted = compact_file(
+        engine.store_file.lmdb_file, engine.store_file.wal, check_record=_check_record, progress=advance_further
+    )
     return CompactionReport(
         compacted.size_before_bytes,
         compacted.size_after_bytes,

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from statelog.log.engine import Engine
     from statelog.log.transaction import Transaction
-    from statelog.storage.commit.transaction import WriteTransaction
-    from statelog.storage.file.reading import ReadTransaction
+    from statelog.storage.read_transaction import ReadTransaction
+    from statelog.storage.write_transaction import WriteTransaction
 
 
 class DerivedIndex:

@@ -20,13 +20,13 @@ from statelog.log.engine import Engine
 from statelog.log.index import node_facts
 from statelog.log.kinds.table import apply_record, decode_event
 from statelog.log.view import View
-from statelog.storage.environment import Environment
+from statelog.storage.store_file import StoreFile
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
 
-    from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.write_transaction import WriteTransaction
 
 
 class _Applied:
@@ -48,8 +48,8 @@ class _Applied:
 
 
 def open_engine(path: str | os.PathLike[str], **options: Any) -> Engine:
-    """Open a file; options and errors are those of `Environment.open`."""
-    return Engine(Environment.open(path, replay=Replay(), **options))
+    """Open a file; options and errors are those of `StoreFile.open`."""
+    return Engine(StoreFile.open(path, replay=Replay(), **options))
 
 
 class Replay:

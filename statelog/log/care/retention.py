@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from statelog.log.care.vacuum import Alive
     from statelog.log.engine import Engine
     from statelog.log.kinds.kind import NodeRef
-    from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.write_transaction import WriteTransaction
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from statelog.log.care.vacuum import NOBODY, RetentionReport, Rewritable, redact
 from statelog.log.index import TO_BE_ERASED
 from statelog.log.kinds.table import KINDS, decode_event, kind_of, others_of
 from statelog.log.view import View
-from statelog.storage.file.residency import MappedPages
+from statelog.storage.mapped_pages import MappedPages
 from statelog.tree.check import check_node
 from statelog.tree.node import CHUNK, ROOT
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from statelog.log.engine import Engine
     from statelog.log.kinds.kind import NodeRef
     from statelog.log.transaction import Transaction
-    from statelog.storage.commit.transaction import WriteTransaction
-    from statelog.storage.file.reading import ReadTransaction
+    from statelog.storage.read_transaction import ReadTransaction
+    from statelog.storage.write_transaction import WriteTransaction
 
 _RECORDS_PER_READ = 256
 """A read transaction pins pages that commits would use again: none is held for long."""
@@ -114,12 +114,12 @@ class _Sweep:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._mapped = MappedPages(engine.environment)
+        self._mapped = MappedPages(engine.store_file.lmdb_file)
         self._lsns = array("Q")
         self._threads = array("Q")
         self._starts = array("Q")
         """Where the bits of a record's nodes begin: node n of record i is pair `starts[i] + n`."""
-        with engine.environment.read() as transaction:
+        with engine.store_file.read() as transaction:
             view = View(transaction)
             self._seen = transaction.last_lsn()
             held = _held(view)

@@ -30,7 +30,7 @@ from statelog.log.kinds.entries import is_leases
 from statelog.log.kinds.table import KINDS, apply_event, decode_event, kind_of_event, owner_of
 from statelog.log.times import now_us
 from statelog.log.view import View
-from statelog.storage.file.residency import MappedPages
+from statelog.storage.mapped_pages import MappedPages
 from statelog.tree.node import is_shared_widely
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from statelog.log.engine import Engine
     from statelog.log.transaction import Transaction
-    from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.write_transaction import WriteTransaction
 
 NOBODY = 0
 """Owner of records that belong to no thread."""
@@ -131,7 +131,7 @@ def write_in_portions(
 ) -> Iterator[tuple[int, RetentionReport]]:
     """Rewrite records in their order, as many in a transaction as there is room for. Yield their number and report."""
     at = 0
-    mapped = MappedPages(engine.environment)
+    mapped = MappedPages(engine.store_file.lmdb_file)
     while at < len(records):
 
         def work(transaction: WriteTransaction, at: int = at) -> tuple[int, RetentionReport]:

@@ -17,8 +17,8 @@ from statelog.log.care.rebuild import DerivedIndex
 from statelog.log.index import TO_BE_ERASED, node_facts, redacted_records
 from statelog.log.kinds.table import apply_record, decode_event, kind_of, owner_of
 from statelog.log.view import View
-from statelog.storage.file.pages import check_pages
-from statelog.storage.file.residency import MappedPages
+from statelog.storage.mapped_pages import MappedPages
+from statelog.storage.page_walk import check_pages
 from statelog.tree.check import check_node
 from statelog.tree.node import node_digest
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from statelog.kernels.verify import RecordFacts
     from statelog.log.engine import Engine
     from statelog.log.index import NodeFacts
-    from statelog.storage.file.reading import ReadTransaction
+    from statelog.storage.read_transaction import ReadTransaction
 
     Batch = list[tuple[int, memoryview]]
     Progress = Callable[[int, int], None]
@@ -228,8 +228,8 @@ def verify(engine: Engine, *, deep: bool, progress: Progress | None) -> VerifyRe
     seen = -1
     try:
         while verifier is None:
-            with engine.environment.read() as transaction:
-                pages = check_pages(engine.environment, transaction) if deep else []
+            with engine.store_file.read() as transaction:
+                pages = check_pages(engine.store_file.lmdb_file, transaction) if deep else []
                 if pages is None and transaction.id != seen:  # others commit faster than its meta page could be read
                     seen = transaction.id
                     continue
@@ -250,7 +250,7 @@ def verify(engine: Engine, *, deep: bool, progress: Progress | None) -> VerifyRe
 
 def _visit_all(verifier: _Verifier, engine: Engine, transaction: ReadTransaction, progress: Progress | None) -> None:
     total = transaction.log_count()
-    pages = MappedPages(engine.environment)
+    pages = MappedPages(engine.store_file.lmdb_file)
     count = 0
     with ThreadPoolExecutor(1) as pool:  # hashes the next records while this thread goes through what is found
         ahead: deque[tuple[Batch, Future[list[RecordFacts | None]]]] = deque()

@@ -1,9 +1,8 @@
-"""Making a new store: whole or not at all, whoever is killed, whoever else tries.
+"""Creation of a store, which leaves a whole store or none, even if the process is killed or others create it, too.
 
-LMDB's own creation writes into the final name step by step, and a crash leaves a
-file that no one can open. Here the store is built under a temporary name, flushed,
-and then linked to its own name, which fails if that name is taken: of two
-processes creating at once, one's store is the store, and the other's is dropped.
+LMDB would create the file step by step under its final name, and a crash would leave a file that cannot be opened. Here
+the store is built under a temporary name, flushed, and then linked to its own name. The link fails if the name is
+taken. So if two processes create a store at the same time, one of the two stores is dropped.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ META_TABLE = b"meta"
 LOG_TABLE = b"log"
 INDEX_TABLE = b"index"
 TABLES_MAX = 4
-"""The three tables, and room for one that a later format may add."""
+"""The three tables, and one that a later format may add."""
 
 FILE_MODE = 0o600
-"""State of an agent is its owner's alone, until the owner says otherwise with chmod."""
+"""Only the owner may read the state of an agent, unless the owner changes the mode."""
 
 _TEMPORARY_SUFFIX = ".creating"
 _ATTEMPTS = 10
@@ -47,21 +46,20 @@ _NO_LINK_ERRNOS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno
 
 
 def create_store(path: Path, store_id: bytes | None = None) -> None:
-    """Create an empty store at `path`, durably, unless there is a file already; with an id of its own, or this one.
+    """Create an empty store at `path`, durably, unless there is a file. Without `store_id`, its id is random.
 
     Raises:
         StoreNotFoundError: there is no such directory. Facts: path.
         AccessError: no permission to write it. Facts: path.
         StoreFullError: the disk is full. Facts: path.
-        FormatError: something else bears the name of its journal. Facts: path, journal.
-        StorageError: what else the operating system refuses. Facts: path.
+        FormatError: another file has the name of its WAL. Facts: path, journal.
+        StorageError: the operating system refuses for another reason. Facts: path.
     """
     try:
         check_before_creation(path)
         remove_leftovers(path)
         for _ in range(_ATTEMPTS):
-            # A temporary file vanishes only by another's remove_leftovers, in the
-            # instant between its creation and its lock.
+            # Only `remove_leftovers` of another process removes the temporary file, before it is locked.
             with contextlib.suppress(FileNotFoundError), _temporary(path) as temporary:
                 _fill(temporary, store_id or os.urandom(STORE_ID_SIZE_BYTES))
                 _publish(temporary, path)
@@ -82,14 +80,14 @@ def _refusal(error: OSError, path: Path) -> StatelogError:
 
 
 def remove_leftovers(path: Path, *, suffix: str = _TEMPORARY_SUFFIX) -> None:
-    """Remove temporary files of creations of `path`, or of what has another suffix, that were killed.
+    """Remove the temporary files of creations of `path` that were killed, or other temporary files with `suffix`.
 
-    That of a writer who is alive is locked, and stays.
+    The file of a living process is locked, and stays.
     """
     for entry in path.parent.iterdir():
         if entry.name.startswith(_temporary_prefix(path)) and entry.name.endswith(suffix):
             with contextlib.suppress(OSError):
-                # held by its creator as long as that lives
+                # Its creator holds this lock while it lives.
                 _remove_leftover(entry, lambda descriptor: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB))
 
 
@@ -108,7 +106,7 @@ def _temporary_prefix(path: Path) -> str:
 
 @contextlib.contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """Lend an empty temporary file beside `path`, locked, and removed at the end."""
+    """Lend an empty, locked temporary file beside `path`, and remove it at the end."""
     faults.point("creation.before_temporary")
     temporary = path.parent / f"{_temporary_prefix(path)}{os.urandom(8).hex()}{_TEMPORARY_SUFFIX}"
     descriptor = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
@@ -125,8 +123,8 @@ def _temporary(path: Path) -> Iterator[Path]:
 
 
 def _fill(temporary: Path, store_id: bytes) -> None:
-    """Write an empty store into `temporary`, flushed."""
-    created_us = max(time.time_ns() // 1000, 1)  # as a clock before 1970 does not say
+    """Write an empty store into `temporary`, and flush it."""
+    created_us = max(time.time_ns() // 1000, 1)  # The clock may be before 1970.
     header = encode_header(store_id=store_id, created_us=created_us)
     keep_standard_streams()
     environment = lmdb.open(
@@ -152,11 +150,11 @@ def _fill(temporary: Path, store_id: bytes) -> None:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[int]:
-    """Lend the descriptor of an empty file. At the end it is flushed, and gets its name, unless there was an error.
+    """Lend the descriptor of an empty file. At the end, flush it and give it its name, unless there was an error.
 
     Raises:
-        AlreadyExistsError: there is something of that name. Facts: path.
-        StoreNotFoundError, AccessError, StoreFullError, StorageError: the system refuses. Facts: path.
+        AlreadyExistsError: the name is taken. Facts: path.
+        StoreNotFoundError, AccessError, StoreFullError, StorageError: the operating system refuses. Facts: path.
     """
     try:
         remove_leftovers(path)
@@ -176,7 +174,7 @@ def new_file(path: Path) -> Iterator[int]:
 
 
 def _publish(temporary: Path, path: Path) -> bool:
-    """Give the finished file its name, durably, unless the name is taken: False."""
+    """Give the finished file its name, durably. Return False if the name is taken."""
     faults.point("creation.before_link")
     try:
         os.link(temporary, path)
@@ -194,7 +192,7 @@ def _publish(temporary: Path, path: Path) -> bool:
 
 
 def _rename_unless_taken(temporary: Path, path: Path) -> bool:
-    """Publish on a file system without hard links: one creator at a time, by a lock of the directory."""
+    """Rename the file, with a lock of the directory, because the file system has no hard links."""
     descriptor = open_file(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):
@@ -208,9 +206,7 @@ def _rename_unless_taken(temporary: Path, path: Path) -> bool:
 
 
 def finish_leftovers(path: Path) -> None:
-    """Clear away the temporary file of a compaction of `path` that was cut. One look at the directory if there is none.
-
-    That of one that is going on is left alone.
+    """Remove the temporary file of a compaction of `path` that was cut off. The file of a running compaction stays.
 
     Raises:
         StorageError: it cannot be removed. Facts: path.
@@ -227,22 +223,22 @@ def finish_leftovers(path: Path) -> None:
 
 
 def lock_temporary(descriptor: int) -> None:
-    """Hold a temporary file's lock, as its compaction does as long as it fills it. Raises BlockingIOError."""
+    """Lock a temporary file, as its compaction does until it ends. Raises BlockingIOError."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
-    except OSError:  # a file system without such locks
+    except OSError:  # A file system without such locks.
         return
 
 
 def compaction_path(path: Path) -> Path:
-    """Where the new file is made. One name is enough: one process at a time compacts a store."""
+    """Return the path of the new file of a compaction. One name is enough, because one process at a time compacts."""
     return path.with_name(f".{path.name}.compacting")
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable, where the file system can."""
+    """Make the names in a directory durable, if the file system can."""
     descriptor = open_file(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -254,15 +250,15 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_name_durable(path: Path) -> None:
-    """Flush the directory of a store, which its creation or compaction may have been killed before doing.
+    """Flush the directory of a store, because its creation or compaction may have been killed before the flush.
 
-    A name that a power cut takes away, or gives back to the old file, takes along whatever was committed under it.
+    Otherwise a power failure could remove the name, or give it back to the former file, and so lose later commits.
 
     Raises:
         StorageError: the directory cannot be flushed. Facts: path.
     """
     try:
-        with contextlib.suppress(PermissionError):  # a directory that lets its names be used, but not be read
+        with contextlib.suppress(PermissionError):  # The directory may be used, but not read.
             sync_directory(path.parent)
     except OSError as error:
         message = f"{path}: its directory cannot be flushed: {error.strerror}"

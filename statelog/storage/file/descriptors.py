@@ -1,4 +1,4 @@
-"""Opening files: never as a standard stream, and beside a store as the store's owner needs them."""
+"""Opening of files: never as a standard stream, and sidecar files with owner and mode of the store."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _STANDARD_MAX = 2
 """Descriptors up to this one are the standard streams. Any library writes to them."""
 
 SHARED_MODE = 0o666
-"""What a side file takes of the data file's mode: nobody executes it, and no bit changes whose it is."""
+"""The bits of the data file's mode that a sidecar file gets."""
 
 
 def keep_standard_streams() -> None:
-    """Open what is closed of descriptors 0 to 2 on /dev/null, for good.
+    """Open /dev/null for each of the descriptors 0 to 2 that is closed.
 
-    The system gives the lowest free descriptor to whoever opens a file. In a process that was started with its standard
-    streams closed that would be 2, and the next warning of any library would be written into the store. A child that
-    is started later finds them closed again.
+    The system uses the lowest free descriptor for a new file. If a process was started without standard streams, this
+    could be 2, and the next warning of a library would be written into the store. A child that is started later finds
+    them closed again.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= _STANDARD_MAX:
         pass
@@ -25,15 +25,15 @@ def keep_standard_streams() -> None:
 
 
 def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
-    """Open a file, closed in children, above the standard streams. Raises OSError."""
+    """Open a file above the standard streams. Started programs do not inherit it. Raises OSError."""
     keep_standard_streams()
     return os.open(path, flags | os.O_CLOEXEC, mode)
 
 
 def open_side_file(path: str | os.PathLike[str], flags: int, store: os.stat_result) -> int:
-    """Open a file that belongs to a store; if there is none, make it, with the store's owner and mode. Raises OSError.
+    """Open a sidecar file. If there is none, create it with the store's owner and mode. Raises OSError.
 
-    What is there already keeps its own: it may be a link to somebody's file.
+    An existing file keeps its own, because it may be a link to another file.
 
     Args:
         path: of the file.
@@ -46,7 +46,7 @@ def open_side_file(path: str | os.PathLike[str], flags: int, store: os.stat_resu
         pass
     try:
         descriptor = open_file(path, flags | os.O_CREAT | os.O_EXCL)
-    except FileExistsError:  # another process made it
+    except FileExistsError:  # Another process has created it.
         return open_file(path, flags)
     try:
         follow_owner(descriptor, store, store.st_mode & SHARED_MODE)
@@ -57,15 +57,15 @@ def open_side_file(path: str | os.PathLike[str], flags: int, store: os.stat_resu
 
 
 def follow_owner(descriptor: int, store: os.stat_result, mode: int) -> None:
-    """Give a file that was just made to the owner of a store, as far as this user may, with a mode. Raises OSError.
+    """Give a new file the owner of a store, if this user may, and a mode. Raises OSError.
 
-    The mode comes last: a change of owner may take bits of it, and the umask took some at the creation.
+    The mode is set last, because a change of owner may clear bits of it, and the umask has cleared some.
     """
     own = os.fstat(descriptor)
     for user, group in ((store.st_uid, store.st_gid), (-1, store.st_gid)):
         if (own.st_uid, own.st_gid) == (store.st_uid, store.st_gid):
             break
-        with contextlib.suppress(PermissionError):  # then it stays this user's, as any file made here
+        with contextlib.suppress(PermissionError):  # The file stays this user's.
             os.fchown(descriptor, user, group)
             break
     os.fchmod(descriptor, mode)

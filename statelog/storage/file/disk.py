@@ -1,4 +1,4 @@
-"""Bytes of a file: all of them written, and put on the disk."""
+"""Complete writes and flushes of files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NO_FULL_FLUSH_ERRNOS = frozenset({errno.ENOTSUP, errno.EINVAL, errno.ENOTTY})
 
 
 def write_all(descriptor: int, data: bytes, at: int) -> None:
-    """Write bytes at a place in a file, in as many calls as the system takes. Raises OSError."""
+    """Write bytes at an offset of a file, in as many calls as needed. Raises OSError."""
     written = os.pwrite(descriptor, data, at)
     while written < len(data):
         written += os.pwrite(descriptor, data[written:], at + written)
@@ -20,18 +20,18 @@ def write_all(descriptor: int, data: bytes, at: int) -> None:
 def write_zeros(descriptor: int, at: int, end: int) -> None:
     """Fill a part of a file with zeros. Raises OSError.
 
-    Always the same few, which are in the processor's caches (measured: half of the time that fresh ones take). And not
-    many at once: what one call writes Linux may keep as one folio, and ext4 goes through all blocks of a folio for
-    whatever is written there later (measured: 3 us for a small write where 1 MB came at once, 1 us for 64 KB).
+    The zeros come from one small buffer in the processor's caches, which takes half the time. One call writes up to 64
+    KB: Linux may keep the bytes of one call as one folio, and ext4 goes through all blocks of a folio in each later
+    write to it (3 us for a small write after 1 MB at once, 1 us after 64 KB).
     """
     while at < end:
         at += os.pwrite(descriptor, _ZEROS[: end - at], at)
 
 
 def flush_file(descriptor: int) -> None:
-    """Return when what was written to a file is on the disk, its length included. Raises OSError.
+    """Flush the content of a file, and its length, to the disk. Raises OSError.
 
-    On macOS `fsync` leaves it in the drive's own cache, and there is no `fdatasync`.
+    On macOS, `fsync` leaves the content in the drive's cache, and there is no `fdatasync`.
     """
     if sys.platform != "darwin":
         os.fdatasync(descriptor)
@@ -40,7 +40,7 @@ def flush_file(descriptor: int) -> None:
 
     try:
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-    except OSError as error:  # a network file system has none
+    except OSError as error:  # A network file system does not support it.
         if error.errno not in _NO_FULL_FLUSH_ERRNOS:
             raise
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What LMDB and the operating system say, in statelog's exceptions."""
+"""Translation of errors of LMDB and the operating system into statelog's exceptions."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""The disk, the user's disk quota, the largest file allowed: all are no room."""
+"""The disk is full, the user's disk quota is used up, or the file is as large as allowed."""
 
 _ACCESS_ERRNOS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _DAMAGE = (
     lmdb.CorruptedError,
     lmdb.PageNotFoundError,
     lmdb.InvalidError,
-    lmdb.BadTxnError,  # what the calls after the one that met damage are told
+    lmdb.BadTxnError,  # The error of the calls that follow one that has met damage.
     lmdb.IncompatibleError,
     lmdb.CursorFullError,
 )
 
 
 def is_full(error: BaseException) -> bool:
-    """Tell whether `error` says that there is no room left, in the map or on the disk."""
+    """Return True if there is no room left in the map or on the disk."""
     if isinstance(error, lmdb.MapFullError):
         return True
     if isinstance(error, OSError):
@@ -57,12 +57,12 @@ def is_map_full(error: BaseException) -> bool:
 
 
 def error_code(error: BaseException) -> int:
-    """Return LMDB's code (negative) or the system's errno; 0 where LMDB was not asked, as on a closed environment."""
+    """Return LMDB's code (negative) or the errno; 0 if LMDB was not called, for example on a closed environment."""
     return getattr(error, "code", 0)
 
 
 def translate_lmdb(error: lmdb.Error, *, path: Path, max_size_bytes: int) -> StatelogError:
-    """Return the exception for what LMDB raised; the caller raises it `from` the original."""
+    """Return the exception for an error of LMDB. The caller raises it `from` the original."""
     if is_full(error):
         disk_full = not isinstance(error, lmdb.MapFullError)
         return full_error(path=path, max_size_bytes=max_size_bytes, disk_full=disk_full)
@@ -86,7 +86,7 @@ def translate_lmdb(error: lmdb.Error, *, path: Path, max_size_bytes: int) -> Sta
 
 
 def full_error(*, path: Path, max_size_bytes: int, disk_full: bool) -> StoreFullError:
-    """Return the error of a store without room, saying whether quota or disk is used up."""
+    """Return the error of a full store."""
     if disk_full:
         message = f"{path} cannot grow: the disk is full; reading, retention and deleting go on"
         return StoreFullError(message, path=str(path), full="disk")
@@ -95,12 +95,12 @@ def full_error(*, path: Path, max_size_bytes: int, disk_full: bool) -> StoreFull
 
 
 def is_of_system(error: BaseException) -> bool:
-    """Tell whether the system or LMDB raised this; an OSError of a signal handler's, as TimeoutError, has no number."""
+    """Return True if the system or LMDB has raised `error`. A TimeoutError of a signal handler has no errno."""
     return isinstance(error, lmdb.Error) or (isinstance(error, OSError) and error.errno is not None)
 
 
 def translate_os(error: OSError, *, path: Path) -> StatelogError:
-    """Return the exception for what the operating system raised about `path`. Raises what a signal handler raised."""
+    """Return the exception for an error of the operating system about `path`. Raise an error of a signal handler."""
     if not is_of_system(error):
         raise error
     facts = {"path": str(path)}

@@ -21,7 +21,7 @@ import os
 import struct
 import time
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import StoreLockedError
 from statelog.storage.file.failures import is_of_system
@@ -33,11 +33,6 @@ if TYPE_CHECKING:
 
     from statelog.storage.file.writer_lock import WriterLock
 
-_PRESENCE_AT = 2**62
-_FINISHING_AT = 2**62 + 5
-_OPENING_AT = 2**62 + 3
-_WRITABLE_AT = 2**62 + 4
-_UNTABLED_AT = 2**62 + 6
 _FLOCK = struct.Struct("hhqqi")
 """The layout of `struct flock` on Linux. Another system refuses it, and then counts as a system without OFD locks."""
 
@@ -46,7 +41,7 @@ _GET_LOCK: int = getattr(fcntl, "F_OFD_GETLK", -1)
 _BUSY_ERRNOS = frozenset({errno.EAGAIN, errno.EACCES})
 _MISSING_ERRNOS = frozenset({errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
 _CLOSING_TIMEOUT_S = 1.0
-"""How long who closes a store waits for those who are just opening it."""
+"""How long a process that closes a store waits for processes that are opening it."""
 
 _PAUSE_S_MIN = 0.00005
 _PAUSE_S_MAX = 0.00025
@@ -57,36 +52,39 @@ def range_lock(kind: int, at: int, size: int = 1) -> bytes:
     return _FLOCK.pack(kind, os.SEEK_SET, at, size, 0)
 
 
-_PRESENCE_SHARED = range_lock(fcntl.F_RDLCK, _PRESENCE_AT)
-_PRESENCE_EXCLUSIVE = range_lock(fcntl.F_WRLCK, _PRESENCE_AT)
-_PRESENCE_FREE = range_lock(fcntl.F_UNLCK, _PRESENCE_AT)
-_OPENING_SHARED = range_lock(fcntl.F_RDLCK, _OPENING_AT)
-_OPENING_EXCLUSIVE = range_lock(fcntl.F_WRLCK, _OPENING_AT)
-_OPENING_FREE = range_lock(fcntl.F_UNLCK, _OPENING_AT)
-_WRITABLE_SHARED = range_lock(fcntl.F_RDLCK, _WRITABLE_AT)
-_WRITABLE_EXCLUSIVE = range_lock(fcntl.F_WRLCK, _WRITABLE_AT)
-_WRITABLE_FREE = range_lock(fcntl.F_UNLCK, _WRITABLE_AT)
-_FINISHING_TAKEN = range_lock(fcntl.F_WRLCK, _FINISHING_AT)
-_FINISHING_FREE = range_lock(fcntl.F_UNLCK, _FINISHING_AT)
+class _ByteLocks(NamedTuple):
+    """The arguments of `fcntl` for one byte, far beyond the end of the data file."""
+
+    shared: bytes
+    exclusive: bytes
+    free: bytes
+
+    @classmethod
+    def at(cls, at: int) -> _ByteLocks:
+        return cls(range_lock(fcntl.F_RDLCK, at), range_lock(fcntl.F_WRLCK, at), range_lock(fcntl.F_UNLCK, at))
+
+
+_PRESENCE = _ByteLocks.at(2**62)
+_OPENING = _ByteLocks.at(2**62 + 3)
+_WRITABLE = _ByteLocks.at(2**62 + 4)
+_FINISHING = _ByteLocks.at(2**62 + 5)
+_UNTABLED = _ByteLocks.at(2**62 + 6)
 _LMDB_ANY = range_lock(fcntl.F_WRLCK, 0)
 """Conflicts with the lock on the first byte of LMDB's lock file, which every process that has it open holds."""
 
-_UNTABLED_SHARED = range_lock(fcntl.F_RDLCK, _UNTABLED_AT)
-_UNTABLED_EXCLUSIVE = range_lock(fcntl.F_WRLCK, _UNTABLED_AT)
-
 _FORMER_TIMEOUT_S = 1.0
-"""How long whoever opens a store waits for a process that is ending: its locks go one after another."""
+"""How long an opening waits for a process that is ending, which releases its locks one after another."""
 
 
 class FileLocks:
     """The locks of one open data file.
 
     Args:
-        descriptor: of the data file; its owner closes it, which drops the locks.
+        descriptor: of the data file. Its owner closes it, which releases the locks.
         path: of the data file.
 
     Attributes:
-        file: tells whether the path still leads to it.
+        file: checks whether the path still leads to the data file.
     """
 
     __slots__ = ("_file_kind", "_path", "descriptor", "file", "supported", "writer")
@@ -98,25 +96,25 @@ class FileLocks:
         self._path = path
         self.file = FileIdentity(descriptor, path)
         self.writer: WriterLock | None = None
-        """The writer lock, where the store is open for writing."""
+        """The writer lock, if the store is open for writing."""
 
     def acquire_presence(self, timeout_s: float) -> None:
-        """Say that this process has the store open.
+        """Register this process as a user of the store.
 
         Raises:
-            StoreLockedError: another holds it for itself alone. Facts: path, timeout_s.
+            StoreLockedError: another process has it open exclusively. Facts: path, timeout_s.
         """
-        self._acquire(_PRESENCE_SHARED, timeout_s)
+        self._acquire(_PRESENCE.shared, timeout_s)
         if not self.supported:
             self._until(self._try_file, timeout_s)
 
     def acquire_writable(self, timeout_s: float) -> None:
-        """Say that this process may write to the store: nobody else then ends the session of its journal.
+        """Register this process as a writer. Then no other process ends the session of the WAL.
 
         Raises:
-            StoreLockedError: another is ending it. Facts: path, timeout_s.
+            StoreLockedError: another process is ending the session. Facts: path, timeout_s.
         """
-        self._acquire(_WRITABLE_SHARED, timeout_s)
+        self._acquire(_WRITABLE.shared, timeout_s)
 
     @contextlib.contextmanager
     def opening(self, timeout_s: float, *, read_only: bool) -> Iterator[None]:
@@ -127,7 +125,7 @@ class FileLocks:
         Raises:
             StoreLockedError: another process opens the store, or has it open exclusively. Facts: path, timeout_s.
         """
-        self._acquire(_OPENING_SHARED if read_only else _OPENING_EXCLUSIVE, timeout_s)
+        self._acquire(_OPENING.shared if read_only else _OPENING.exclusive, timeout_s)
         if not (self.supported or read_only):
             self._file_kind = fcntl.LOCK_EX
         try:
@@ -136,50 +134,53 @@ class FileLocks:
                 self.acquire_writable(timeout_s)
             yield
         except BaseException:
-            self._try(_PRESENCE_FREE)
+            self._try(_PRESENCE.free)
             raise
         finally:
             if self.supported:
-                set_lock(self.descriptor, _OPENING_FREE)
+                set_lock(self.descriptor, _OPENING.free)
 
     @contextlib.contextmanager
     def moving(self, timeout_s: float) -> Iterator[None]:
-        """Keep others from opening the file while the `with` block runs, which puts another one in its place.
+        """Keep other processes from opening the file while the `with` block replaces it.
 
         Raises:
-            StoreLockedError: another opens it all the time. Facts: path, timeout_s.
+            StoreLockedError: other processes open it all the time. Facts: path, timeout_s.
         """
-        self._acquire(_OPENING_EXCLUSIVE, timeout_s)
+        self._acquire(_OPENING.exclusive, timeout_s)
         try:
             yield
         finally:
-            self._try(_OPENING_FREE)
+            self._try(_OPENING.free)
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[bool]:
-        """Keep others from opening the store while the `with` block runs; tell whether nobody else can write to it."""
+        """Keep other processes from opening the store while the `with` block runs.
+
+        Yield True if no other process can write to it.
+        """
         if not self.supported:
             yield self._flock(fcntl.LOCK_EX)
             return
         is_alone = is_left = False
         try:
             with contextlib.suppress(StoreLockedError):
-                self._acquire(_OPENING_EXCLUSIVE, _CLOSING_TIMEOUT_S)
-                is_alone = self._try(_WRITABLE_EXCLUSIVE)
+                self._acquire(_OPENING.exclusive, _CLOSING_TIMEOUT_S)
+                is_alone = self._try(_WRITABLE.exclusive)
             yield is_alone
             is_left = True
         finally:
-            if self.supported:  # no longer to be reckoned with, before the next one asks whether it is alone
-                set_lock(self.descriptor, _WRITABLE_FREE if is_left else _WRITABLE_SHARED)
-                set_lock(self.descriptor, _OPENING_FREE)
+            if self.supported:  # Before the next process asks whether it is alone.
+                set_lock(self.descriptor, _WRITABLE.free if is_left else _WRITABLE.shared)
+                set_lock(self.descriptor, _OPENING.free)
 
     def is_open_for_writing(self) -> bool:
-        """Tell whether another process has the store open for writing."""
-        return is_held(self.descriptor, _WRITABLE_EXCLUSIVE)
+        """Return True if another process has the store open for writing."""
+        return is_held(self.descriptor, _WRITABLE.exclusive)
 
     def is_open_elsewhere(self) -> bool:
         """Return True if another process has the store open, or if this cannot be determined."""
-        return not self.supported or is_held(self.descriptor, _PRESENCE_EXCLUSIVE)
+        return not self.supported or is_held(self.descriptor, _PRESENCE.exclusive)
 
     def check_lock_file(self, descriptor: int) -> None:
         """Refuse a lock file that other users of this data file do not use.
@@ -205,40 +206,35 @@ class FileLocks:
 
     def _may_be_open_without(self) -> bool:
         """Return True if another process may have the data file open without having LMDB's lock file open (yet)."""
-        return is_held(self.descriptor, _OPENING_EXCLUSIVE) or is_held(self.descriptor, _UNTABLED_EXCLUSIVE)
+        return is_held(self.descriptor, _OPENING.exclusive) or is_held(self.descriptor, _UNTABLED.exclusive)
 
     def note_untabled(self) -> None:
         """Register that this process reads without LMDB's lock file, for example on a read-only file system."""
-        self._try(_UNTABLED_SHARED)
+        self._try(_UNTABLED.shared)
 
     def try_exclusive(self) -> bool:
-        """Turn presence into exclusive presence; False if any other process has the store open."""
-        if self.supported and not self._try(_PRESENCE_EXCLUSIVE):
+        """Use the store exclusively. Return False if any other process has it open."""
+        if self.supported and not self._try(_PRESENCE.exclusive):
             return False
         return self.supported or self._flock(fcntl.LOCK_EX)
 
     def acquire_writer(self, timeout_s: float) -> None:
-        """Become the one process that writes.
+        """Acquire the writer lock.
 
         Raises:
-            StoreLockedError: another writes, and did not end within the time. Facts: path, timeout_s.
+            StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
         """
         if self.writer is not None:
             self.writer.acquire(timeout_s)
 
-    def note_repaired(self) -> None:
-        """Say that what a writer has left that died was repaired; the caller is the one process that writes."""
-        if self.writer is not None and self.writer.needs_repair:
-            self.writer.mark_repaired()
-
     def release_writer(self, goes_on: bool = False) -> None:  # noqa: FBT001, FBT002 - as in `WriterLock`
-        """Let the next process write; or the next but some commits of this one, see `WriterLock.release`."""
+        """Release the writer lock, or keep the turn for a while: see `WriterLock.release`."""
         if self.writer is not None:
             self.writer.release(goes_on)
 
     @contextlib.contextmanager
     def writing(self, timeout_s: float) -> Iterator[None]:
-        """Be the one process that writes while the `with` block runs. Raises StoreLockedError, as `acquire_writer`."""
+        """Hold the writer lock while the `with` block runs. Raises StoreLockedError, as `acquire_writer`."""
         if self.writer is None or self.writer.is_held:
             yield
             return
@@ -248,7 +244,7 @@ class FileLocks:
         finally:
             try:
                 self.release_writer()
-            except BaseException:  # an interrupt, as it began
+            except BaseException:  # An interrupt came as the release began.
                 self.release_writer()
                 raise
 
@@ -260,14 +256,14 @@ class FileLocks:
             StoreLockedError: another process does not end, and `is_awaited` is True. Facts: path, timeout_s.
         """
         if is_awaited:
-            self._acquire(_FINISHING_TAKEN, timeout_s)
-        elif not self._try(_FINISHING_TAKEN):
+            self._acquire(_FINISHING.exclusive, timeout_s)
+        elif not self._try(_FINISHING.exclusive):
             yield False
             return
         try:
             yield True
         finally:
-            self._try(_FINISHING_FREE)
+            self._try(_FINISHING.free)
 
     def _acquire(self, lock: bytes, timeout_s: float) -> None:
         self._until(lambda: self._try(lock), timeout_s)
@@ -306,7 +302,7 @@ class FileLocks:
         return True
 
     def _try(self, lock: bytes) -> bool:
-        """Take a lock if it is free; where there are no such locks, it is."""
+        """Acquire a lock if it is free. On a system without such locks, return True."""
         if not self.supported:
             return True
         try:
@@ -343,7 +339,7 @@ def locked_error(path: Path, timeout_s: float) -> StoreLockedError:
 
 
 def is_same_file(path: Path, descriptor: int) -> bool:
-    """Tell whether `path` still names the file behind `descriptor`: a lock on another one is worth nothing."""
+    """Return True if `path` still leads to the open file."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except OSError as error:
@@ -352,14 +348,11 @@ def is_same_file(path: Path, descriptor: int) -> bool:
 
 
 def _raise_foreign(error: OSError) -> None:
-    """Raise what a signal handler has raised here, as TimeoutError: the system has not answered yet."""
+    """Raise `error` if a signal handler has raised it, as a TimeoutError, and not the system."""
     if not is_of_system(error):
         raise error
 
 
-_is_own = methodcaller("_is_owned")
-
-
-def is_owned(*locks: Any) -> bool:
-    """Tell whether this thread has one of some locks that it may take again, as `threading.Condition` asks it."""
-    return any(map(_is_own, locks))
+is_owned = methodcaller("_is_owned")
+"""Called with a lock that a thread may acquire again: return True if this thread has it. `threading.Condition` asks the
+same question."""

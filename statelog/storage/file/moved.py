@@ -1,10 +1,10 @@
-"""The word in a data file that every process looks at: this file has a successor, or is one, or is fenced.
+"""A word in the data file, which tells every process that the file has a successor, is a successor, or is fenced.
 
-It stands in the first page, before the mark of a store in use, where LMDB never writes. Every process that has the
-store open maps it. `MOVED` is written under the writer lock, just before the new file takes the name: who finds it, and
-that the path leads elsewhere, goes on in the new file. `SUCCESSOR` stands in the new file until what belongs to
-the old one was removed from beside it. Neither is flushed: after a loss of power no process is left that it could help.
-`FENCED` is written under the writer lock and flushed: nobody commits to this file any more.
+The word is in the first page, before the dirty flag, where LMDB never writes. Every process that has the store open
+maps it. A compaction writes `MOVED` with the writer lock, just before it renames the new file. A process that finds
+`MOVED`, and that the path leads elsewhere, continues with the new file. The new file has `SUCCESSOR` until the sidecar
+files of the former one are removed. Neither is flushed, because a power failure ends every process. `FENCED` is written
+with the writer lock and flushed. Then no process may commit to the file.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SUCCESSOR = int.from_bytes(b"stlgnext", "little")
 FENCED = int.from_bytes(b"stlgfenc", "little")
 
 NOT_MOVED = memoryview(bytes(8)).cast("Q")
-"""Of a file that is not open any more."""
+"""The word of a file that is not open any more."""
 
 
 def map_word(descriptor: int) -> memoryview:
-    """Map the word of a file, read-only. Of what is no store it may be anything. Raises OSError."""
+    """Map the word of a file, read-only. If the file is not a store, it may have any value. Raises OSError."""
     if os.fstat(descriptor).st_size < _AT + 8:
         return NOT_MOVED
     page = mmap.mmap(descriptor, _AT + 8, prot=mmap.PROT_READ)
@@ -39,5 +39,5 @@ def read_word(descriptor: int) -> int:
 
 
 def write_word(descriptor: int, word: int) -> None:
-    """Write the word of a file; 0 takes it out. Raises OSError."""
+    """Write the word of a file. 0 removes it. Raises OSError."""
     write_all(descriptor, word.to_bytes(8, "little"), _AT)

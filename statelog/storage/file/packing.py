@@ -1,8 +1,7 @@
-"""How entries fill LMDB's pages: in which order to put records, and how many pages a copy in order takes.
+"""How entries fill LMDB's pages: the best order for putting records, and the number of pages of an ordered copy.
 
-Of a page that runs over at its end LMDB leaves all nodes but the last where they are, and puts that one into the
-next page, with the new one. So what comes in ascending order leaves in each page room for one node: of records of
-which two fit a page, half the pages.
+If a page overflows at its end, LMDB moves its last node to a new page, with the new node. So records that are put in
+ascending order leave space for one node in each page. If two records fit into a page, this is half of the space.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ if TYPE_CHECKING:
 
 _PAGE_SIZE_BYTES: Final = 4096 - 16
 _INLINE_SIZE_BYTES_MAX: Final = 2020
-"""Longer records have pages of their own, and a node leads to these. About so: it decides nothing but the order."""
+"""Longer records have pages of their own, to which a node leads. This is an estimate, and only affects the order."""
 
 _NODE_SIZE_BYTES: Final = 18
-"""Of a node's head, key and pointer."""
+"""The size of a node's head, key and pointer."""
 
 _PAGE_HEAD_SIZE_BYTES: Final = 16
 _NODE_HEAD_SIZE_BYTES: Final = 8
 _POINTER_SIZE_BYTES: Final = 2
 _LONG_REF_SIZE_BYTES: Final = 8
-"""Of a node whose value has pages of its own: the number of the first."""
+"""The size of the page number in a node whose value has pages of its own."""
 
 
 def packing_order(records: Mapping[int, bytes]) -> list[int]:
-    """Return the LSNs in the order in which to put them: ascending but for one a page, which come at the end."""
+    """Return the LSNs in the order in which to put them: ascending, except that one record of each page comes last."""
     first: list[int] = []
     last: list[int] = []
     room = 0
@@ -45,9 +44,9 @@ def packing_order(records: Mapping[int, bytes]) -> list[int]:
 
 
 class PackedPages:
-    """Counts the pages that a table takes whose entries are appended in the order of their keys, as compaction does.
+    """Counts the pages of a table whose entries are appended in the order of their keys, as compaction does.
 
-    All are full then, branch pages nearly so: these are estimated.
+    All leaf pages are full then. The number of branch pages is an estimate.
     """
 
     __slots__ = ("_entries", "_keys_size_bytes", "_leaves", "_long", "_page_size_bytes", "_room")
@@ -57,7 +56,7 @@ class PackedPages:
         self._entries = self._keys_size_bytes = self._leaves = self._long = self._room = 0
 
     def add(self, key_size_bytes: int, value_size_bytes: int) -> None:
-        """Append an entry."""
+        """Count an appended entry."""
         node_size_bytes = _NODE_HEAD_SIZE_BYTES + key_size_bytes + value_size_bytes
         whole_bytes = self._page_size_bytes - _PAGE_HEAD_SIZE_BYTES
         if node_size_bytes > whole_bytes // 2 // 2 * 2 - _POINTER_SIZE_BYTES:
@@ -72,7 +71,7 @@ class PackedPages:
         self._keys_size_bytes += key_size_bytes
 
     def count(self, entries: int) -> int:
-        """Return the pages of a table of so many entries, of which those appended are all, or a sample."""
+        """Return the number of pages of a table of `entries` entries. The appended entries are all, or a sample."""
         if not self._entries:
             return 0
         scale = entries / self._entries

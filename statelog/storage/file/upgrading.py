@@ -1,4 +1,4 @@
-"""Upgrading a store of an older format where it lies, when it is opened. `format/upgrades.py` says how."""
+"""Upgrade of a store of an older format in place, when it is opened. `format/upgrades.py` has the steps."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.errors import FormatError, StoreLockedError
 from statelog.format import upgrades
-from statelog.format.header import FORMAT_VERSION, FORMAT_VERSION_READ_MIN, HEADER_KEY
-from statelog.format.upgrades import INDEX, LOG, META, stored_version
+from statelog.format.header import FORMAT_VERSION, FORMAT_VERSION_READ_MIN
+from statelog.format.upgrades import stored_version
 from statelog.storage.faults import point
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import lmdb
 
     from statelog.storage.file.locks import FileLocks
-    from statelog.storage.file.opened import Handles
 
 
 class _Tables:
     """The tables of a write transaction, as upgrades see them."""
 
-    def __init__(self, transaction: lmdb.Transaction, handles: Handles) -> None:
+    def __init__(self, transaction: lmdb.Transaction, handles: Mapping[bytes, Any]) -> None:
         self._transaction = transaction
-        self._handles: dict[bytes, Any] = {META: handles.meta, LOG: handles.log, INDEX: handles.index}
+        self._handles = handles
 
     def get(self, table: bytes, key: bytes) -> bytes | None:
         value = self._transaction.get(key, db=self._handles[table])
@@ -46,30 +45,45 @@ class _Tables:
             found = cursor.set_range(key + b"\0")
 
 
-def is_older(handles: Handles, *, read_only: bool) -> bool:
-    """Tell whether a store has a format that this release has a way from, or cannot know.
+def is_older(header: bytes | None, *, read_only: bool) -> bool:
+    """Return True if a store's format is older than this release's, or unknown, so that it must be upgraded or refused.
 
-    One that is only read may have any of which all that may be in it is understood.
+    A store that is only read may have any format of which this release understands all contents.
     """
-    version = _stored_version(handles)
+    version = _version_of(header)
     return version != FORMAT_VERSION and not (read_only and version >= FORMAT_VERSION_READ_MIN)
 
 
-def _stored_version(handles: Handles) -> int:
-    with handles.begin_read() as transaction:
-        value = transaction.get(HEADER_KEY, db=handles.meta)
-    return FORMAT_VERSION if value is None else stored_version(bytes(value))
+def _version_of(header: bytes | None) -> int:
+    return FORMAT_VERSION if header is None else stored_version(header)
 
 
-def upgrade(handles: Handles, locks: FileLocks, path: Path, *, read_only: bool, lock_timeout_s: float) -> None:
-    """Bring a store that is older than this release up to its format, in one transaction.
+def upgrade(
+    raw: lmdb.Environment,
+    tables: Mapping[bytes, Any],
+    header: bytes | None,
+    locks: FileLocks,
+    path: Path,
+    *,
+    read_only: bool,
+    lock_timeout_s: float,
+) -> None:
+    """Upgrade a store that is older than this release to its format, in one transaction.
+
+    Args:
+        raw: LMDB's environment, which flushes what it commits.
+        tables: LMDB's tables by name.
+        header: of the store.
+        locks: of the data file.
+        path: of the data file.
+        read_only: the store is open read-only.
+        lock_timeout_s: how long to wait for another process that writes.
 
     Raises:
-        FormatError: it is older, and open read-only, or there is no way from its format. Facts:
-            path, needed, supported.
-        StoreLockedError: it is older, and open in another process. Facts: path.
+        FormatError: the store is open read-only, or its format cannot be upgraded. Facts: path, needed, supported.
+        StoreLockedError: the store is open in another process. Facts: path.
     """
-    version = _stored_version(handles)
+    version = _version_of(header)
     facts = {"path": str(path), "needed": version, "supported": FORMAT_VERSION}
     if read_only:
         message = f"{path} has format {version}: open it once for writing, and it becomes format {FORMAT_VERSION}"
@@ -80,10 +94,10 @@ def upgrade(handles: Handles, locks: FileLocks, path: Path, *, read_only: bool, 
     try:
         locks.acquire_writer(lock_timeout_s)
         try:
-            with handles.begin(write=True) as transaction:
-                upgrades.upgrade(_Tables(transaction, handles), version)
+            with raw.begin(write=True) as transaction:
+                upgrades.upgrade(_Tables(transaction, tables), version)
                 point("upgrade.before_lmdb_commit")
-            handles.raw.sync(True)
+            raw.sync(True)
             point("upgrade.after_lmdb_commit")
         finally:
             locks.release_writer()

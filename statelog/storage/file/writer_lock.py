@@ -1,12 +1,12 @@
-"""The lock of the one process that writes: fair, with a time-out, and never lost with its owner.
+"""The writer lock, which one process owns at a time. It is fair, has a time-out, and survives the death of its owner.
 
-The lock is a robust mutex in a small file that all processes map (native/writer_lock.c). Processes that wait are
-served in order. A process that dies as the owner leaves the lock to the next one, which is told so that it repairs.
+The lock is a robust mutex in a small file that all processes map (native/writer_lock.c). Waiting processes get it in
+order of arrival. If its owner dies, the next process gets it, and learns that it has to repair.
 
-Where the system has no robust mutexes (macOS), a byte of the same file is locked with `fcntl` instead. Waiting is
-polling there, and not in order. Such a lock belongs to the process, so one `WriterLock` per file and process is all
-there may be. Closing any other descriptor of the file releases the lock. This does no harm: such a system has no OFD
-locks either, so only one process at a time has the store open for writing (`locks.py`).
+On a system without robust mutexes (macOS), `fcntl` locks a byte of the same file. Then waiting processes poll, in no
+order. Such a lock belongs to the process, so a process may have only one `WriterLock` for a file. Closing any other
+descriptor of the file releases the lock. This does no harm: such a system has no OFD locks either, so only one process
+at a time has the store open for writing (`locks.py`).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 FILE_SIZE_BYTES: Final = 4096
 PAGE_MAGIC: Final = 0x736C77726974656C.to_bytes(8, sys.byteorder)
-"""A mutex's page begins with it: native/writer_lock.c."""
+"""The first bytes of the page of a mutex: native/writer_lock.c."""
 
 _SLICE_MS: Final = 50
 _SLICE_S: Final = _SLICE_MS / 1000
-"""Longest time in C without a look for signals, such as Ctrl-C."""
+"""The longest time in C without a check for signals, such as Ctrl-C."""
 
 _PAUSE_S_MIN: Final = 0.00005
 _PAUSE_S_MAX: Final = 0.00025
@@ -48,14 +48,14 @@ _HELD_AT: Final = 0
 _ABANDONED_AT: Final = 1
 
 _pages_kept: list[WriterPage] = []
-"""Pages that stay mapped, since another thread than the one that owned the lock dropped it."""
+"""Pages that stay mapped, because another thread than the owner of the lock dropped it."""
 
 
 class WriterLock:
     """One opening of the writer lock.
 
-    One thread at a time uses it; the caller sees to that. The thread that acquires is the one that releases.
-    `release` does nothing where the lock is not held, so that the way to use it is safe from interrupts::
+    The caller ensures that one thread at a time uses it. The thread that acquires the lock releases it. `release` does
+    nothing if the lock is not held, so this use is safe from interrupts::
 
         try:
             if lock.acquire(timeout_s):
@@ -66,14 +66,14 @@ class WriterLock:
             lock.release()
 
     Args:
-        descriptor: of the lock's file, open for reading and writing, and for as long as the lock is used.
-        path: for messages.
-        is_first: make the lock anew. Only a process that knows that no other one uses the file may say so, and it
-            has to: a file that outlived a reboot may name an owner that no longer exists.
-        at: where in the file it is, a multiple of `mmap.ALLOCATIONGRANULARITY`.
+        descriptor: of the lock's file, open for reading and writing while the lock is used.
+        path: of the data file, for messages.
+        is_first: initialise the lock. The process has to know that no other process uses the file. It must do so,
+            because a file from before a reboot may name an owner that no longer exists.
+        at: offset of the lock in the file, a multiple of `mmap.ALLOCATIONGRANULARITY`.
 
     Raises:
-        FormatError: the file is no lock that this build can use. Facts: path.
+        FormatError: the file is not a lock that this build can use. Facts: path.
         StorageError: the file cannot be written or mapped.
     """
 
@@ -85,33 +85,33 @@ class WriterLock:
         self._pid = os.getpid()
         self._place: WriterPage | _LockedByte | None = None
         self.needs_repair = False
-        """Whether, at the last acquisition, an owner had died and nobody had said that it was repaired."""
+        """Whether an owner had died before the last acquisition, and no process has repaired what it left."""
         try:
             if is_first:
-                os.pwrite(descriptor, bytes(FILE_SIZE_BYTES), at)  # not a hole, which a full disk could not fill
+                os.pwrite(descriptor, bytes(FILE_SIZE_BYTES), at)  # A full disk could not fill a hole.
             self._place = self._open(descriptor, is_first=is_first)
         except OSError as error:
             message = f"{path} cannot be used as the writer lock: {error}"
             raise StorageError(message, path=str(path)) from error
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
-        """Abandon a lock that is still owned, before its page is unmapped: the kernel could not do so afterwards."""
+        """Abandon a lock that is still owned before its page is unmapped. Afterwards, the kernel could not do so."""
         place = self._place
         if isinstance(place, WriterPage) and self._pid == getpid() and not place.abandon():
             _pages_kept.append(place)
 
     @property
     def is_held(self) -> bool:
-        """Whether this opening holds the lock; in a forked child it does not."""
+        """Whether this opening holds the lock. A forked child does not hold it."""
         return self._place is not None and self._pid == os.getpid() and self._place.is_held
 
     def acquire(self, timeout_s: float) -> bool:
-        """Become the one process that writes; return `needs_repair`. Signal handlers run while it waits.
+        """Acquire the lock, and return `needs_repair`. Signal handlers run while it waits.
 
         Raises:
-            StoreLockedError: another process writes, and did not end within the time. Facts: path, timeout_s.
+            StoreLockedError: another process held the lock all the time. Facts: path, timeout_s.
             ForkedError: this process was forked since the lock was opened.
-            StorageError: the lock was damaged, so that nobody can own it.
+            StorageError: the lock is damaged, so no process can own it.
         """
         place = self._place
         if place is None or self._pid != os.getpid():
@@ -125,12 +125,12 @@ class WriterLock:
             else:
                 self.needs_repair = False
         except BaseException:
-            place.give_back(False)  # an interrupt may come when the lock is owned already
+            place.give_back(False)  # An interrupt may come after the lock was acquired.
             raise
         return self.needs_repair
 
     def try_acquire(self) -> bool:
-        """Become the one process that writes if none does, also before those who wait; see `needs_repair`.
+        """Acquire the lock if it is free, even before waiting processes. Return False if it is not free.
 
         Raises:
             ForkedError, StorageError: as `acquire` does.
@@ -147,12 +147,12 @@ class WriterLock:
         return status != LOCK_BUSY
 
     def mark_repaired(self) -> None:
-        """Say, as the owner, that what a dead owner left was repaired. Until then each owner is told of it."""
+        """Record, as the owner, that what a dead owner left was repaired. Until then, each owner has to repair."""
         self._usable_place().mark_repaired()
         self.needs_repair = False
 
     def release(self, goes_on: bool = False) -> None:  # noqa: FBT001, FBT002 - as in `WriterPage`
-        """Let the next process write; nothing happens if the lock is not held.
+        """Release the lock. Do nothing if it is not held.
 
         Args:
             goes_on: keep the turn of this process, because a change of process costs as much as a commit, if the
@@ -160,7 +160,7 @@ class WriterLock:
                 after this process has not written for 200 us.
 
         Raises:
-            UsageError: another thread acquired it.
+            UsageError: another thread has acquired the lock.
         """
         if self._pid != os.getpid():
             self._place = None
@@ -169,7 +169,7 @@ class WriterLock:
             raise UsageError(message)
 
     def close(self) -> None:
-        """Release the lock if it is held, and let go of the file."""
+        """Release the lock if it is held, and unmap its page."""
         self.release()
         self._place = None
 
@@ -201,7 +201,7 @@ class WriterLock:
 
     @staticmethod
     def _wait(place: WriterPage | _LockedByte, timeout_s: float) -> int:
-        """Wait in more slices, between which Python runs signal handlers."""
+        """Wait in slices, between which Python runs signal handlers."""
         deadline_s = time.monotonic() + timeout_s
         status, left_s = LOCK_BUSY, timeout_s
         while status == LOCK_BUSY and left_s > 0:
@@ -220,7 +220,7 @@ class WriterLock:
 
 
 class _LockedByte:
-    """The same, where there are no robust mutexes: a locked byte that says whether its owner released it."""
+    """The lock of a system without robust mutexes: a locked byte, which shows whether its owner released it."""
 
     __slots__ = ("_at", "_descriptor", "is_held")
 
@@ -247,11 +247,11 @@ class _LockedByte:
         self.is_held = True
         return LOCK_ABANDONED if was_held | was_abandoned else LOCK_OWNED
 
-    def give_back(self, _goes_on: bool) -> int:  # noqa: FBT001 - nobody queues for it
+    def give_back(self, _goes_on: bool) -> int:  # noqa: FBT001 - no process queues for it
         if self.is_held:
             os.pwrite(self._descriptor, b"\0", self._at + _HELD_AT)
         self.is_held = False
-        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, self._at)  # also if an interrupt came before it was noted
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, self._at)  # Also if an interrupt came before it was recorded.
         return LOCK_OWNED
 
     def mark_repaired(self) -> None:

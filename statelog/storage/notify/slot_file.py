@@ -16,19 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import lmdb
 
+from statelog import kernels
 from statelog.errors import CorruptionError, StatelogError
 from statelog.storage.file.descriptors import open_file, open_side_file
-from statelog.storage.file.reading import ReadTransaction
+from statelog.storage.read_transaction import ReadTransaction
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from statelog.storage.file.opened import OpenFile
-
-try:
-    from statelog import kernels
-except ImportError:  # The kernels are not compiled: waiters poll.
-    kernels = None  # type: ignore[assignment]
+    from statelog.storage.lmdb_file import LmdbFile
 
 SLICE_S = 0.05
 """The longest sleep on a slot, and the time between two looks of a committing process for a file that is missing."""
@@ -82,8 +78,6 @@ def map_wake_file(own: str, store: os.stat_result, *, create: bool) -> WakeFile 
     Raises:
         OSError: there is no file, or the operating system refuses to create it.
     """
-    if kernels is None:
-        return None
     flags = os.O_RDWR | _FLAGS
     descriptor = open_side_file(own, flags, store) if create else open_file(own, flags)
     try:
@@ -123,11 +117,11 @@ class SlotFile:
         look_at_s: when to look again whether the file is there and the same.
     """
 
-    def __init__(self, environment: OpenFile) -> None:
+    def __init__(self, file: LmdbFile) -> None:
         self.file: WakeFile | None = None
         self.look_at_s = 0.0
-        self._environment = environment
-        self._path = str(wake_path(environment.path))
+        self._file = file
+        self._path = str(wake_path(file.path))
         self._mapped_at_s = 0.0
         self._suspect: tuple[int, float] | None = None
         """The number of uncounted records before a commit that was not counted, and when that commit was seen."""
@@ -149,7 +143,7 @@ class SlotFile:
 
     def _map(self, *, create: bool) -> WakeFile | None:
         with contextlib.suppress(OSError, ValueError):
-            store = os.fstat(self._environment.locks.descriptor)
+            store = os.fstat(self._file.locks.descriptor)
             self.file = map_wake_file(self._path, store, create=create)
             self._mapped_at_s, self._suspect = time.monotonic(), None
         return self.file
@@ -180,15 +174,15 @@ class SlotFile:
 
     def commit_number(self) -> int | None:
         """Return LMDB's number of the last commit, at little cost, or None if it is not known now."""
-        environment = self._environment
+        file = self._file
         with contextlib.suppress(lmdb.Error, AttributeError):  # The store is closed, or is being opened again.
-            if not environment.has_moved:
-                return int(environment.handles.raw.info()["last_txnid"])
+            if not file.has_moved:
+                return int(file.handles.raw.info()["last_txnid"])
         return None
 
     def last_lsn(self) -> int:
         """Return the LSN of the last record, flushed or not."""
-        with ReadTransaction(self._environment) as transaction:
+        with ReadTransaction(self._file) as transaction:
             return transaction.last_lsn()
 
     def settle_suspicion(self, gap: int | None) -> None:

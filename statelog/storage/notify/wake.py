@@ -23,7 +23,7 @@ from statelog.storage.notify.waiter import STALE_MS, Waiter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.storage.file.opened import OpenFile
+    from statelog.storage.lmdb_file import LmdbFile
 
 ANY = 1
 """The mask of waiters for every flushed record."""
@@ -48,8 +48,8 @@ def segment_bit(segment: str) -> int:
 class Wake:
     """Notifies the waiters of one store, and makes waiters."""
 
-    def __init__(self, environment: OpenFile, flushed_lsn: Callable[[], int]) -> None:
-        self.slot_file = SlotFile(environment)
+    def __init__(self, file: LmdbFile, flushed_lsn: Callable[[], int]) -> None:
+        self.slot_file = SlotFile(file)
         self._flushed_lsn = flushed_lsn
         self._lock = threading.Lock()
         self._pending: deque[tuple[int, int]] = deque()

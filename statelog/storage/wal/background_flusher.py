@@ -16,8 +16,7 @@ import lmdb
 from statelog.errors import StatelogError
 
 if TYPE_CHECKING:
-    from statelog.storage.file.opened import OpenFile
-    from statelog.storage.file.writing import TableWriter
+    from statelog.storage.lmdb_file import LmdbFile
     from statelog.storage.notify.wake import Wake
     from statelog.storage.wal.checkpointer import Checkpointer
     from statelog.storage.wal.wal import Wal
@@ -35,34 +34,49 @@ _LOOK_S = 0.02
 class BackgroundFlusher:
     """The background flusher of one store that is open for writing.
 
+    Args:
+        file: the LMDB file.
+        wal: the write-ahead log.
+        checkpointer: makes the checkpoints.
+        wake: notifies waiters of flushed commits.
+        interval_s: as the attribute.
+        flushes: the store's `durability` leaves all flushes to the thread.
+
     Attributes:
+        interval_s: the time between two flushes, the shortest of all openings of the store.
         flushes: commits have left their flush to the thread.
         is_at_work: the thread looks at intervals. Otherwise it sleeps until a commit wakes it.
         has_thread: the thread has started.
-        commits: number of commits that were left to the thread.
+        commits: number of commits. A write transaction adds 1, and calls `commit_made` if the thread has to know.
     """
 
-    def __init__(self, environment: OpenFile, wal: Wal, checkpointer: Checkpointer, wake: Wake) -> None:
-        self._environment = environment
+    def __init__(
+        self, file: LmdbFile, wal: Wal, checkpointer: Checkpointer, wake: Wake, *, interval_s: float, flushes: bool
+    ) -> None:
+        self.interval_s = interval_s
+        self._file = file
         self._wal = wal
         self._checkpointer = checkpointer
         self._wake = wake
-        self._is_interval = environment.options.durability == "interval"
-        self.flushes = self._is_interval
+        self._is_interval = flushes
+        self.flushes = flushes
         self.is_at_work = False
         self.has_thread = False
         self.commits = 0
         self._alarm = threading.Event()
         """Wakes the thread. A thread whose event is no longer this one ends."""
 
-    def commit_made(self, transaction: TableWriter) -> None:
-        """Count a commit that is about to be made, and start or wake the thread. The caller holds `write_lock`."""
+    def commit_made(self, *, is_flushed: bool) -> None:
+        """Start or wake the thread for a commit that is about to be made. The caller holds `write_lock`.
+
+        Args:
+            is_flushed: the commit does not leave its flush to the thread.
+        """
         if self._wal.is_off:
             return
-        self.commits += 1
         if not self.is_at_work:
             self.start()
-        if not (transaction.is_flushed or self.flushes):
+        if not (is_flushed or self.flushes):
             self.flushes = True
             self._alarm.set()
         elif not self._checkpointer.is_plain and self._checkpointer.is_checkpoint_begun:
@@ -75,7 +89,7 @@ class BackgroundFlusher:
             self._alarm.set()
             return
         self._alarm = threading.Event()
-        name = f"statelog {self._environment.path.name}"
+        name = f"statelog {self._file.path.name}"
         thread = threading.Thread(target=self._run, args=(self._alarm,), name=name, daemon=True)
         self.has_thread = True
         try:
@@ -103,10 +117,10 @@ class BackgroundFlusher:
 
         Return the LSN of the last unflushed record, which the next call compares with its own.
         """
-        environment, now = self._environment, self._wal.unflushed_to()
+        file, now = self._file, self._wal.unflushed_to()
         if now and now == before:
             with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):
-                with environment.write_lock, environment.locks.writing(min(environment.lock_timeout_s, _PATIENCE_S)):
+                with file.write_lock, file.locks.writing(min(file.lock_timeout_s, _PATIENCE_S)):
                     if self._alarm is not alarm:
                         return 0
                     self._checkpointer.prepare()  # Opens the WAL if this process has not written yet.
@@ -117,11 +131,11 @@ class BackgroundFlusher:
 
     def _work(self, alarm: threading.Event) -> None:
         """Flush commits and finish checkpoints until the store is idle, or the thread has to end."""
-        environment, wal, checkpointer = self._environment, self._wal, self._checkpointer
+        wal, checkpointer = self._wal, self._checkpointer
         seen, busy_s = -1, time.monotonic()
         flushed_s = busy_s
         while self._alarm is alarm:
-            interval_s = min(environment.interval_s, IDLE_S)
+            interval_s = min(self.interval_s, IDLE_S)
             left_s = flushed_s + interval_s - time.monotonic()
             if alarm.wait(max(min(left_s, _LOOK_S), 0.0) if self.flushes else _LOOK_S):
                 if self._alarm is not alarm:
@@ -148,13 +162,13 @@ class BackgroundFlusher:
 
     def _end_work(self, alarm: threading.Event, seen: int) -> bool:
         """Make a checkpoint if no commit was made meanwhile. Return True if nothing is left to do."""
-        environment = self._environment
-        with environment.write_lock:
+        file = self._file
+        with file.write_lock:
             if self._alarm is not alarm:
                 return True
             if seen != self.commits:
                 return False
-            with environment.locks.writing(min(environment.lock_timeout_s, _PATIENCE_S)):
+            with file.locks.writing(min(file.lock_timeout_s, _PATIENCE_S)):
                 if not self._checkpointer.checkpoint_when_idle():
                     return False
             self.is_at_work = False

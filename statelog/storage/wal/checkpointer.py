@@ -23,15 +23,14 @@ from statelog.limits import (
     JOURNALED_SIZE_BYTES_MAX,
 )
 from statelog.storage.faults import armed, point
-from statelog.storage.file.checks import read_live_meta_bytes
 from statelog.storage.file.creation import sync_directory
 from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import is_of_system, translate_os
+from statelog.storage.file.preopen_checks import read_live_meta_bytes
 from statelog.storage.file.sidecar_files import journal_path, missing_error, remove_journal
-from statelog.storage.file.statistics import collect_statistics, numbers_read
+from statelog.storage.statistics import collect_statistics, numbers_read
 from statelog.storage.wal.dirty_flag import FlushedExtent, clear_dirty_flag, read_dirty_flag, set_dirty_flag
 from statelog.storage.wal.reader_slots import SnapshotPins, last_lsn
-from statelog.storage.wal.session import fill_first_half
 from statelog.storage.wal.shared_state import (
     AT,
     DONE,
@@ -40,26 +39,20 @@ from statelog.storage.wal.shared_state import (
     IS_BROKEN,
     LSN,
     LSN_BEFORE,
-    PATH_PAGES,
     PINS,
     TAKEN,
     TAKEN_MAX,
     UNKNOWN,
-    WRITTEN,
 )
 from statelog.storage.wal.wal_format import HALF_SIZE_BYTES, HALVES_AT, Slot, decode_slot, encode_slot, write_slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import lmdb
-
-    from statelog.storage.file.disk_reserve import DiskReserve
-    from statelog.storage.file.opened import OpenFile
-    from statelog.storage.file.writing import TableWriter
+    from statelog.storage.disk_reserve import DiskReserve
+    from statelog.storage.lmdb_file import LmdbFile
     from statelog.storage.wal.wal import Wal
 
-_PAGE_SIZE_BYTES = 4096
 _OWN_PAGES = 2
 """The pages that a commit takes for LMDB's list of tables, and for its list of free pages."""
 
@@ -70,17 +63,24 @@ _GROUP_SIZE_BYTES_MAX = JOURNALED_SIZE_BYTES_MAX + 64 * 1024
 class Checkpointer:
     """The checkpoints of one store. The owner of the writer lock calls it, unless a method says that it needs no lock.
 
+    Args:
+        file: the LMDB file.
+        wal: the write-ahead log.
+        disk_reserve: releases blocks for a new WAL on a full disk.
+        is_interval: the store's `durability` is "interval", so that checkpoints may be further apart.
+
     Attributes:
         pins: the snapshot pins of this process.
         is_plain: no checkpoint was under way when the last write transaction began.
     """
 
-    def __init__(self, environment: OpenFile, wal: Wal, disk_reserve: DiskReserve) -> None:
+    def __init__(self, file: LmdbFile, wal: Wal, disk_reserve: DiskReserve, *, is_interval: bool) -> None:
         self.pins = SnapshotPins()
         self.is_plain = False
-        self._environment = environment
+        self._file = file
         self._wal = wal
         self._disk_reserve = disk_reserve
+        self._is_interval = is_interval
         self._finishing = threading.RLock()
         """Held by a thread that finishes a checkpoint, and while the WAL is closed or replaced."""
         self._adopted = 0
@@ -94,7 +94,7 @@ class Checkpointer:
             return False
         if shared.epoch != shared.durable_epoch or shared.lsn == UNKNOWN:
             return True
-        number: int = self._environment.handles.raw.info()["last_txnid"]
+        number: int = self._file.handles.raw.info()["last_txnid"]
         return number != shared.durable_number
 
     @property
@@ -169,35 +169,6 @@ class Checkpointer:
         left = HALF_SIZE_BYTES - (shared.at - HALVES_AT[shared.epoch & 1])
         return shared.taken + shared.taken_before > HELD_PAGES_BOUND or left < _GROUP_SIZE_BYTES_MAX
 
-    def commit(self, transaction: TableWriter, raw: lmdb.Transaction) -> None:
-        """Commit `raw`, so that `Wal.flush` makes it durable.
-
-        A commit that the WAL cannot have is followed by a checkpoint: it changes more than it appends, or is large.
-
-        Raises:
-            StorageError, StoreFullError: the operating system refuses the append. Nothing was committed.
-            lmdb.Error: LMDB refuses the commit.
-        """
-        wal = self._wal
-        if wal.is_off or not transaction.changes:
-            raw.commit()
-            return
-        shared = wal.shared_state
-        assert shared is not None
-        if transaction.is_steady:
-            shared.rewritten += 1
-        if not wal.append(transaction):
-            shared.lsn = UNKNOWN
-            raw.commit()
-            self.checkpoint()
-            wal.check_file()
-            return
-        raw.commit()
-        words = shared.words
-        words[AT] = wal.end
-        words[LSN] = words[WRITTEN] = transaction.first_lsn + len(transaction.appended) - 1
-        words[TAKEN] += words[PATH_PAGES] + transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES
-
     # --- checkpoints ------------------------------------------------------------------
 
     def checkpoint(self) -> None:
@@ -221,14 +192,14 @@ class Checkpointer:
 
     def _begin(self) -> None:
         """Pin the present snapshot, and begin an epoch, whose commits go into the other half of the WAL."""
-        environment, wal, shared = self._environment, self._wal, self._wal.shared()
-        handles = environment.handles
+        file, wal, shared = self._file, self._wal, self._wal.shared()
+        handles = file.handles
         epoch = shared.epoch + 1
         pin = handles.begin_read()
         try:
             lsn = last_lsn(pin, handles.log)
-            meta = read_live_meta_bytes(environment.locks.descriptor)
-            slot = encode_slot(Slot(environment.store_id, wal.session, epoch, lsn, meta))
+            meta = read_live_meta_bytes(file.locks.descriptor)
+            slot = encode_slot(Slot(file.store_id, wal.session, epoch, lsn, meta))
         except BaseException:
             pin.abort()
             raise
@@ -245,9 +216,8 @@ class Checkpointer:
 
         The pages that one epoch takes are reused in the next epoch but one. So the file grows by no more than that.
         """
-        shared, found = self._wal.shared(), collect_statistics(self._environment)
-        is_interval = self._environment.options.durability == "interval"
-        held_max = INTERVAL_HELD_PAGES_MAX if is_interval else HELD_PAGES_MAX
+        shared, found = self._wal.shared(), collect_statistics(self._file)
+        held_max = INTERVAL_HELD_PAGES_MAX if self._is_interval else HELD_PAGES_MAX
         shared.taken_max = min(max(held_max, found.pages_free // 2), HELD_PAGES_BOUND // 2)
         shared.path_pages = _OWN_PAGES + sum(table.depth for table in found.tables.values())
 
@@ -261,8 +231,8 @@ class Checkpointer:
             StorageError: a flush failed. Nothing is written any more.
             StoreLockedError: the process that is finishing it does not end.
         """
-        environment, wal, shared = self._environment, self._wal, self._wal.shared()
-        alone = environment.locks.finishing_checkpoint(environment.lock_timeout_s, is_awaited=is_awaited)
+        file, wal, shared = self._file, self._wal, self._wal.shared()
+        alone = file.locks.finishing_checkpoint(file.lock_timeout_s, is_awaited=is_awaited)
         with self._finishing, alone if wal.is_open else contextlib.nullcontext(False) as is_mine:
             if not is_mine or shared.done == shared.epoch:
                 return
@@ -283,7 +253,7 @@ class Checkpointer:
                 raise wal.fail() from error
             shared.size_bytes = size_bytes
             if slot.epoch in self.pins:  # Before `done` is set: until then no other checkpoint can begin, and die.
-                environment.handles.check_readers()
+                file.handles.check_readers()
             shared.done = slot.epoch
             if slot.lsn > shared.flushed:
                 shared.note_flushed(slot.lsn)
@@ -297,7 +267,7 @@ class Checkpointer:
             self.finish()
 
     def _flush_data(self) -> None:
-        flush_file(self._environment.locks.descriptor)
+        flush_file(self._file.locks.descriptor)
 
     def adopt(self) -> bool:
         """Make a snapshot whose slot is flushed the durable one, and release older pins.
@@ -344,7 +314,7 @@ class Checkpointer:
     def _pin_again(self) -> bool:
         """Pin the durable snapshot, which nobody pins. Return False if there are later commits (J2)."""
         shared = self._wal.shared()
-        pin = self._environment.handles.begin_read()
+        pin = self._file.handles.begin_read()
         if pin.id() != shared.durable_number or shared.epoch != shared.durable_epoch or shared.lsn == UNKNOWN:
             pin.abort()
             return False
@@ -359,6 +329,16 @@ class Checkpointer:
             for epoch in self.pins.epochs:
                 shared.note_pin(epoch, is_held=False)
         self.pins.drop()
+
+    def release_pins_within(self, timeout_s: float) -> None:
+        """Acquire the writer lock, and end all pins of this process, because LMDB is about to end them.
+
+        Raises:
+            StoreLockedError: another process writes all the time.
+        """
+        if self.pins:
+            with self._file.locks.writing(timeout_s):
+                self.release_pins()
 
     def release_old_pins(self) -> None:
         """End the pins of snapshots before the durable one, which nobody needs. Needs no lock."""
@@ -375,7 +355,7 @@ class Checkpointer:
         if shared is None or not shared.epoch:
             return
         noted = ((shared.durable_epoch, shared.durable_number), (shared.epoch, shared.prepared_number))
-        held = numbers_read(self._environment.handles)
+        held = numbers_read(self._file.handles)
         for epoch, number in noted:
             if number not in held:
                 shared.note_pin(epoch, is_held=False)
@@ -384,7 +364,7 @@ class Checkpointer:
         """Return True if LMDB may forget dead processes, because none of their pins is needed (J2)."""
         shared = self._wal.shared_state
         if shared is None:
-            return not self._environment.locks.is_open_for_writing()
+            return not self._file.locks.is_open_for_writing()
         if not shared.epoch:
             return True
         return shared.epoch == shared.durable_epoch and shared.durable_epoch in self.pins
@@ -393,9 +373,9 @@ class Checkpointer:
 
     def _join(self) -> None:
         """Open the WAL that other processes use, or create one."""
-        environment, wal, shared = self._environment, self._wal, self._wal.shared()
-        environment.locks.file.check()  # Otherwise the WAL may be that of a file that has taken the place of ours.
-        flagged = read_dirty_flag(environment.locks.descriptor)
+        file, wal, shared = self._file, self._wal, self._wal.shared()
+        file.locks.file.check()  # Otherwise the WAL may be that of a file that has taken the place of ours.
+        flagged = read_dirty_flag(file.locks.descriptor)
         try:
             epoch = wal.open(flagged, self._disk_reserve)
             if flagged is None:  # Processes of a session that has ended may have left their words.
@@ -407,9 +387,9 @@ class Checkpointer:
             self.release_pins()
             wal.close()
             if flagged is not None and isinstance(error, FileNotFoundError):
-                raise missing_error(environment.path) from None
+                raise missing_error(file.path) from None
             if isinstance(error, OSError):
-                raise translate_os(error, path=journal_path(environment.path)) from error
+                raise translate_os(error, path=journal_path(file.path)) from error
             raise
 
     def _begin_session(self, epoch: int) -> None:
@@ -423,17 +403,17 @@ class Checkpointer:
             shared.durable_epoch = shared.done = epoch
             shared.epoch = epoch
             if is_new:
-                shared.note_filled(1, fill_first_half(wal.descriptor))
+                shared.note_filled(1, wal.fill_first_half())
             else:  # Otherwise one slot might be torn while the other is only in the page cache.
                 wal.sync()
             self.checkpoint()
             if is_new:
-                sync_directory(self._environment.path.parent)
+                sync_directory(self._file.path.parent)
             else:
                 self.checkpoint()
             # Set the flag even if it is set: the process that set it may have been killed before its flush.
             extent = FlushedExtent(shared.done, shared.size_bytes, shared.flushed)
-            set_dirty_flag(self._environment.locks.descriptor, wal.session, extent)
+            set_dirty_flag(self._file.locks.descriptor, wal.session, extent)
             wal.note_extent(extent)
         except BaseException:
             self.release_pins()
@@ -446,15 +426,15 @@ class Checkpointer:
         Raises:
             OSError, lmdb.Error, StorageError: it failed. The WAL stays, and the next opening reads it.
         """
-        environment, wal, shared = self._environment, self._wal, self._wal.shared_state
+        file, wal, shared = self._file, self._wal, self._wal.shared_state
         if wal.is_off or shared is None or (wal.is_broken and not wal.is_gone) or shared.is_broken:
             return
-        data = environment.locks.descriptor
-        is_flagged = environment.locks.file.is_kept() and read_dirty_flag(data) is not None
+        data = file.locks.descriptor
+        is_flagged = file.locks.file.is_kept() and read_dirty_flag(data) is not None
         if not wal.is_open and not is_flagged:
             return
         with self._finishing:
-            environment.handles.raw.sync(True)
+            file.handles.raw.sync(True)
             session = read_dirty_flag(data) or wal.session
             with wal.flushing:  # The background flusher may be about to write an extent behind the flag.
                 wal.is_flagged = False
@@ -464,7 +444,7 @@ class Checkpointer:
                 if armed:
                     point("checkpoint.before_unlink")
                 if not wal.is_open or wal.is_kept():  # Otherwise the WAL at the path is that of another file.
-                    remove_journal(environment.path)
+                    remove_journal(file.path)
                 if armed:
                     point("checkpoint.after_unlink")
             except BaseException:
@@ -474,7 +454,7 @@ class Checkpointer:
                     self._end_session()
                 raise
             self._end_session()
-        sync_directory(environment.path.parent)
+        sync_directory(file.path.parent)
 
     def _end_session(self) -> None:
         self.release_pins()
@@ -485,7 +465,7 @@ class Checkpointer:
     def _set_flag_again(self, session: bytes) -> None:
         """Set the dirty flag, because the session could not be ended and may continue."""
         try:
-            set_dirty_flag(self._environment.locks.descriptor, session)
+            set_dirty_flag(self._file.locks.descriptor, session)
             self._wal.is_flagged = self._wal.is_open
         except OSError as error:
             raise self._wal.fail() from error
@@ -499,9 +479,7 @@ class Checkpointer:
         with contextlib.suppress(StatelogError):
             self._wal.flush()  # Otherwise nothing would be flushed before another process commits.
         with self._finishing:  # A thread that finishes a checkpoint needs the WAL.
-            if self.pins:
-                with self._environment.locks.writing(self._environment.lock_timeout_s):
-                    self.release_pins()
+            self.release_pins_within(self._file.lock_timeout_s)
             self._wal.close()
 
     def leave_after_fork(self) -> None:

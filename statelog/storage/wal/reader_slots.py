@@ -12,12 +12,12 @@ import lmdb
 
 from statelog.errors import LimitError, StoreLockedError
 from statelog.limits import READER_SLOTS, READERS_MAX, SHORT_READS_MIN
-from statelog.storage.file.reading import ReadTransaction
+from statelog.storage.read_transaction import ReadTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from statelog.storage.file.opened import OpenFile
+    from statelog.storage.lmdb_file import LmdbFile
 
 _CHECK_TIMEOUT_S = 0.1
 """How long a search for dead readers waits for the writer lock. Another search will follow."""
@@ -78,12 +78,12 @@ class ReaderSlots:
     """The reader slots of one store.
 
     Args:
-        environment: the open store file.
+        file: the LMDB file.
         may_release_dead: returns True if no pin of a dead process is needed. The caller owns the writer lock.
     """
 
-    def __init__(self, environment: OpenFile, may_release_dead: Callable[[], bool]) -> None:
-        self._environment = environment
+    def __init__(self, file: LmdbFile, may_release_dead: Callable[[], bool]) -> None:
+        self._file = file
         self._may_release_dead = may_release_dead
         self._snapshots: list[None] = []
         """One element for each open snapshot. It is a list because appending and popping are atomic between threads."""
@@ -101,7 +101,7 @@ class ReaderSlots:
         self._snapshots.append(None)
         try:
             if len(self._snapshots) > READERS_MAX or not self._has_free_slots():
-                path = self._environment.path
+                path = self._file.path
                 message = f"{path}: more than {READERS_MAX} snapshots at one time"
                 raise LimitError(message, path=str(path), limit=READERS_MAX, actual=READERS_MAX + 1)
             yield
@@ -118,7 +118,7 @@ class ReaderSlots:
 
     def _count(self, enough: int) -> int:
         """Return the number of taken reader slots. A result below `enough` may be too high."""
-        with ReadTransaction(self._environment) as transaction:
+        with ReadTransaction(self._file) as transaction:
             raw = transaction.handles.raw
             most_ever: int = raw.info()["num_readers"]
             return most_ever if most_ever < enough else len(raw.readers().splitlines()) - 1  # without the heading
@@ -129,11 +129,11 @@ class ReaderSlots:
         Raises:
             StoreLockedError: another process writes, so one of the slots may be a pin that it needs.
         """
-        environment = self._environment
-        with environment.write_lock, environment.locks.writing(min(environment.lock_timeout_s, _CHECK_TIMEOUT_S)):
+        file = self._file
+        with file.write_lock, file.locks.writing(min(file.lock_timeout_s, _CHECK_TIMEOUT_S)):
             if not self._may_release_dead():
                 return 0
-            return environment.handles.check_readers()
+            return file.handles.check_readers()
 
 
 def last_lsn(transaction: lmdb.Transaction, log: Any) -> int:

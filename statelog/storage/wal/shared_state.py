@@ -266,11 +266,6 @@ class SharedState:
         self.flushed = max(self.flushed, lsn)
         wake_notify(self._wake)
 
-    def flushed_to(self) -> int:
-        """Return the LSN up to which the log is on the disk. UNKNOWN, above every LSN: no process has written yet."""
-        words = self.words
-        return words[FLUSHED] if words[EPOCH] else UNKNOWN
-
     def flush_sequence(self) -> int:
         """Return the number of flushes, for `await_flush`."""
         return wake_read(self._wake)

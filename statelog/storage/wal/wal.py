@@ -9,21 +9,51 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.limits import JOURNALED_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
-from statelog.storage.file.disk import flush_file, write_all
+from statelog.storage.file.disk import flush_file, write_all, write_zeros
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, is_of_system, translate_os
+from statelog.storage.file.file_identity import replaced_error
 from statelog.storage.file.locks import is_same_file
-from statelog.storage.file.sidecar_files import journal_path, open_journal
-from statelog.storage.wal.dirty_flag import NO_EXTENT, FlushedExtent, write_extent
-from statelog.storage.wal.session import broken_wal_error, is_removed, join_or_begin
-from statelog.storage.wal.shared_state import AT, EPOCH, FILLED, FLUSHED, LSN, UNKNOWN, SharedState
-from statelog.storage.wal.wal_format import HALF_SIZE_BYTES, HALVES_AT, encode_group, fill
+from statelog.storage.file.sidecar_files import (
+    broken_error,
+    journal_path,
+    missing_error,
+    older_error,
+    open_journal,
+    removed_error,
+)
+from statelog.storage.wal.dirty_flag import NO_EXTENT, FlushedExtent, clear_dirty_flag, write_extent
+from statelog.storage.wal.shared_state import (
+    AT,
+    EPOCH,
+    FILLED,
+    FLUSHED,
+    LSN,
+    PATH_PAGES,
+    TAKEN,
+    UNKNOWN,
+    WRITTEN,
+    SharedState,
+)
+from statelog.storage.wal.wal_format import (
+    HALF_SIZE_BYTES,
+    HALVES_AT,
+    RECORDS_AT,
+    check_leftover,
+    encode_group,
+    fill,
+    is_of_older_build,
+    read_slots,
+)
 
 if TYPE_CHECKING:
-    from statelog.errors import JournalMissingError, StorageError
-    from statelog.storage.file.disk_reserve import DiskReserve
-    from statelog.storage.file.opened import OpenFile
-    from statelog.storage.file.writing import TableWriter
+    from collections.abc import Sequence
 
+    from statelog.errors import JournalMissingError, StorageError
+    from statelog.storage.disk_reserve import DiskReserve
+    from statelog.storage.lmdb_file import LmdbFile
+
+_PAGE_SIZE_BYTES = 4096
+_SESSION_SIZE_BYTES = 16
 _FLUSH_SLICE_S = 0.05
 _SLICES_MAX = 5
 """How many slices a flush waits for the flush of another process, which may have been stopped."""
@@ -60,15 +90,15 @@ class Wal:
         is_gone: nothing may be written, because the WAL or the data file was removed. The page cache has everything.
     """
 
-    def __init__(self, environment: OpenFile) -> None:
+    def __init__(self, file: LmdbFile, *, is_off: bool) -> None:
         self.shared_state: SharedState | None = None
         self.flushing = threading.RLock()
         self.descriptor = -1
         self.session = b""
         self.end = 0
-        self.is_off = not environment.options.flush
+        self.is_off = is_off
         self.is_broken = self.is_gone = self.is_flagged = False
-        self._environment = environment
+        self._file = file
         self._extent = NO_EXTENT
 
     def shared(self) -> SharedState:
@@ -78,8 +108,8 @@ class Wal:
 
     def open_shared_state(self, *, is_first: bool) -> None:
         """Map the shared state, and use its writer lock. The caller holds the lock of openings."""
-        locks = self._environment.locks
-        shared = SharedState(self._environment.path, os.fstat(locks.descriptor), is_first=is_first)
+        locks = self._file.locks
+        shared = SharedState(self._file.path, os.fstat(locks.descriptor), is_first=is_first)
         self.shared_state = shared
         locks.writer = shared.lock
 
@@ -95,20 +125,25 @@ class Wal:
 
     # --- appending and flushing -----------------------------------------------------
 
-    def append(self, transaction: TableWriter) -> bool:
-        """Append the records of a transaction. Return False if the WAL cannot have them (J4).
+    def append(self, lsn: int, records: Sequence[bytes], size_bytes: int) -> bool:
+        """Append the records of a commit. Return False if the WAL cannot have them (J4).
+
+        Args:
+            lsn: of the first record.
+            records: all records of the commit.
+            size_bytes: of the records.
 
         Raises:
             StorageError: the operating system refuses. Facts: path, of the WAL.
         """
         shared = self.shared_state
         assert shared is not None
-        words, lsn = shared.words, transaction.first_lsn
-        if transaction.is_steady or transaction.size_bytes > JOURNALED_SIZE_BYTES_MAX or words[LSN] + 1 != lsn:
+        words = shared.words
+        if size_bytes > JOURNALED_SIZE_BYTES_MAX or words[LSN] + 1 != lsn:
             return False
         at, epoch = words[AT], words[EPOCH]
         half = epoch & 1
-        group = encode_group(self.session, epoch, lsn, transaction.appended, flushed=words[FLUSHED])
+        group = encode_group(self.session, epoch, lsn, records, flushed=words[FLUSHED])
         self.end = at + len(group)
         if self.end > HALVES_AT[half] + HALF_SIZE_BYTES:
             return False
@@ -121,14 +156,35 @@ class Wal:
                 shared.note_filled(half, fill(self.descriptor, HALVES_AT[half], self.end, filled))
             if armed:
                 point("journal.before_append")
-            write_all(self.descriptor, group, at)
+            written = os.pwrite(self.descriptor, group, at)
+            if written < len(group):
+                write_all(self.descriptor, group[written:], at + written)
             if armed:
                 point("journal.after_append")
         except OSError as error:
             if error.errno in DISK_FULL_ERRNOS:
                 return False
-            raise translate_os(error, path=journal_path(self._environment.path)) from error
+            raise translate_os(error, path=journal_path(self._file.path)) from error
         return True
+
+    def note_committed(self, last_lsn: int, changes: int, size_bytes: int) -> None:
+        """Record that LMDB has committed what was appended last."""
+        shared = self.shared_state
+        assert shared is not None
+        words = shared.words
+        words[AT] = self.end
+        words[LSN] = words[WRITTEN] = last_lsn
+        words[TAKEN] += words[PATH_PAGES] + changes + size_bytes // _PAGE_SIZE_BYTES
+
+    def note_unappended(self, *, rewrites: bool) -> None:
+        """Record that LMDB is about to commit what the WAL does not have. A checkpoint has to follow.
+
+        Args:
+            rewrites: the commit does more than append records.
+        """
+        shared = self.shared()
+        shared.rewritten += rewrites
+        shared.lsn = UNKNOWN
 
     def flush(self, lsn: int | None = None) -> None:
         """Make commits durable up to the record `lsn`, by default all. Needs no lock.
@@ -195,10 +251,10 @@ class Wal:
 
     def flushed_to(self) -> int:
         """Return the LSN up to which the log is on the disk, as far as processes that write know. `UNKNOWN`: all."""
-        if self.is_off or self.shared_state is None:
+        shared = self.shared_state
+        if self.is_off or shared is None or not shared.words[EPOCH]:
             return UNKNOWN
-        words = self.shared_state.words
-        return words[FLUSHED] if words[EPOCH] else UNKNOWN
+        return shared.words[FLUSHED]
 
     def size_bytes(self) -> int:
         """Return the size of the file."""
@@ -214,7 +270,7 @@ class Wal:
         """Record an extent in the data file. It is only a help for recovery, so a refusal raises nothing."""
         with self.flushing, contextlib.suppress(OSError):
             if self.is_flagged and self.descriptor >= 0:
-                write_extent(self._environment.locks.descriptor, self.session, extent)
+                write_extent(self._file.locks.descriptor, self.session, extent)
             self._extent = extent
 
     # --- the file -------------------------------------------------------------------
@@ -233,28 +289,72 @@ class Wal:
 
         Raises:
             FileNotFoundError: the flag is set, and there is no WAL.
-            JournalMissingError, FormatError, OSError: as `join_or_begin`.
+            JournalMissingError: the WAL is not that of the session that the flag names. Facts: path, journal.
+            FormatError: the file is not a WAL of this store. Facts: path, journal.
+            OSError: the operating system refuses.
         """
-        environment = self._environment
-        store = os.fstat(environment.locks.descriptor) if flagged is None else None
-        self.descriptor = open_journal(environment.path, store=store)
-        self.session, epoch = join_or_begin(environment, disk_reserve, self.descriptor, flagged)
-        return epoch
+        file = self._file
+        store = os.fstat(file.locks.descriptor) if flagged is None else None
+        self.descriptor = descriptor = open_journal(file.path, store=store)
+        if flagged is not None:
+            newest = next((slot for slot in read_slots(descriptor) if slot.session == flagged), None)
+            if newest is None:
+                raise older_error(file.path) if is_of_older_build(descriptor) else missing_error(file.path)
+            self.session = newest.session
+            return newest.epoch
+        check_leftover(file.path, descriptor, file.store_id)
+        if os.fstat(descriptor).st_size:  # A leftover may be cut off only after the cleared flag is on the disk.
+            clear_dirty_flag(file.locks.descriptor)
+            flush_file(file.locks.descriptor)
+        os.ftruncate(descriptor, 0)
+        try:
+            write_zeros(descriptor, 0, RECORDS_AT)
+        except OSError as error:  # On a full disk, use blocks of the store's own reserve.
+            if error.errno not in DISK_FULL_ERRNOS or not disk_reserve.release_blocks(RECORDS_AT):
+                raise
+            write_zeros(descriptor, 0, RECORDS_AT)
+        self.session = os.urandom(_SESSION_SIZE_BYTES)
+        return 0
+
+    def fill_first_half(self) -> int:
+        """Fill the beginning of a new WAL's first half, and return the end of it. On a full disk, fill nothing.
+
+        The first extent that the data file records then includes space for groups. So a WAL that was cut off before its
+        first group is detected.
+        """
+        start = HALVES_AT[1]
+        try:
+            return fill(self.descriptor, start, start + 1, start)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS:
+                raise
+        os.ftruncate(self.descriptor, RECORDS_AT)
+        return start
 
     def is_kept(self) -> bool:
         """Return True if the WAL's path leads to the open file."""
-        return is_same_file(journal_path(self._environment.path), self.descriptor)
+        return is_same_file(journal_path(self._file.path), self.descriptor)
 
     def look_for_file(self) -> None:
         """Let this process write no more if the WAL was removed: no recovery could read it. Needs no lock."""
         with self.flushing:
-            if self.descriptor >= 0 and not self.is_broken and is_removed(self._environment, self.descriptor):
-                self.is_broken = self.is_gone = not self._environment.has_moved
+            if self.descriptor >= 0 and not self.is_broken and self._is_removed():
+                self.is_broken = self.is_gone = not self._file.has_moved
+
+    def _is_removed(self) -> bool:
+        """Return True if somebody has removed or replaced the open WAL, or the data file."""
+        file = self._file
+        if not file.locks.file.is_kept():
+            return True
+        if self.is_kept():
+            return False
+        # If the directory was renamed, the path leads to neither file, and both files are still beside each other.
+        return not os.fstat(self.descriptor).st_nlink or is_same_file(file.path, file.locks.descriptor)
 
     def check_file(self) -> None:
         """Raise StoreReplacedError if the path no longer leads to the data file, so that no commit is acknowledged."""
         with self.flushing:
-            if not (self._environment.locks.file.is_kept() or self._environment.has_moved):
+            if not (self._file.locks.file.is_kept() or self._file.has_moved):
                 self.is_broken = self.is_gone = True
                 raise self._broken_error()
 
@@ -304,4 +404,7 @@ class Wal:
             raise self._broken_error()
 
     def _broken_error(self) -> StorageError | JournalMissingError:
-        return broken_wal_error(self._environment, is_gone=self.is_gone)
+        path = self._file.path
+        if self._file.locks.file.is_lost:
+            return replaced_error(path)
+        return removed_error(path) if self.is_gone else broken_error(path)

@@ -122,8 +122,8 @@ def run_killed(path: Path, fault: str, durability: str) -> None:
 
 def make_older(path: Path) -> None:
     """Make a store one of a format that never was: the one before the first, with other keys in the index."""
-    environment = open_engine(path).environment
-    handles = environment.handles
+    store_file = open_engine(path).store_file
+    handles = store_file.lmdb_file.handles
     with handles.begin(write=True) as transaction:
         value = transaction.get(HEADER_KEY, db=handles.meta)
         assert value is not None
@@ -133,7 +133,7 @@ def make_older(path: Path) -> None:
         for key, value in list(transaction.cursor(db=handles.index)):
             transaction.delete(key, db=handles.index)
             transaction.put(_PREFIX + key, value, db=handles.index)
-    environment.close()
+    store_file.close()
 
 
 def know_older() -> None:

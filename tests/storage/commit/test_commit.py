@@ -40,20 +40,20 @@ def submit_together(committer):
 # --- results and exceptions ---------------------------------------------------
 
 
-def test_a_result_is_delivered_after_the_commit(environment, committer, append):
+def test_a_result_is_delivered_after_the_commit(store_file, committer, append):
     assert committer.submit(append) == 1
-    with environment.read() as transaction:
+    with store_file.read() as transaction:
         assert transaction.last_lsn() == 1
 
 
-def test_what_a_work_raises_reaches_its_caller_and_nothing_is_written(environment, committer):
+def test_what_a_work_raises_reaches_its_caller_and_nothing_is_written(store_file, committer):
     def work(transaction):
         transaction.put_log(1, b"half")
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
         committer.submit(work)
-    with environment.read() as transaction:
+    with store_file.read() as transaction:
         assert transaction.last_lsn() == 0
 
 
@@ -74,7 +74,7 @@ def test_each_caller_gets_its_own_result(submit_together):
     assert [caller.result for caller in callers] == list(range(20))
 
 
-def test_a_work_that_raises_before_it_writes_fails_alone(environment, committer, submit_together, append, check_whole):
+def test_a_work_that_raises_before_it_writes_fails_alone(store_file, committer, submit_together, append, check_whole):
     def conflict(_transaction):
         raise ConflictError("stale", expected_version=1, actual_version=2)
 
@@ -83,10 +83,10 @@ def test_a_work_that_raises_before_it_writes_fails_alone(environment, committer,
     assert [type(caller.error) for caller in callers] == [type(None), ConflictError, type(None), ConflictError]
     assert callers[1].error is not callers[3].error
     assert committer.groups == 2
-    assert check_whole(environment) == 2
+    assert check_whole(store_file) == 2
 
 
-def test_a_work_that_raises_after_it_wrote_fails_alone_too(environment, submit_together, append, check_whole):
+def test_a_work_that_raises_after_it_wrote_fails_alone_too(store_file, submit_together, append, check_whole):
     def half(transaction):
         transaction.put_log(transaction.last_lsn() + 1, b"half")
         raise ZeroDivisionError
@@ -94,10 +94,10 @@ def test_a_work_that_raises_after_it_wrote_fails_alone_too(environment, submit_t
     callers = submit_together(append, half, append)
     assert [caller.result for caller in callers] == [1, None, 2]
     assert isinstance(callers[1].error, ZeroDivisionError)
-    assert check_whole(environment) == 2
+    assert check_whole(store_file) == 2
 
 
-def test_each_commit_of_a_group_that_is_run_one_by_one_is_flushed(environment, submit_together, append):
+def test_each_commit_of_a_group_that_is_run_one_by_one_is_flushed(store_file, submit_together, append):
     """The last of them writes nothing: there is nothing to flush of it."""
 
     def fail_late(transaction):
@@ -106,22 +106,22 @@ def test_each_commit_of_a_group_that_is_run_one_by_one_is_flushed(environment, s
 
     first, *others = submit_together(append, fail_late, lambda _: 1 // 0)
     assert [type(caller.error) for caller in others] == [KeyError, ZeroDivisionError]
-    shared = environment.wal.shared_state
+    shared = store_file.wal.shared_state
     assert first.result == 1 == shared.written == shared.flushed
 
 
-def test_who_refuses_is_told_so_also_where_the_flush_of_the_group_fails(environment, submit_together, append):
-    environment.committer.submit(append)
-    faults.arm("journal.after_append", action=lambda: setattr(environment.wal.shared_state, "is_broken", 1))
+def test_who_refuses_is_told_so_also_where_the_flush_of_the_group_fails(store_file, submit_together, append):
+    store_file.committer.submit(append)
+    faults.arm("journal.after_append", action=lambda: setattr(store_file.wal.shared_state, "is_broken", 1))
     wrote, refused = submit_together(append, lambda _: 1 // 0)
     assert isinstance(wrote.error, CommitOutcomeUnknownError)
     assert isinstance(refused.error, ZeroDivisionError)
 
 
-def test_a_key_lmdb_cannot_take_is_a_limit_error_of_its_caller_alone(environment, submit_together, append, check_whole):
+def test_a_key_lmdb_cannot_take_is_a_limit_error_of_its_caller_alone(store_file, submit_together, append, check_whole):
     callers = submit_together(append, lambda transaction: transaction.put_index(b"k" * 512, b""), append)
     assert [type(caller.error) for caller in callers] == [type(None), LimitError, type(None)]
-    assert check_whole(environment) == 2
+    assert check_whole(store_file) == 2
 
 
 def test_a_group_has_a_bound(committer, submit_together):
@@ -130,26 +130,26 @@ def test_a_group_has_a_bound(committer, submit_together):
 
 
 @pytest.mark.parametrize("inner", ["same committer", "another committer"])
-def test_a_commit_within_a_commit_is_a_usage_error(environment, committer, append, inner):
-    other = committer if inner == "same committer" else Committer(environment)
+def test_a_commit_within_a_commit_is_a_usage_error(store_file, committer, append, inner):
+    other = committer if inner == "same committer" else Committer(store_file.writer)
     with pytest.raises(UsageError, match="within another commit"):
         committer.submit(lambda _: other.submit(append))
     assert committer.submit(append) == 1
 
 
-def test_reading_within_a_commit_is_allowed_and_sees_the_last_commit(environment, committer, append):
+def test_reading_within_a_commit_is_allowed_and_sees_the_last_commit(store_file, committer, append):
     committer.submit(append)
 
     def work(transaction):
         append(transaction)
-        with environment.read() as snapshot:
+        with store_file.read() as snapshot:
             return snapshot.last_lsn()
 
     assert committer.submit(work) == 1
 
 
-def test_two_committers_of_one_environment_take_turns(environment, append, check_whole):
-    committers = [Committer(environment) for _ in range(4)]
+def test_two_committers_of_one_environment_take_turns(store_file, append, check_whole):
+    committers = [Committer(store_file.writer) for _ in range(4)]
 
     def commit(committer):
         for _ in range(20):
@@ -160,10 +160,10 @@ def test_two_committers_of_one_environment_take_turns(environment, append, check
         thread.start()
     for thread in threads:
         thread.join()
-    assert check_whole(environment) == 80
+    assert check_whole(store_file) == 80
 
 
-def test_contending_threads_share_groups_and_lose_nothing(environment, committer, append, check_whole):
+def test_contending_threads_share_groups_and_lose_nothing(store_file, committer, append, check_whole):
     per_thread, results = 40, [[] for _ in range(16)]
 
     def commit(number):
@@ -179,7 +179,7 @@ def test_contending_threads_share_groups_and_lose_nothing(environment, committer
     assert all(lsns == sorted(lsns) for lsns in results)
     if os.environ.get("STATELOG_TEST_DISK"):  # where a flush takes no time, there is nothing to share
         assert committer.commits / committer.groups > 4
-    assert check_whole(environment) == 16 * per_thread
+    assert check_whole(store_file) == 16 * per_thread
 
 
 def test_a_lone_committer_never_waits_for_company(committer, append, monkeypatch):
@@ -201,17 +201,17 @@ POINTS_AFTER_COMMIT = {"commit.after_lmdb_commit", "commit.before_delivery", "co
 
 
 @pytest.mark.parametrize("point", POINTS_OF_A_COMMIT)
-def test_an_interrupted_commit_is_there_or_not_and_the_next_works(environment, committer, append, check_whole, point):
+def test_an_interrupted_commit_is_there_or_not_and_the_next_works(store_file, committer, append, check_whole, point):
     faults.arm(point, action=fail(Interrupt()))
     with pytest.raises(Interrupt):
         committer.submit(append)
-    assert check_whole(environment) == (point in POINTS_AFTER_COMMIT)
+    assert check_whole(store_file) == (point in POINTS_AFTER_COMMIT)
     committer.submit(append)
-    assert check_whole(environment) == 1 + (point in POINTS_AFTER_COMMIT)
+    assert check_whole(store_file) == 1 + (point in POINTS_AFTER_COMMIT)
 
 
 @pytest.mark.parametrize("point", POINTS_OF_A_COMMIT)
-def test_an_interrupted_leader_loses_no_follower(environment, committer, append, check_whole, point):
+def test_an_interrupted_leader_loses_no_follower(store_file, committer, append, check_whole, point):
     """Its followers' works are run again if they were not committed, and by one of them."""
     holder = Holder(committer)
     callers = [Caller(committer, append) for _ in range(6)]
@@ -224,7 +224,7 @@ def test_an_interrupted_leader_loses_no_follower(environment, committer, append,
     assert all(isinstance(error, Interrupt) for error in errors)
     assert len(errors) <= 1
     results = sorted(caller.result for caller in callers if caller.error is None)
-    assert check_whole(environment) in {len(results), len(results) + 1}
+    assert check_whole(store_file) in {len(results), len(results) + 1}
     assert len(set(results)) == len(results) >= 5
     committer.submit(append)
 
@@ -256,7 +256,7 @@ class Interrupted(threading.Thread):
                     self._acknowledged.append(self._submit(self._work))
 
 
-def test_interrupts_at_random_moments_lose_nobody_and_leave_no_lock_behind(environment, committer, append, check_whole):
+def test_interrupts_at_random_moments_lose_nobody_and_leave_no_lock_behind(store_file, committer, append, check_whole):
     # What looks after the store begins with the first commit, and until it runs Python takes it for who has begun it.
     acknowledged = [committer.submit(append)]
     threads = [Interrupted(committer, append, acknowledged) for _ in range(4)]
@@ -274,11 +274,11 @@ def test_interrupts_at_random_moments_lose_nobody_and_leave_no_lock_behind(envir
     assert not any(thread.is_alive() for thread in threads)
     assert len(acknowledged) >= before + 20
     committer.submit(append)
-    assert set(acknowledged) <= set(range(1, check_whole(environment) + 1))
+    assert set(acknowledged) <= set(range(1, check_whole(store_file) + 1))
     assert len(set(acknowledged)) == len(acknowledged)
 
 
-def test_an_interrupted_follower_is_not_committed(environment, committer, append, check_whole):
+def test_an_interrupted_follower_is_not_committed(store_file, committer, append, check_whole):
     holder = Holder(committer)
     callers = [Caller(committer, append) for _ in range(3)]
     raise_in(callers[1], Interrupt)
@@ -286,5 +286,5 @@ def test_an_interrupted_follower_is_not_committed(environment, committer, append
     for caller in callers:
         caller.join(timeout=10)
     assert [type(caller.error) for caller in callers] == [type(None), Interrupt, type(None)]
-    assert check_whole(environment) in {2, 3}
+    assert check_whole(store_file) in {2, 3}
     committer.submit(append)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from statelog.errors import CorruptionError
 from statelog.log.commit import committer_of
-from statelog.storage import Environment
-from statelog.storage.file.reading import ReadTransaction
+from statelog.storage import StoreFile
+from statelog.storage.read_transaction import ReadTransaction
 
 PARTS = st.binary(min_size=1, max_size=12).map(lambda part: part.replace(b"\xfe", b""))
 TABLES = st.dictionaries(
@@ -21,8 +21,8 @@ TABLES = st.dictionaries(
 )
 
 
-def rows_of(environment, prefix, **options):
-    with environment.read() as transaction:
+def rows_of(store_file, prefix, **options):
+    with store_file.read() as transaction:
         return list(transaction.scan_index(prefix, **options))
 
 
@@ -33,14 +33,14 @@ def tables(tmp_path_factory):
 
     def fill(table):
         path = tmp_path_factory.mktemp("table") / "agent.state"
-        environment = Environment.open(path, replay=lambda *_: False)
-        opened.append(environment)
-        committer_of(environment).submit(lambda transaction: [transaction.put_index(*row) for row in table.items()])
-        return environment
+        store_file = StoreFile.open(path, replay=lambda *_: False)
+        opened.append(store_file)
+        committer_of(store_file).submit(lambda transaction: [transaction.put_index(*row) for row in table.items()])
+        return store_file
 
     yield fill
-    for environment in opened:
-        environment.close()
+    for store_file in opened:
+        store_file.close()
 
 
 @given(
@@ -51,15 +51,15 @@ def tables(tmp_path_factory):
     choice=st.randoms(use_true_random=False),
 )
 def test_a_scan_by_pages_finds_what_one_by_rows_finds(tables, table, scans, choice):
-    environment = tables(table)
+    store_file = tables(table)
     for prefix, start, reverse in scans:
         options = {"start": b"k" + start if start else b"", "reverse": reverse}
         if table and choice.random() < 0.5:
             options["start"] = choice.choice(sorted(table))
-        found = rows_of(environment, prefix, **options)
+        found = rows_of(store_file, prefix, **options)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ReadTransaction, "_read_rows", lambda *_arguments, **_options: None)
-            assert rows_of(environment, prefix, **options) == found
+            assert rows_of(store_file, prefix, **options) == found
         inside = [key for key in table if key.startswith(prefix)]
         start = options["start"]
         wanted = sorted(key for key in inside if not start or (key <= start if reverse else key >= start))
@@ -69,7 +69,7 @@ def test_a_scan_by_pages_finds_what_one_by_rows_finds(tables, table, scans, choi
 @pytest.mark.skipif(sys.platform != "linux", reason="where the file is mapped cannot be told")
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_scan_goes_by_pages(tables, monkeypatch, reverse):
-    environment = tables({b"k%05d" % number: b"row" for number in range(1000)})
+    store_file = tables({b"k%05d" % number: b"row" for number in range(1000)})
     calls = []
     read_rows = ReadTransaction._read_rows
 
@@ -78,25 +78,25 @@ def test_a_scan_goes_by_pages(tables, monkeypatch, reverse):
         return read_rows(*arguments, **options)
 
     monkeypatch.setattr(ReadTransaction, "_read_rows", counted)
-    assert len(rows_of(environment, b"k", reverse=reverse)) == 1000
+    assert len(rows_of(store_file, b"k", reverse=reverse)) == 1000
     assert len(calls) < 60
 
 
 def test_one_row_with_a_wrong_seal_is_named_and_rows_before_it_are_found(tables):
     table = {b"k%05d" % number: b"row" for number in range(300)}
-    environment = tables(table)
+    store_file = tables(table)
     key = b"k00123"
 
     def damage(transaction):
         transaction._raw.put(key, b"row" + bytes(8), db=transaction._index)
         transaction.changes += 1
 
-    environment.committer.submit(damage)
+    store_file.committer.submit(damage)
     for reverse, count in ((False, 123), (True, 176)):
         found = []
-        with environment.read() as transaction, pytest.raises(CorruptionError) as caught:
+        with store_file.read() as transaction, pytest.raises(CorruptionError) as caught:
             found.extend(transaction.scan_index(b"k", reverse=reverse))
         assert caught.value.key == key
-        with environment.read() as transaction:
+        with store_file.read() as transaction:
             rows = transaction.scan_index(b"k", reverse=reverse)
             assert len([next(rows) for _ in range(count)]) == count

@@ -30,19 +30,19 @@ COMPACT = """
 from statelog.storage import compaction
 from statelog.storage.compaction import compact_file
 compaction._COPIED_SIZE_BYTES = 500
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-while environment.committer.submit(append) < 40:
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+while store_file.committer.submit(append) < 40:
     pass
 say("compacting")
-compact_file(environment)
+compact_file(store_file.lmdb_file, store_file.wal)
 say("compacted")
 """
 
-COMMIT = "say(Environment.open(sys.argv[1], max_size_bytes=2**26).committer.submit(append))"
+COMMIT = "say(StoreFile.open(sys.argv[1], max_size_bytes=2**26).committer.submit(append))"
 
 
-def compact(environment, **options):
-    return compact_file(environment, **options)
+def compact(store_file, **options):
+    return compact_file(store_file.lmdb_file, store_file.wal, **options)
 
 
 @pytest.fixture
@@ -51,61 +51,61 @@ def leftovers(path):
 
 
 @pytest.fixture
-def filled(environment, append):
+def filled(store_file, append):
     """A store of 40 commits, some of its pages free."""
     for _ in range(40):
-        environment.committer.submit(append)
-    return environment
+        store_file.committer.submit(append)
+    return store_file
 
 
 def test_the_same_contents_are_in_a_new_file(filled, path, check_whole):
-    store_id, inode = filled.store_id, path.stat().st_ino
+    store_id, inode = filled.lmdb_file.store_id, path.stat().st_ino
     compacted = compact(filled)
     assert (compacted.records, compacted.index_entries) == (40, 40)
     assert check_whole(filled) == 40
-    assert filled.store_id == store_id
+    assert filled.lmdb_file.store_id == store_id
     assert path.stat().st_ino != inode
     assert compacted.size_after_bytes == path.stat().st_size < compacted.size_before_bytes
 
 
-def test_a_compacted_store_opens_again(filled, open_environment, append, check_whole):
-    header = filled.header
+def test_a_compacted_store_opens_again(filled, open_store_file, append, check_whole):
+    header = filled.lmdb_file.header
     compact(filled)
     filled.close()
-    again = open_environment()
-    assert again.header == header
+    again = open_store_file()
+    assert again.lmdb_file.header == header
     assert again.committer.submit(append) == 41
     assert check_whole(again) == 41
 
 
-def test_an_empty_store_is_compacted(environment, append):
-    assert compact(environment).records == 0
-    assert environment.committer.submit(append) == 1
+def test_an_empty_store_is_compacted(store_file, append):
+    assert compact(store_file).records == 0
+    assert store_file.committer.submit(append) == 1
 
 
-def test_pages_are_full_whatever_the_order_of_the_writes(environment):
+def test_pages_are_full_whatever_the_order_of_the_writes(store_file):
     """Keys written at random leave pages half full; in key order, they are full."""
     keys = [b"key %06d" % number for number in range(4000)]
     random.Random(7).shuffle(keys)
     for at in range(0, len(keys), 100):
-        environment.committer.submit(
+        store_file.committer.submit(
             lambda transaction, at=at: [transaction.put_index(k, k * 4) for k in keys[at : at + 100]]
         )
-    before = environment.statistics()
-    compact(environment)
-    after = environment.statistics()
+    before = store_file.statistics()
+    compact(store_file)
+    after = store_file.statistics()
     node_size_bytes = 8 + 10 + 40 + 8 + 2
     assert after.tables["index"].leaf_pages <= 4000 * node_size_bytes / (4096 - 16) * 1.05
     assert after.tables["index"].leaf_pages < 0.8 * before.tables["index"].leaf_pages
     assert after.pages_free < 16
 
 
-def test_free_pages_are_given_back_to_the_system(environment, path):
-    environment.committer.submit(lambda transaction: transaction.put_log(1, bytes(8_000_000)))
-    environment.committer.submit(lambda transaction: transaction.replace_logs({1: b"small"}))
-    environment.committer.submit(lambda transaction: transaction.put_index(b"n", b"1"))
+def test_free_pages_are_given_back_to_the_system(store_file, path):
+    store_file.committer.submit(lambda transaction: transaction.put_log(1, bytes(8_000_000)))
+    store_file.committer.submit(lambda transaction: transaction.replace_logs({1: b"small"}))
+    store_file.committer.submit(lambda transaction: transaction.put_index(b"n", b"1"))
     assert path.stat().st_size > 8_000_000
-    compact(environment)
+    compact(store_file)
     assert path.stat().st_size < 100_000
 
 
@@ -124,14 +124,14 @@ def test_mode_and_path_stay(filled, path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_a_symbolic_link_stays_one(open_environment, path, tmp_path, append):
+def test_a_symbolic_link_stays_one(open_store_file, path, tmp_path, append):
     link = tmp_path / "link"
     link.symlink_to(path)
-    environment = open_environment(link)
-    environment.committer.submit(append)
-    compact(environment)
+    store_file = open_store_file(link)
+    store_file.committer.submit(append)
+    compact(store_file)
     assert link.is_symlink()
-    assert environment.committer.submit(append) == 2
+    assert store_file.committer.submit(append) == 2
 
 
 def test_progress_ends_with_everything(filled):
@@ -143,12 +143,12 @@ def test_progress_ends_with_everything(filled):
 # --- everyone else ------------------------------------------------------------------
 
 
-def test_other_openings_of_this_process_go_on(filled, open_environment, append, check_whole):
-    other = open_environment()
+def test_other_openings_of_this_process_go_on(filled, open_store_file, append, check_whole):
+    other = open_store_file()
     compact(filled)
     assert other.committer.submit(append) == 41
     filled.close()
-    assert open_environment() is other
+    assert open_store_file() is other
     assert check_whole(other) == 41
 
 
@@ -198,13 +198,13 @@ def test_commits_wait_and_are_not_lost(filled, append, check_whole):
 
 
 FOLLOW = """
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26, read_only=sys.argv[2] == "reader")
-with environment.read() as transaction:
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26, read_only=sys.argv[2] == "reader")
+with store_file.read() as transaction:
     say(transaction.last_lsn())
 sys.stdin.readline()
-if not environment.read_only:
-    environment.committer.submit(append)
-with environment.read() as transaction:
+if not store_file.read_only:
+    store_file.committer.submit(append)
+with store_file.read() as transaction:
     say(transaction.last_lsn())
 """
 
@@ -226,11 +226,11 @@ def test_a_process_that_opens_meanwhile_gets_the_new_file(filled, start_child, c
     assert check_whole(filled) == 41
 
 
-def test_no_locks_means_no_compaction(open_environment, monkeypatch):
+def test_no_locks_means_no_compaction(open_store_file, monkeypatch):
     monkeypatch.setattr("statelog.storage.file.locks._SET_LOCK", 9999)
     monkeypatch.setattr("statelog.storage.file.locks.FileLocks._flock", lambda _self, _kind: False)
     with pytest.raises(StorageError, match="no locks"):
-        compact(open_environment())
+        compact(open_store_file())
 
 
 def test_two_do_not_compact_at_once(filled):
@@ -242,7 +242,7 @@ def test_two_do_not_compact_at_once(filled):
 
 
 def test_a_read_goes_on_in_the_old_file_which_goes_with_its_end(filled, append, check_whole):
-    old = weakref.ref(filled.handles)
+    old = weakref.ref(filled.lmdb_file.handles)
     with filled.read() as transaction:  # an object that is kept, as that of a snapshot
         compact(filled)
         filled.committer.submit(append)
@@ -267,10 +267,10 @@ def test_a_fork_meanwhile_harms_neither(filled, check_whole, append):
 # --- refused ------------------------------------------------------------------------
 
 
-def test_a_read_only_store_is_not_compacted(filled, open_environment):
+def test_a_read_only_store_is_not_compacted(filled, open_store_file):
     filled.close()
     with pytest.raises(ReadOnlyError):
-        compact(open_environment(read_only=True))
+        compact(open_store_file(read_only=True))
 
 
 def test_a_closed_store_is_not_compacted(filled):
@@ -280,10 +280,10 @@ def test_a_closed_store_is_not_compacted(filled):
 
 
 def test_a_forked_child_does_not_compact(filled):
-    filled.process_id += 1
+    filled.lmdb_file.process_id += 1
     with pytest.raises(ForkedError):
         compact(filled)
-    filled.process_id -= 1
+    filled.lmdb_file.process_id -= 1
 
 
 def test_a_compaction_within_a_commit_is_a_usage_error(filled):
@@ -329,29 +329,29 @@ def test_the_points_are_there():
 
 
 @pytest.mark.parametrize("point", COMPACTION_POINTS)
-def test_a_kill_anywhere_leaves_a_whole_store(run_child, open_environment, append, check_whole, leftovers, point):
+def test_a_kill_anywhere_leaves_a_whole_store(run_child, open_store_file, append, check_whole, leftovers, point):
     status, said = run_child(COMPACT, fault=f"{point}:1:kill")
     assert (status, said) == (-9, ["compacting"])
-    environment = open_environment()
+    store_file = open_store_file()
     assert leftovers() == []
-    assert check_whole(environment) == 40
-    assert environment.committer.submit(append) == 41
-    assert compact(environment).records == 41
-    assert check_whole(environment) == 41
+    assert check_whole(store_file) == 40
+    assert store_file.committer.submit(append) == 41
+    assert compact(store_file).records == 41
+    assert check_whole(store_file) == 41
 
 
-def test_a_compaction_in_place_would_be_caught_by_such_a_test(filled, path, open_environment):
+def test_a_compaction_in_place_would_be_caught_by_such_a_test(filled, path, open_store_file):
     """Negative control: the new file written over the old one, and cut half way."""
     filled.close()
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(CorruptionError):
-        open_environment()
+        open_store_file()
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("point", [*COMPACTION_POINTS[:7], "compaction.after_directory_sync"])
 def test_an_error_anywhere_leaves_a_store_that_goes_on(
-    filled, append, check_whole, open_environment, monkeypatch, point, code
+    filled, append, check_whole, open_store_file, monkeypatch, point, code
 ):
     def fail():
         raise OSError(code, "as if")
@@ -363,7 +363,7 @@ def test_an_error_anywhere_leaves_a_store_that_goes_on(
     assert check_whole(filled) == 40
     assert filled.committer.submit(append) == 41
     filled.close()
-    assert check_whole(open_environment()) == 41
+    assert check_whole(open_store_file()) == 41
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from statelog.storage.file.creation import create_store, remove_leftovers
 CREATION_POINTS = [point for point in faults.POINTS if point.startswith("creation.")]
 POINTS_AFTER_LINK = {"creation.after_link", "creation.after_directory_sync", "creation.after_unlink"}
 
-CREATE = "say(Environment.open(sys.argv[1], max_size_bytes=2**26).store_id.hex())"
+CREATE = "say(StoreFile.open(sys.argv[1], max_size_bytes=2**26).lmdb_file.store_id.hex())"
 
 
 @pytest.fixture
@@ -21,23 +21,23 @@ def leftovers(path):
 
 @pytest.mark.parametrize("point", CREATION_POINTS)
 def test_a_creation_killed_anywhere_leaves_no_store_or_a_whole_one(
-    run_child, open_environment, path, point, leftovers, append, check_whole
+    run_child, open_store_file, path, point, leftovers, append, check_whole
 ):
     assert run_child(CREATE, fault=f"{point}:1:kill") == (-9, [])
     assert path.exists() == (point in POINTS_AFTER_LINK)
-    environment = open_environment()
-    assert check_whole(environment) == 0
-    assert environment.committer.submit(append) == 1
+    store_file = open_store_file()
+    assert check_whole(store_file) == 0
+    assert store_file.committer.submit(append) == 1
     assert leftovers() == []
     assert path.stat().st_nlink == 1
 
 
-def test_a_creation_written_in_place_would_be_caught_by_such_a_test(path, open_environment):
+def test_a_creation_written_in_place_would_be_caught_by_such_a_test(path, open_store_file):
     """Negative control: half of a store under its own name."""
     create_store(path)
     path.write_bytes(path.read_bytes()[:4096])
     with pytest.raises(Exception, match="damaged"):
-        open_environment()
+        open_store_file()
 
 
 def test_processes_creating_at_once_end_up_with_one_store(start_child, leftovers):
@@ -51,7 +51,7 @@ def test_processes_creating_at_once_end_up_with_one_store(start_child, leftovers
     assert leftovers() == []
 
 
-def test_a_creation_that_loses_the_race_leaves_the_winners_store(path, open_environment, leftovers):
+def test_a_creation_that_loses_the_race_leaves_the_winners_store(path, open_store_file, leftovers):
     def win():
         faults.disarm()
         create_store(path)
@@ -59,17 +59,17 @@ def test_a_creation_that_loses_the_race_leaves_the_winners_store(path, open_envi
     faults.arm("creation.before_link", action=win)
     create_store(path)
     won = path.read_bytes()
-    assert open_environment().path.read_bytes()[8192:] == won[8192:]
+    assert open_store_file().path.read_bytes()[8192:] == won[8192:]
     assert leftovers() == []
 
 
-def test_a_creation_whose_temporary_file_is_taken_away_tries_again(path, open_environment, leftovers, check_whole):
+def test_a_creation_whose_temporary_file_is_taken_away_tries_again(path, open_store_file, leftovers, check_whole):
     def take_away():
         for name in leftovers():
             (path.parent / name).unlink()
 
     faults.arm("creation.before_link", action=take_away)
-    assert check_whole(open_environment()) == 0
+    assert check_whole(open_store_file()) == 0
 
 
 def test_an_existing_file_is_never_replaced(path):
@@ -90,8 +90,8 @@ def no_hard_links(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_hard_links")
-def test_a_file_system_without_hard_links_will_do(open_environment, check_whole, leftovers):
-    assert check_whole(open_environment()) == 0
+def test_a_file_system_without_hard_links_will_do(open_store_file, check_whole, leftovers):
+    assert check_whole(open_store_file()) == 0
     assert leftovers() == []
 
 
@@ -120,7 +120,7 @@ def test_creation_flushes_the_directory_once_the_file_has_its_name(path, monkeyp
     assert happened == [("link", path.name), ("fsync", path.parent)]
 
 
-def test_whoever_opens_a_store_flushes_the_directory_before_it_commits(path, monkeypatch, open_environment, append):
+def test_whoever_opens_a_store_flushes_the_directory_before_it_commits(path, monkeypatch, open_store_file, append):
     """Its creator may have been killed between link and flush, or its own flush have failed."""
     happened = []
     fsync, fdatasync = os.fsync, os.fdatasync
@@ -135,15 +135,15 @@ def test_whoever_opens_a_store_flushes_the_directory_before_it_commits(path, mon
 
     monkeypatch.setattr(os, "fsync", record(fsync))
     monkeypatch.setattr(os, "fdatasync", record(fdatasync))
-    environment = open_environment()
+    store_file = open_store_file()
     assert happened == [path.parent]
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
     happened.clear()
-    environment.reopen()
+    store_file.lmdb_file.reopen()
     assert happened == []
 
 
-def test_a_store_whose_directory_cannot_be_flushed_is_not_opened_for_writing(path, monkeypatch, open_environment):
+def test_a_store_whose_directory_cannot_be_flushed_is_not_opened_for_writing(path, monkeypatch, open_store_file):
     create_store(path)
 
     def refuse(_descriptor):
@@ -151,8 +151,8 @@ def test_a_store_whose_directory_cannot_be_flushed_is_not_opened_for_writing(pat
 
     monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(StorageError, match="cannot be flushed"):
-        open_environment()
-    assert open_environment(read_only=True).store_id
+        open_store_file()
+    assert open_store_file(read_only=True).lmdb_file.store_id
 
 
 def test_leftovers_of_other_stores_and_of_living_creators_stay(path, leftovers):

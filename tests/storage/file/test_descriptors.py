@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import statelog
-from statelog.storage import Environment
+from statelog.storage import StoreFile
 from statelog.storage.file.descriptors import follow_owner, open_file, open_side_file
 from statelog.storage.file.sidecar_files import journal_path, open_journal
 from statelog.storage.notify.slot_file import wake_path
@@ -96,12 +96,12 @@ def test_side_files_have_the_owner_and_mode_of_the_store(foreign):
 
 
 def test_wake_file_has_the_owner_and_mode_of_the_store(foreign):
-    environment = Environment.open(foreign)
+    store_file = StoreFile.open(foreign)
     try:
-        environment.wake.wait(environment.flushed_lsn(), 0.01)
-        assert owner_and_mode(wake_path(environment.path)) == (OWNER, OWNER + 1, 0o660)
+        store_file.wake.wait(store_file.flushed_lsn(), 0.01)
+        assert owner_and_mode(wake_path(store_file.path)) == (OWNER, OWNER + 1, 0o660)
     finally:
-        environment.close()
+        store_file.close()
 
 
 def test_side_file_that_is_there_keeps_its_owner_and_mode(foreign):

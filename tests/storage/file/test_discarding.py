@@ -14,15 +14,15 @@ def test_an_empty_store_is_taken_back_with_all_its_files(path):
 
 
 def test_another_process_may_have_a_store_of_that_name_before_the_first_is_closed(
-    path, start_child, open_environment, check_whole
+    path, start_child, open_store_file, check_whole
 ):
     with statelog.open(path) as store:
         session_of(store).withdraw()
-        child = start_child("say(Environment.open(sys.argv[1]).committer.submit(append)); time.sleep(60)")
+        child = start_child("say(StoreFile.open(sys.argv[1]).committer.submit(append)); time.sleep(60)")
         assert child.stdout.readline() == "1\n"
     child.kill()
     child.wait()
-    assert check_whole(open_environment()) == 1
+    assert check_whole(open_store_file()) == 1
 
 
 def test_a_store_with_a_record_stays(path):
@@ -35,7 +35,7 @@ def test_a_store_with_a_record_stays(path):
 
 def test_a_store_that_another_process_has_open_stays(path, start_child):
     with statelog.open(path) as store:
-        child = start_child("environment = Environment.open(sys.argv[1]); say('open'); sys.stdin.read()")
+        child = start_child("store_file = StoreFile.open(sys.argv[1]); say('open'); sys.stdin.read()")
         assert child.stdout.readline() == "open\n"
         with pytest.raises(StoreLockedError):
             session_of(store).withdraw()

@@ -81,44 +81,44 @@ def pass_look():
 
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 def test_commit_to_a_file_that_was_taken_away_is_refused(
-    open_environment, append, path, take_away, backed_up, durability
+    open_store_file, append, path, take_away, backed_up, durability
 ):
-    environment = open_environment(backed_up, durability=durability)
-    environment.committer.submit(append)
+    store_file = open_store_file(backed_up, durability=durability)
+    store_file.committer.submit(append)
     take_away(path)
     for _ in range(2):
         with pytest.raises(StoreReplacedError) as caught:
-            environment.committer.submit(append)
+            store_file.committer.submit(append)
         assert caught.value.path == str(path)
         assert "put a backup back" in caught.value.message
 
 
-def test_first_commit_after_a_replacement_leaves_the_journal_of_others(open_environment, append, backed_up):
-    environment = open_environment(backed_up)
+def test_first_commit_after_a_replacement_leaves_the_journal_of_others(open_store_file, append, backed_up):
+    store_file = open_store_file(backed_up)
     replace(backed_up)
     journal_path(backed_up).write_bytes(b"of whoever has the new file open")
     with pytest.raises(StoreReplacedError):
-        environment.committer.submit(append)
-    environment.close()
+        store_file.committer.submit(append)
+    store_file.close()
     assert journal_path(backed_up).read_bytes() == b"of whoever has the new file open"
 
 
 def test_unjournaled_commit_to_a_file_that_was_taken_away_is_refused(
-    open_environment, append, path, take_away, backed_up
+    open_store_file, append, path, take_away, backed_up
 ):
-    environment = open_environment(backed_up)
-    environment.committer.submit(append)
+    store_file = open_store_file(backed_up)
+    store_file.committer.submit(append)
     take_away(path)
     with pytest.raises(StoreReplacedError):
-        environment.committer.submit(lambda transaction: transaction.write_header_again())
+        store_file.committer.submit(lambda transaction: transaction.write_header_again())
 
 
-def test_flush_of_a_file_that_was_taken_away_is_refused(open_environment, append, path, take_away, backed_up):
-    environment = open_environment(backed_up, durability="interval")
-    environment.committer.submit(append)
+def test_flush_of_a_file_that_was_taken_away_is_refused(open_store_file, append, path, take_away, backed_up):
+    store_file = open_store_file(backed_up, durability="interval")
+    store_file.committer.submit(append)
     take_away(path)
     with pytest.raises(StoreReplacedError):
-        environment.flush_journal()
+        store_file.flush_journal()
 
 
 def test_read_of_a_file_that_was_taken_away_is_refused(path, take_away, backed_up):
@@ -144,12 +144,12 @@ def test_reader_in_another_process_is_refused(backed_up):
         child.wait(300)
 
 
-def test_wait_for_a_commit_to_a_file_that_was_taken_away_is_refused(open_environment, path, take_away, backed_up):
-    environment = open_environment(backed_up)
+def test_wait_for_a_commit_to_a_file_that_was_taken_away_is_refused(open_store_file, path, take_away, backed_up):
+    store_file = open_store_file(backed_up)
     take_away(path)
     pass_look()
     with pytest.raises(StoreReplacedError):
-        environment.wake.wait(environment.flushed_lsn(), 60)
+        store_file.wake.wait(store_file.flushed_lsn(), 60)
 
 
 @pytest.mark.parametrize("is_idle", [False, True])

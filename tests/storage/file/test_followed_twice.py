@@ -15,15 +15,15 @@ def test_a_read_follows_compactions_that_come_one_after_another(path, monkeypatc
 
     with statelog.open(path) as store:
         store.thread("t").commit({"n": 1})
-        environment = session_of(store).engine.environment
-        follow, replacements = environment.follow, [compact_elsewhere, compact_elsewhere]
+        store_file = session_of(store).engine.store_file
+        follow, replacements = store_file.lmdb_file.follow, [compact_elsewhere, compact_elsewhere]
 
         def follow_and_be_replaced():
             follow()
             if replacements:
                 replacements.pop()()
 
-        monkeypatch.setattr(environment, "follow", follow_and_be_replaced)
+        monkeypatch.setattr(store_file.lmdb_file, "follow", follow_and_be_replaced)
         compact_elsewhere()
         assert store.thread("t").state["n"] == 1
         assert replacements == []

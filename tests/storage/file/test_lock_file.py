@@ -14,8 +14,9 @@ import lmdb
 import pytest
 
 from statelog.errors import StorageError, StoreReplacedError
+from statelog.storage import lmdb_file
 from statelog.storage.compaction import compact_file
-from statelog.storage.file import locks, opening
+from statelog.storage.file import locks
 from statelog.storage.file.lock_file import LockFile
 from statelog.storage.file.sidecar_files import lock_path
 
@@ -30,12 +31,12 @@ for at in (0, int(sys.argv[2])):
 """Ask the kernel, from another process, who holds the bytes by which LMDB knows its users."""
 
 USE = """
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-environment.committer.submit(append)
-environment.checkpoint()
-environment.reader_slots.release_dead()
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+store_file.committer.submit(append)
+store_file.writer.checkpoint()
+store_file.reader_slots.release_dead()
 for _ in range(20):
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
 say("done")
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -103,7 +104,7 @@ def locks_in_kernel(path):
     return sorted(match.groups() for match in found if match)
 
 
-@pytest.mark.usefixtures("environment")
+@pytest.mark.usefixtures("store_file")
 def test_the_kernel_says_that_they_are_held_after_a_stray_close(ask, path, stray_close):
     assert ask() == ["held", "held"]
     stray_close(path.parent)
@@ -112,84 +113,84 @@ def test_the_kernel_says_that_they_are_held_after_a_stray_close(ask, path, stray
     assert locks_in_kernel(path) == [("OFDLCK", "READ", "0", "0"), ("OFDLCK", "READ", own, own)]
 
 
-def test_without_them_the_kernel_knows_of_nobody(open_environment, ask, path, stray_close, monkeypatch):
+def test_without_them_the_kernel_knows_of_nobody(open_store_file, ask, path, stray_close, monkeypatch):
     """The control: what LMDB alone does."""
     monkeypatch.setattr(LockFile, "_take_locks", lambda _self: True)
-    open_environment()
+    open_store_file()
     assert ask() == ["held", "held"]
     stray_close(path.parent)
     assert ask() == ["nobody", "nobody"]
 
 
-def test_they_are_held_by_who_only_reads(open_environment, ask, path):
-    open_environment().close()
-    open_environment(read_only=True)
+def test_they_are_held_by_who_only_reads(open_store_file, ask, path):
+    open_store_file().close()
+    open_store_file(read_only=True)
     read_each(path.parent)
     assert ask() == ["held", "held"]
 
 
-def test_they_are_held_after_lmdb_was_opened_again(environment, ask, append, path):
+def test_they_are_held_after_lmdb_was_opened_again(store_file, ask, append, path):
     for _ in range(3):
         read_each(path.parent)
-        environment.reopen()
+        store_file.lmdb_file.reopen()
         assert ask() == ["held", "held"]
-        environment.committer.submit(append)
-    environment.set_map_size(2**25)
+        store_file.committer.submit(append)
+    store_file.lmdb_file.set_map_size(2**25)
     read_each(path.parent)
     assert ask() == ["held", "held"]
 
 
-def test_they_are_held_on_the_lock_file_of_the_file_that_a_compaction_made(environment, ask, append, path):
-    environment.committer.submit(append)
-    compact_file(environment)
-    environment.committer.submit(append)
+def test_they_are_held_on_the_lock_file_of_the_file_that_a_compaction_made(store_file, ask, append, path):
+    store_file.committer.submit(append)
+    compact_file(store_file.lmdb_file, store_file.wal)
+    store_file.committer.submit(append)
     read_each(path.parent)
     assert ask() == ["held", "held"]
 
 
-def test_nobody_holds_them_once_all_have_closed(open_environment, start_child, ask):
-    environment = open_environment()
+def test_nobody_holds_them_once_all_have_closed(open_store_file, start_child, ask):
+    store_file = open_store_file()
     child = start_child(
-        "environment = Environment.open(sys.argv[1], max_size_bytes=2**26); say('open'); sys.stdin.readline()"
+        "store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26); say('open'); sys.stdin.readline()"
     )
     child.stdout.readline()
-    environment.close()
+    store_file.close()
     assert ask() == ["held", "nobody"]
     child.kill()
     child.wait()
     assert ask() == ["nobody", "nobody"]
 
 
-def test_a_closed_store_leaves_no_descriptor_open(open_environment):
-    open_environment().close()
+def test_a_closed_store_leaves_no_descriptor_open(open_store_file):
+    open_store_file().close()
     before = open_descriptors()
     for _ in range(3):
-        open_environment().close()
+        open_store_file().close()
     assert open_descriptors() == before
 
 
 def test_nothing_is_lost_to_those_who_come_after_a_stray_close(
-    environment, run_child, append, check_whole, path, stray_close
+    store_file, run_child, append, check_whole, path, stray_close
 ):
     for done in range(3):
-        environment.committer.submit(append)
-        with environment.read() as snapshot:
+        store_file.committer.submit(append)
+        with store_file.read() as snapshot:
             before = [bytes(snapshot.get_log(lsn)) for lsn in range(1, snapshot.last_lsn() + 1)]
             stray_close(path.parent)
             assert run_child(USE) == (-9, ["done"])
             assert before == [bytes(snapshot.get_log(lsn)) for lsn in range(1, len(before) + 1)]
-            readers = environment.handles.raw.readers().split()
+            readers = store_file.lmdb_file.handles.raw.readers().split()
             assert str(os.getpid()) in readers, "a look for dead readers has freed the slot of a living one"
-        assert environment.committer.submit(append) == (1 + 21 + 1) * (done + 1)
-    assert check_whole(environment) == 3 * (1 + 21 + 1)
+        assert store_file.committer.submit(append) == (1 + 21 + 1) * (done + 1)
+    assert check_whole(store_file) == 3 * (1 + 21 + 1)
 
 
-def test_a_dead_reader_is_still_found(environment, start_child, append, path):
-    environment.committer.submit(append)
+def test_a_dead_reader_is_still_found(store_file, start_child, append, path):
+    store_file.committer.submit(append)
     child = start_child(
         """
-        environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-        reading = environment.read()
+        store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+        reading = store_file.read()
         reading.__enter__()
         for name in os.listdir(os.path.dirname(sys.argv[1])):
             open(os.path.join(os.path.dirname(sys.argv[1]), name), "rb").close()
@@ -198,13 +199,13 @@ def test_a_dead_reader_is_still_found(environment, start_child, append, path):
         """
     )
     child.stdout.readline()
-    environment.reader_slots.release_dead()
-    assert str(child.pid) in environment.handles.raw.readers().split()
+    store_file.reader_slots.release_dead()
+    assert str(child.pid) in store_file.lmdb_file.handles.raw.readers().split()
     child.kill()
     child.wait()
-    environment.committer.submit(append)
-    environment.checkpoint()
-    assert str(child.pid) not in environment.handles.raw.readers().split()
+    store_file.committer.submit(append)
+    store_file.writer.checkpoint()
+    assert str(child.pid) not in store_file.lmdb_file.handles.raw.readers().split()
     assert path.exists()
 
 
@@ -225,25 +226,25 @@ def open_and_read(path, times):
     return open_lmdb
 
 
-def test_a_stray_close_while_lmdb_is_being_opened_has_it_opened_again(open_environment, ask, append, path, monkeypatch):
-    open_environment().close()
-    monkeypatch.setattr(opening.lmdb, "open", open_and_read(path, 3))
-    environment = open_environment()
+def test_a_stray_close_while_lmdb_is_being_opened_has_it_opened_again(open_store_file, ask, append, path, monkeypatch):
+    open_store_file().close()
+    monkeypatch.setattr(lmdb_file.lmdb, "open", open_and_read(path, 3))
+    store_file = open_store_file()
     assert ask() == ["held", "held"]
-    assert environment.committer.submit(append) == 1
+    assert store_file.committer.submit(append) == 1
 
 
-def test_one_who_closes_it_at_every_opening_is_named(open_environment, ask, path, monkeypatch):
-    open_environment().close()
+def test_one_who_closes_it_at_every_opening_is_named(open_store_file, ask, path, monkeypatch):
+    open_store_file().close()
     descriptors = open_descriptors()
     with monkeypatch.context() as patch:
-        patch.setattr(opening.lmdb, "open", open_and_read(path, 99))
+        patch.setattr(lmdb_file.lmdb, "open", open_and_read(path, 99))
         with pytest.raises(StorageError, match="LMDB loses its locks") as caught:
-            open_environment()
+            open_store_file()
     assert caught.value.path == str(path)
     assert ask() == ["nobody", "nobody"]
     assert open_descriptors() == descriptors
-    open_environment()
+    open_store_file()
 
 
 def test_stray_closes_beside_openings_do_no_harm(run_child):
@@ -284,8 +285,8 @@ def test_stray_closes_beside_openings_do_no_harm(run_child):
 def test_a_child_that_lives_on_holds_nothing_of_its_parents(start_child, ask, midst):
     parent = start_child(
         """
-        environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-        environment.committer.submit(append)
+        store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+        store_file.committer.submit(append)
         def fork():
             child = os.fork()
             if child == 0:
@@ -293,7 +294,7 @@ def test_a_child_that_lives_on_holds_nothing_of_its_parents(start_child, ask, mi
                 os._exit(0)
             say(os.getpid(), child)
         if sys.argv[2] == "True":
-            with environment.read():
+            with store_file.read():
                 fork()
         else:
             fork()
@@ -311,8 +312,8 @@ def test_a_child_that_lives_on_holds_nothing_of_its_parents(start_child, ask, mi
         os.kill(child_id, signal.SIGKILL)
 
 
-def test_what_a_child_reads_and_closes_is_its_own_affair(environment, ask, append, path):
-    environment.committer.submit(append)
+def test_what_a_child_reads_and_closes_is_its_own_affair(store_file, ask, append, path):
+    store_file.committer.submit(append)
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
@@ -320,34 +321,34 @@ def test_what_a_child_reads_and_closes_is_its_own_affair(environment, ask, appen
         os._exit(0)
     os.waitpid(child, 0)
     assert ask() == ["held", "held"]
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
 
 
 # --- a lock file that is not that of those at work ---------------------------------------------------------
 
 
 def test_who_opens_a_store_whose_lock_file_was_removed_is_refused(
-    environment, open_environment, run_child, append, check_whole, path
+    store_file, open_store_file, run_child, append, check_whole, path
 ):
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
     lock_path(path).unlink()
     script = """
     try:
-        Environment.open(sys.argv[1], max_size_bytes=2**26, read_only=sys.argv[2] == "True")
+        StoreFile.open(sys.argv[1], max_size_bytes=2**26, read_only=sys.argv[2] == "True")
     except StoreReplacedError as error:
         say(error.path == sys.argv[1], "-lock" in error.message)
     """
     for read_only in (False, True):
         assert run_child(script, read_only) == (0, ["True True"])
-    assert environment.committer.submit(append) == 2
-    environment.close()
-    assert check_whole(open_environment()) == 2
+    assert store_file.committer.submit(append) == 2
+    store_file.close()
+    assert check_whole(open_store_file()) == 2
 
 
 @pytest.mark.parametrize("is_noted", [True, False])
-def test_who_reads_from_a_read_only_file_system_keeps_nobody_out(open_environment, start_child, append, is_noted):
+def test_who_reads_from_a_read_only_file_system_keeps_nobody_out(open_store_file, start_child, append, is_noted):
     """LMDB has no lock file open there. The control does not say so."""
-    open_environment().close()
+    open_store_file().close()
     child = start_child(
         """
         from statelog.storage.file.locks import FileLocks
@@ -362,24 +363,24 @@ def test_who_reads_from_a_read_only_file_system_keeps_nobody_out(open_environmen
     )
     assert child.stdout.readline() == "reads\n"
     if is_noted:
-        assert open_environment().committer.submit(append) == 1
+        assert open_store_file().committer.submit(append) == 1
     else:
         with pytest.raises(StoreReplacedError):
-            open_environment()
+            open_store_file()
 
 
-def test_two_who_open_a_store_for_reading_at_one_time_do_not_wait_for_each_other(open_environment, start_child):
-    open_environment().close()
+def test_two_who_open_a_store_for_reading_at_one_time_do_not_wait_for_each_other(open_store_file, start_child):
+    open_store_file().close()
     script = """
-    import statelog.storage.file.opening as opening
-    plain = opening.open_lock_file
+    import statelog.storage.lmdb_file as lmdb_file
+    plain = lmdb_file.open_lock_file
     def wait(*arguments, **options):
         say("opens")
         sys.stdin.readline()
         return plain(*arguments, **options)
-    opening.open_lock_file = wait
-    environment = Environment.open(sys.argv[1], max_size_bytes=2**26, read_only=True)
-    say(environment.last_transaction_id())
+    lmdb_file.open_lock_file = wait
+    store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26, read_only=True)
+    say(store_file.last_transaction_id())
     sys.stdin.readline()
     """
     children = [start_child(script) for _ in range(2)]

@@ -8,11 +8,11 @@ from statelog.errors import StoreLockedError
 from statelog.storage.file.locks import FileLocks
 
 HOLD_WRITER = """
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
 def work(transaction):
     say("writing")
     sys.stdin.readline()
-environment.committer.submit(work)
+store_file.committer.submit(work)
 """
 
 
@@ -65,62 +65,62 @@ def test_where_there_are_no_such_locks_a_lock_of_the_file_tells_who_is_alone(two
     assert one.try_exclusive()
 
 
-def test_a_store_works_where_there_are_no_such_locks(open_environment, append, check_whole, monkeypatch):
+def test_a_store_works_where_there_are_no_such_locks(open_store_file, append, check_whole, monkeypatch):
     monkeypatch.setattr("statelog.storage.file.locks._SET_LOCK", 9999)
-    environment = open_environment()
-    environment.committer.submit(append)
-    assert check_whole(environment) == 1
+    store_file = open_store_file()
+    store_file.committer.submit(append)
+    assert check_whole(store_file) == 1
 
 
-def test_a_stopped_writer_is_an_error_after_the_time_allowed(open_environment, start_child, append):
+def test_a_stopped_writer_is_an_error_after_the_time_allowed(open_store_file, start_child, append):
     child = start_child(HOLD_WRITER)
     assert child.stdout.readline() == "writing\n"
     with pytest.raises(StoreLockedError):
-        open_environment(lock_timeout_s=0.05)
+        open_store_file(lock_timeout_s=0.05)
     child.stdin.write("go\n")
     child.stdin.flush()
-    assert open_environment(lock_timeout_s=10).committer.submit(append) == 1
+    assert open_store_file(lock_timeout_s=10).committer.submit(append) == 1
 
 
-def test_a_commit_behind_a_stopped_writer_raises_and_the_store_stays_usable(open_environment, start_child, append):
-    environment = open_environment(lock_timeout_s=0.05)
+def test_a_commit_behind_a_stopped_writer_raises_and_the_store_stays_usable(open_store_file, start_child, append):
+    store_file = open_store_file(lock_timeout_s=0.05)
     child = start_child(HOLD_WRITER)
     assert child.stdout.readline() == "writing\n"
     with pytest.raises(StoreLockedError) as caught:
-        environment.committer.submit(append)
-    assert caught.value.path == str(environment.path)
-    with environment.read() as transaction:
+        store_file.committer.submit(append)
+    assert caught.value.path == str(store_file.path)
+    with store_file.read() as transaction:
         assert transaction.last_lsn() == 0
     child.kill()
     child.wait()
-    assert environment.committer.submit(append) == 1
+    assert store_file.committer.submit(append) == 1
 
 
-def test_reading_goes_on_beside_a_stopped_writer(environment, start_child, append):
-    environment.committer.submit(append)
+def test_reading_goes_on_beside_a_stopped_writer(store_file, start_child, append):
+    store_file.committer.submit(append)
     child = start_child(HOLD_WRITER)
     assert child.stdout.readline() == "writing\n"
     before = time.monotonic()
-    with environment.read() as transaction:
+    with store_file.read() as transaction:
         assert transaction.last_lsn() == 1
     assert time.monotonic() - before < 5
 
 
-def test_a_store_held_exclusively_cannot_be_opened(open_environment, path):
+def test_a_store_held_exclusively_cannot_be_opened(open_store_file, path):
     """As compaction will hold it."""
-    open_environment().close()
+    open_store_file().close()
     descriptor = os.open(path, os.O_RDWR)
     try:
         locks = FileLocks(descriptor, path)
         locks.acquire_presence(0)
         assert locks.try_exclusive()
         with pytest.raises(StoreLockedError):
-            open_environment(lock_timeout_s=0.02)
+            open_store_file(lock_timeout_s=0.02)
         with pytest.raises(StoreLockedError):
-            open_environment(lock_timeout_s=0.02, read_only=True)
+            open_store_file(lock_timeout_s=0.02, read_only=True)
     finally:
         os.close(descriptor)
-    open_environment()
+    open_store_file()
 
 
 def test_the_lock_call_exists_on_this_system():

@@ -4,9 +4,9 @@ import pytest
 
 import statelog
 from statelog.errors import UsageError
-from statelog.storage.commit.transaction import WriteTransaction
 from statelog.storage.file.orphaned_transactions import end_orphaned
-from statelog.storage.file.reading import ReadTransaction
+from statelog.storage.read_transaction import ReadTransaction
+from statelog.storage.write_transaction import WriteTransaction
 
 
 @pytest.fixture
@@ -22,30 +22,30 @@ def interrupted(*args):
 
 
 def test_a_read_that_was_interrupted_as_it_ended_is_ended_by_close(store, monkeypatch):
-    environment = store._engine.environment
+    store_file = store._engine.store_file
     monkeypatch.setattr(ReadTransaction, "__exit__", interrupted)
     try:
         _ = store.thread("t").state
     except KeyboardInterrupt:  # which keeps the frames it went through
         monkeypatch.undo()
-        assert environment.active_transactions
+        assert store_file.lmdb_file.active_transactions
         store.close()
-    assert not environment.active_transactions
-    assert statelog.open(environment.path).thread("t").state == {"n": 1}
+    assert not store_file.lmdb_file.active_transactions
+    assert statelog.open(store_file.path).thread("t").state == {"n": 1}
 
 
 def test_a_write_that_nobody_holds_lets_the_next_one_begin(store):
-    environment = store._engine.environment
-    transaction = WriteTransaction(environment)
+    store_file = store._engine.store_file
+    transaction = WriteTransaction(store_file.writer)
     transaction.begin()
     del transaction
-    end_orphaned(environment.active_transactions)
-    assert not environment.active_transactions
+    end_orphaned(store_file.lmdb_file.active_transactions)
+    assert not store_file.lmdb_file.active_transactions
     assert store.thread("t").commit({"n": 2}).version == 1
 
 
 def test_a_read_in_use_is_left_alone(store, monkeypatch):
-    monkeypatch.setattr("statelog.storage.commit.journaled._DRAIN_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("statelog.storage.lmdb_file.LmdbFile.drain_timeout_s", 0.05)
     with store.snapshot() as snapshot:
         with pytest.raises(UsageError, match="still open"):
             store.close()
@@ -62,7 +62,7 @@ def test_a_store_is_closed_while_an_error_is_handled_whose_causes_lead_round_in_
 
 
 def test_a_read_that_an_error_behind_the_cause_keeps_is_ended_by_close(store, monkeypatch):
-    environment = store._engine.environment
+    store_file = store._engine.store_file
     monkeypatch.setattr(ReadTransaction, "__exit__", interrupted)
     try:
         try:
@@ -71,6 +71,6 @@ def test_a_read_that_an_error_behind_the_cause_keeps_is_ended_by_close(store, mo
             monkeypatch.undo()
             raise ValueError from KeyError()  # the context is the interrupt, and not the cause
     except ValueError:
-        assert environment.active_transactions
+        assert store_file.lmdb_file.active_transactions
         store.close()
-    assert not environment.active_transactions
+    assert not store_file.lmdb_file.active_transactions

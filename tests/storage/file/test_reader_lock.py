@@ -32,9 +32,9 @@ needs_mutex = pytest.mark.skipif(mutex_owner_at() < 0, reason="no robust mutexes
 
 
 @pytest.fixture
-def holder(open_environment, start_child):
+def holder(open_store_file, start_child):
     """A process that holds the mutex, and was stopped."""
-    open_environment(lock_timeout_s=0.2)
+    open_store_file(lock_timeout_s=0.2)
     child = start_child(HOLD_MUTEX)
     tell(child)
     assert child.stdout.readline() == "held\n"
@@ -68,32 +68,32 @@ def test_lmdb_itself_waits_without_end(holder, start_child):
 
 
 @needs_mutex
-def test_a_read_behind_a_stopped_process_ends_when_its_time_is_up(holder, open_environment, append, check_whole, path):
-    environment = open_environment(lock_timeout_s=0.2)
+def test_a_read_behind_a_stopped_process_ends_when_its_time_is_up(holder, open_store_file, append, check_whole, path):
+    store_file = open_store_file(lock_timeout_s=0.2)
     began_s = time.monotonic()
-    with pytest.raises(StoreLockedError) as caught, environment.read():
+    with pytest.raises(StoreLockedError) as caught, store_file.read():
         pass
     assert time.monotonic() - began_s < 10
     assert caught.value.facts == {"path": str(path), "timeout_s": 0.2}
     os.kill(holder.pid, signal.SIGCONT)
     tell(holder)
     assert holder.stdout.readline() == "released\n"
-    assert environment.committer.submit(append) == 1
-    assert check_whole(environment) == 1
+    assert store_file.committer.submit(append) == 1
+    assert check_whole(store_file) == 1
 
 
 @needs_mutex
-def test_commits_behind_it_are_refused_or_done(holder, open_environment, append, check_whole):
-    environment = open_environment(lock_timeout_s=0.2)
+def test_commits_behind_it_are_refused_or_done(holder, open_store_file, append, check_whole):
+    store_file = open_store_file(lock_timeout_s=0.2)
     done = 0
     with contextlib.suppress(StoreLockedError):
-        environment.committer.submit(append)
+        store_file.committer.submit(append)
         done = 1
     os.kill(holder.pid, signal.SIGCONT)
     tell(holder)
     assert holder.stdout.readline() == "released\n"
-    assert environment.committer.submit(append) == done + 1
-    assert check_whole(environment) == done + 1
+    assert store_file.committer.submit(append) == done + 1
+    assert check_whole(store_file) == done + 1
 
 
 @needs_mutex
@@ -102,7 +102,7 @@ def test_an_opening_behind_it_ends_when_its_time_is_up(holder, run_child, read_o
     script = """
     began_s = time.monotonic()
     try:
-        Environment.open(sys.argv[1], max_size_bytes=2**26, lock_timeout_s=0.2, read_only=sys.argv[2] == "True")
+        StoreFile.open(sys.argv[1], max_size_bytes=2**26, lock_timeout_s=0.2, read_only=sys.argv[2] == "True")
     except StoreLockedError as error:
         say("refused", time.monotonic() - began_s < 10, error.timeout_s)
     """
@@ -111,32 +111,32 @@ def test_an_opening_behind_it_ends_when_its_time_is_up(holder, run_child, read_o
 
 
 @needs_mutex
-def test_a_process_that_dies_with_the_mutex_keeps_nobody_waiting(holder, open_environment, append):
-    environment = open_environment(lock_timeout_s=0.2)
+def test_a_process_that_dies_with_the_mutex_keeps_nobody_waiting(holder, open_store_file, append):
+    store_file = open_store_file(lock_timeout_s=0.2)
     holder.kill()
     holder.wait()
-    assert environment.committer.submit(append) == 1
-    with environment.read() as transaction:
+    assert store_file.committer.submit(append) == 1
+    with store_file.read() as transaction:
         assert transaction.last_lsn() == 1
 
 
 @needs_mutex
-def test_a_short_wait_is_no_error(open_environment, start_child, append):
-    environment = open_environment(lock_timeout_s=20)
-    environment.committer.submit(append)
+def test_a_short_wait_is_no_error(open_store_file, start_child, append):
+    store_file = open_store_file(lock_timeout_s=20)
+    store_file.committer.submit(append)
     child = start_child(HOLD_MUTEX)
     tell(child)
     assert child.stdout.readline() == "held\n"
     timer = threading.Timer(0.2, tell, [child])
     timer.start()
-    with environment.read() as transaction:
+    with store_file.read() as transaction:
         assert transaction.last_lsn() == 1
     timer.join()
 
 
-def test_an_opening_waits_for_one_that_was_stopped_while_it_had_the_file_alone(open_environment, start_child):
+def test_an_opening_waits_for_one_that_was_stopped_while_it_had_the_file_alone(open_store_file, start_child):
     """LMDB's own wait would not end."""
-    open_environment().close()
+    open_store_file().close()
     child = start_child(
         """
         import fcntl
@@ -150,7 +150,7 @@ def test_an_opening_waits_for_one_that_was_stopped_while_it_had_the_file_alone(o
     )
     assert child.stdout.readline() == "alone\n"
     with pytest.raises(StoreLockedError):
-        open_environment(lock_timeout_s=0.2, read_only=True)
+        open_store_file(lock_timeout_s=0.2, read_only=True)
     tell(child)
     child.wait()
-    open_environment()
+    open_store_file()

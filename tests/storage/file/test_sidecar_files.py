@@ -12,7 +12,7 @@ from waiting import beating
 import statelog
 from statelog.errors import AccessError, CommitOutcomeUnknownError, FormatError, JournalMissingError
 from statelog.log.commit import committer_of
-from statelog.storage import Environment
+from statelog.storage import StoreFile
 from statelog.storage.file.sidecar_files import journal_path, lock_path, set_aside
 from statelog.storage.notify.slot_file import wake_path
 from statelog.storage.wal import checkpointer
@@ -21,9 +21,9 @@ from statelog.storage.wal.wal_format import Slot, encode_slot, is_journal_of
 
 TEXT = b"my own notes, which nobody else has\n" * 300
 KILLED = """
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
 for _ in range(5):
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -76,61 +76,61 @@ def next_descriptor():
     return descriptor
 
 
-def test_a_closed_store_is_not_opened_for_writing(open_environment, append, check_whole, path, place):
-    environment = open_environment()
-    environment.committer.submit(append)
-    environment.close()
+def test_a_closed_store_is_not_opened_for_writing(open_store_file, append, check_whole, path, place):
+    store_file = open_store_file()
+    store_file.committer.submit(append)
+    store_file.close()
     place(journal_path(path))
     before = look(journal_path(path)), path.read_bytes()
     for _ in range(2):
         with pytest.raises(FormatError, match="move it elsewhere") as caught:
-            open_environment()
+            open_store_file()
         assert caught.value.facts == {"path": str(path), "journal": str(journal_path(path))}
     assert (look(journal_path(path)), path.read_bytes()) == before
-    assert check_whole(open_environment(read_only=True)) == 1
+    assert check_whole(open_store_file(read_only=True)) == 1
 
 
-def test_a_store_is_not_made_where_its_journal_would_have_no_name(open_environment, path, place):
+def test_a_store_is_not_made_where_its_journal_would_have_no_name(open_store_file, path, place):
     place(journal_path(path))
     before = look(journal_path(path))
     with pytest.raises(FormatError, match="stands where"):
-        open_environment()
+        open_store_file()
     assert look(journal_path(path)) == before
     assert not path.exists()
 
 
-def test_it_is_not_written_over_by_a_first_commit_either(open_environment, append, check_whole, path, place):
-    environment = open_environment()
+def test_it_is_not_written_over_by_a_first_commit_either(open_store_file, append, check_whole, path, place):
+    store_file = open_store_file()
     place(journal_path(path))
     before = look(journal_path(path))
     descriptor = next_descriptor()
     for _ in range(3):
         with pytest.raises(FormatError, match="stands where"):
-            environment.committer.submit(append)
+            store_file.committer.submit(append)
     assert next_descriptor() == descriptor
     assert look(journal_path(path)) == before
     aside = set_aside(path)
-    assert environment.committer.submit(append) == 1
-    assert check_whole(environment) == 1
+    assert store_file.committer.submit(append) == 1
+    assert check_whole(store_file) == 1
     assert look(aside) == before
 
 
-def test_it_is_not_believed_by_who_opens_a_killed_store(run_child, open_environment, check_whole, path, place):
+def test_it_is_not_believed_by_who_opens_a_killed_store(run_child, open_store_file, check_whole, path, place):
     assert run_child(KILLED) == (-9, [])
     own = set_aside(path)
     place(journal_path(path))
     before = look(journal_path(path)), path.read_bytes()
     for read_only in (False, True):
         with pytest.raises(statelog.StatelogError) as caught:
-            open_environment(read_only=read_only)
+            open_store_file(read_only=read_only)
         assert caught.value.facts["journal"] == str(journal_path(path))
     assert (look(journal_path(path)), path.read_bytes()) == before
     set_aside(path)
     own.rename(journal_path(path))
-    assert check_whole(open_environment()) == 5
+    assert check_whole(open_store_file()) == 5
 
 
-def test_what_may_not_be_opened_is_named(run_child, open_environment, monkeypatch, path):
+def test_what_may_not_be_opened_is_named(run_child, open_store_file, monkeypatch, path):
     assert run_child(KILLED) == (-9, [])
     plain = os.open
 
@@ -141,17 +141,17 @@ def test_what_may_not_be_opened_is_named(run_child, open_environment, monkeypatc
 
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(AccessError, match=r"agent\.state-journal") as caught:
-        open_environment()
+        open_store_file()
     assert caught.value.facts["path"] == str(journal_path(path))
 
 
 @pytest.mark.parametrize("size_bytes", [0, 4096, 8192, 65536, 1 << 20])
-def test_an_empty_journal_is_the_beginning_of_one(open_environment, append, path, size_bytes):
-    open_environment().close()
+def test_an_empty_journal_is_the_beginning_of_one(open_store_file, append, path, size_bytes):
+    open_store_file().close()
     journal_path(path).write_bytes(bytes(size_bytes))
-    environment = open_environment()
+    store_file = open_store_file()
     assert not journal_path(path).exists()
-    assert environment.committer.submit(append) == 1
+    assert store_file.committer.submit(append) == 1
 
 
 STORE = bytes(range(1, 17))
@@ -189,24 +189,24 @@ def judge(path, store_id):
 
 
 @pytest.mark.parametrize("place", [place_store, place_directory, place_pipe])
-def test_what_is_no_lock_file_is_not_written_over(open_environment, path, place):
-    open_environment().close()
+def test_what_is_no_lock_file_is_not_written_over(open_store_file, path, place):
+    open_store_file().close()
     lock_path(path).unlink()
     place(lock_path(path))
     before = look(lock_path(path))
     for read_only in (False, True):
         with pytest.raises(FormatError, match="stands where"):
-            open_environment(read_only=read_only)
+            open_store_file(read_only=read_only)
     assert look(lock_path(path)) == before
 
 
 @pytest.mark.parametrize(
     "data", [b"", bytes(8192), TEXT, bytes(range(1, 200)) * 40], ids=["none", "zeros", "text", "any"]
 )
-def test_a_lock_file_may_hold_whatever_a_loss_of_power_left(open_environment, append, path, data):
-    open_environment().close()
+def test_a_lock_file_may_hold_whatever_a_loss_of_power_left(open_store_file, append, path, data):
+    open_store_file().close()
     lock_path(path).write_bytes(data)
-    assert open_environment().committer.submit(append) == 1
+    assert open_store_file().committer.submit(append) == 1
 
 
 # --- symbolic links ---------------------------------------------------------------------------------------
@@ -214,40 +214,40 @@ def test_a_lock_file_may_hold_whatever_a_loss_of_power_left(open_environment, ap
 
 @pytest.mark.parametrize("name", [lock_path, journal_path, shared_state_path, wake_path])
 @pytest.mark.parametrize("is_there", [True, False], ids=["file", "dangling"])
-def test_a_symbolic_link_of_a_side_files_name_is_refused(open_environment, path, tmp_path, name, is_there):
-    open_environment().close()
+def test_a_symbolic_link_of_a_side_files_name_is_refused(open_store_file, path, tmp_path, name, is_there):
+    open_store_file().close()
     own, target = name(path), tmp_path / "notes"
     own.unlink(missing_ok=True)
     if is_there:
         target.write_bytes(b"my diary\n" * 1000)
     own.symlink_to(target)
     with pytest.raises(FormatError, match="needs a file of its own") as caught:
-        open_environment()
+        open_store_file()
     assert caught.value.facts == {"path": str(path), "journal": str(own)}
     assert (target.read_bytes() if target.exists() else None) == (b"my diary\n" * 1000 if is_there else None)
     own.unlink()
-    open_environment()
+    open_store_file()
 
 
 @pytest.mark.parametrize("name", [lock_path, wake_path])
-def test_who_only_reads_refuses_the_links_that_it_would_write_to(open_environment, path, tmp_path, name):
-    open_environment().close()
+def test_who_only_reads_refuses_the_links_that_it_would_write_to(open_store_file, path, tmp_path, name):
+    open_store_file().close()
     name(path).unlink(missing_ok=True)
     (tmp_path / "notes").write_bytes(b"my diary\n")
     name(path).symlink_to(tmp_path / "notes")
     with pytest.raises(FormatError, match="stands where"):
-        open_environment(read_only=True)
+        open_store_file(read_only=True)
     assert (tmp_path / "notes").read_bytes() == b"my diary\n"
 
 
-@pytest.mark.usefixtures("environment")
+@pytest.mark.usefixtures("store_file")
 def test_who_only_reads_does_not_believe_a_linked_control_page(run_child, path, tmp_path):
     shared_state_path(path).rename(tmp_path / "page")
     shared_state_path(path).symlink_to(tmp_path / "page")
     script = """
-    environment = Environment.open(sys.argv[1], max_size_bytes=2**26, read_only=True)
+    store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26, read_only=True)
     try:
-        environment.flushed_lsn()
+        store_file.flushed_lsn()
     except FormatError as error:
         say(error.journal)
     """
@@ -257,7 +257,7 @@ def test_who_only_reads_does_not_believe_a_linked_control_page(run_child, path, 
 # --- a journal that somebody removes ----------------------------------------------------
 
 
-def await_refusal(environment, append):
+def await_refusal(store_file, append):
     """Commit until the loss of the journal is reported.
 
     Returns:
@@ -267,7 +267,7 @@ def await_refusal(environment, append):
     done, deadline = 0, time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
-            environment.committer.submit(append)
+            store_file.committer.submit(append)
         except JournalMissingError as error:
             return done, 0, error
         except CommitOutcomeUnknownError as error:  # the loss was noticed while this commit was on its way
@@ -279,26 +279,26 @@ def await_refusal(environment, append):
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 @pytest.mark.parametrize("how", ["removed", "moved"])
 def test_a_removed_journal_is_noticed_and_nothing_is_lost(
-    open_environment, append, check_whole, path, tmp_path, durability, how
+    open_store_file, append, check_whole, path, tmp_path, durability, how
 ):
-    environment = open_environment(durability=durability)
-    environment.committer.submit(append)
+    store_file = open_store_file(durability=durability)
+    store_file.committer.submit(append)
     journal_path(path).rename(tmp_path / "moved")
     if how == "removed":
         (tmp_path / "moved").unlink()
     with beating(pause_s=1) as beats_s:
-        done, unknown, error = await_refusal(environment, append)
+        done, unknown, error = await_refusal(store_file, append)
     assert len(beats_s) <= 5, "it was noticed late"
     assert "removed while the store is in use" in error.message
     with pytest.raises(JournalMissingError, match="removed while"):
-        environment.committer.submit(append)
-    last_lsn = check_whole(environment)
+        store_file.committer.submit(append)
+    last_lsn = check_whole(store_file)
     assert 1 + done <= last_lsn <= 1 + done + unknown
     journal_path(path).write_bytes(TEXT)
-    environment.close()
+    store_file.close()
     assert journal_path(path).read_bytes() == TEXT
     journal_path(path).unlink()
-    assert check_whole(open_environment()) == last_lsn
+    assert check_whole(open_store_file()) == last_lsn
 
 
 def commit_for(thread, beats):
@@ -320,31 +320,31 @@ def test_who_commits_without_a_pause_learns_of_it_soon(path, monkeypatch):
 
 
 @pytest.mark.parametrize("rests", [False, True])
-def test_closing_leaves_what_took_the_journals_place(open_environment, append, check_whole, path, rests, monkeypatch):
+def test_closing_leaves_what_took_the_journals_place(open_store_file, append, check_whole, path, rests, monkeypatch):
     monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 0.01 if rests else 3600)
-    environment = open_environment()
-    environment.committer.submit(append)
-    while environment.checkpointer.needs_checkpoint and rests:
+    store_file = open_store_file()
+    store_file.committer.submit(append)
+    while store_file.checkpointer.needs_checkpoint and rests:
         time.sleep(0.005)
     journal_path(path).unlink()
     journal_path(path).write_bytes(TEXT)
-    environment.close()
+    store_file.close()
     assert journal_path(path).read_bytes() == TEXT
-    assert check_whole(open_environment(read_only=True)) == 1
+    assert check_whole(open_store_file(read_only=True)) == 1
 
 
 def test_a_store_whose_directory_is_renamed_goes_on(tmp_path, append):
     (tmp_path / "before").mkdir()
-    environment = Environment.open(tmp_path / "before" / "agent.state")
-    committer_of(environment).submit(append)
+    store_file = StoreFile.open(tmp_path / "before" / "agent.state")
+    committer_of(store_file).submit(append)
     (tmp_path / "before").rename(tmp_path / "after")
     deadline = time.monotonic() + 0.1
     while time.monotonic() < deadline:
-        environment.committer.submit(append)
-    environment.close()
+        store_file.committer.submit(append)
+    store_file.close()
 
 
-def test_who_may_not_remove_the_journal_leaves_it(run_child, open_environment, append, check_whole, path, monkeypatch):
+def test_who_may_not_remove_the_journal_leaves_it(run_child, open_store_file, append, check_whole, path, monkeypatch):
     """A store of somebody else's, in a directory of his."""
     assert run_child(KILLED) == (-9, [])
     plain = os.unlink
@@ -356,26 +356,26 @@ def test_who_may_not_remove_the_journal_leaves_it(run_child, open_environment, a
 
     monkeypatch.setattr(os, "unlink", refuse)
     for done in (5, 6):
-        environment = open_environment()
-        assert check_whole(environment) == done
-        assert environment.committer.submit(append) == done + 1
-        environment.close()
+        store_file = open_store_file()
+        assert check_whole(store_file) == done
+        assert store_file.committer.submit(append) == done + 1
+        store_file.close()
         assert journal_path(path).exists()
     monkeypatch.undo()
-    assert check_whole(open_environment()) == 7
+    assert check_whole(open_store_file()) == 7
     assert not journal_path(path).exists()
 
 
-def test_who_joins_a_store_without_its_journal_makes_none(start_child, environment, append, path):
+def test_who_joins_a_store_without_its_journal_makes_none(start_child, store_file, append, path):
     """The mark says that there was one; an empty one in its place would be taken for damaged."""
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
     child = start_child(
         """
-        environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+        store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
         say("open")
         sys.stdin.readline()
         try:
-            environment.committer.submit(append)
+            store_file.committer.submit(append)
         except JournalMissingError as error:
             say("missing")
         """

@@ -16,20 +16,20 @@ from statelog.storage.notify.wake import ANY, EVERY_SEGMENT, segment_bit
 TURN = b"turn"
 
 WAIT_FOR_TURN = """
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-with environment.wake.enter(0, b"turn") as waiter:
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+with store_file.wake.enter(0, b"turn") as waiter:
     say("in")
     say(waiter.wait(30))
 """
 
 COMMIT_EACH = """
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
 def work(transaction):
     transaction.wakes |= mask
     return append(transaction)
 for line in sys.stdin:
     mask = int(line)
-    environment.committer.submit(work)
+    store_file.committer.submit(work)
     say("done")
 """
 
@@ -79,7 +79,7 @@ def test_segments_have_bits_between_those_with_a_meaning():
     assert segment_bit("runs") == segment_bit("runs")
 
 
-def test_a_waiter_is_woken_by_masks_that_overlap_and_by_no_others(environment, start_child, monkeypatch):
+def test_a_waiter_is_woken_by_masks_that_overlap_and_by_no_others(store_file, start_child, monkeypatch):
     """Over 300 commits of another process."""
     monkeypatch.setattr(waiter, "_DOUBT_S", 60)  # else a busy machine lets a commit seem not to reach
     child = start_child(COMMIT_EACH)
@@ -88,7 +88,7 @@ def test_a_waiter_is_woken_by_masks_that_overlap_and_by_no_others(environment, s
     stop = threading.Event()
 
     def count(mask, entered):
-        with environment.wake.enter(mask) as waits:
+        with store_file.wake.enter(mask) as waits:
             entered.wait()
             while not stop.is_set():
                 counts[mask] += waits.wait(0.2)
@@ -109,60 +109,60 @@ def test_a_waiter_is_woken_by_masks_that_overlap_and_by_no_others(environment, s
     assert 300 <= counts[2] <= 310
 
 
-def test_a_commit_between_entering_and_waiting_counts(environment, append):
-    with environment.wake.enter(2) as waits:
-        environment.committer.submit(waking(append, 2))
+def test_a_commit_between_entering_and_waiting_counts(store_file, append):
+    with store_file.wake.enter(2) as waits:
+        store_file.committer.submit(waking(append, 2))
         assert waits.wait(0)
         assert not waits.wait(0)
-        environment.committer.submit(waking(append, 4))
+        store_file.committer.submit(waking(append, 4))
         assert not waits.wait(0.1)
 
 
-def test_everybody_who_wants_any_record_is_told_of_each(environment, append):
-    with environment.wake.enter(ANY) as waits:
-        environment.committer.submit(append)
+def test_everybody_who_wants_any_record_is_told_of_each(store_file, append):
+    with store_file.wake.enter(ANY) as waits:
+        store_file.committer.submit(append)
         assert waits.wait(0)
 
 
-def test_a_call_wakes_the_first_of_three_processes(environment, append, start_child):
+def test_a_call_wakes_the_first_of_three_processes(store_file, append, start_child):
     children, made = line_up(start_child, 3), []
     for number, child in enumerate(children):
-        environment.committer.submit(calling(append, made=made))
+        store_file.committer.submit(calling(append, made=made))
         assert child.communicate(timeout=300)[0] == "True\n"
         time.sleep(0.1)
         assert [each.poll() for each in children[number + 1 :]] == [None] * (2 - number), "those are not woken"
     assert made == [True] * 3
-    environment.committer.submit(calling(append, made=made))
+    store_file.committer.submit(calling(append, made=made))
     assert made[-1] is False
 
 
-def test_a_call_wakes_nobody_with_another_subject(environment, append):
-    with environment.wake.enter(ANY | 2, b"other") as waits:
-        environment.committer.submit(calling(append))
+def test_a_call_wakes_nobody_with_another_subject(store_file, append):
+    with store_file.wake.enter(ANY | 2, b"other") as waits:
+        store_file.committer.submit(calling(append))
         assert not waits.wait(0.1)
 
 
-def test_one_who_was_killed_is_passed_over_after_a_second(environment, append, start_child):
+def test_one_who_was_killed_is_passed_over_after_a_second(store_file, append, start_child):
     first, second = line_up(start_child, 2)
     first.kill()
     first.wait()
     time.sleep(1.2)
-    environment.committer.submit(calling(append))
+    store_file.committer.submit(calling(append))
     assert second.communicate(timeout=300)[0] == "True\n"
 
 
-def test_a_call_to_one_who_was_killed_goes_to_the_next(environment, append, start_child):
+def test_a_call_to_one_who_was_killed_goes_to_the_next(store_file, append, start_child):
     first, second = line_up(start_child, 2)
     first.kill()
     first.wait()
     before = time.monotonic()
-    environment.committer.submit(calling(append))
+    store_file.committer.submit(calling(append))
     assert second.communicate(timeout=300)[0] == "True\n"
     assert time.monotonic() - before < 10
 
 
-def test_a_call_to_one_who_leaves_is_passed_on(environment):
-    wake = environment.wake
+def test_a_call_to_one_who_leaves_is_passed_on(store_file):
+    wake = store_file.wake
     with wake.enter(0, TURN) as first, wake.enter(0, b"other") as other, wake.enter(0, TURN) as second:
         assert first.is_first()
         assert not second.is_first()
@@ -173,7 +173,7 @@ def test_a_call_to_one_who_leaves_is_passed_on(environment):
         assert not other.wait(0)
 
 
-def test_what_a_call_raises_reaches_nobody(environment, append):
+def test_what_a_call_raises_reaches_nobody(store_file, append):
     def fail(_wake):
         raise RuntimeError
 
@@ -181,21 +181,21 @@ def test_what_a_call_raises_reaches_nobody(environment, append):
         transaction.calls += (fail,)
         return append(transaction)
 
-    assert environment.committer.submit(work) == 1
+    assert store_file.committer.submit(work) == 1
 
 
-def test_calls_are_made_without_the_writer_lock(environment, append):
+def test_calls_are_made_without_the_writer_lock(store_file, append):
     seen = []
 
     def work(transaction):
-        transaction.calls += (lambda _wake: seen.append(environment.writer_thread),)
+        transaction.calls += (lambda _wake: seen.append(store_file.lmdb_file.writer_thread),)
         return append(transaction)
 
-    environment.committer.submit(work)
+    store_file.committer.submit(work)
     assert seen == [0]
 
 
-def test_calls_of_a_work_that_fails_are_not_made(environment):
+def test_calls_of_a_work_that_fails_are_not_made(store_file):
     made = []
 
     def work(transaction):
@@ -203,40 +203,40 @@ def test_calls_of_a_work_that_fails_are_not_made(environment):
         raise KeyError
 
     with pytest.raises(KeyError):
-        environment.committer.submit(work)
+        store_file.committer.submit(work)
     assert made == []
 
 
-def test_with_an_interval_calls_come_at_once_and_notifications_when_it_is_flushed(open_environment, append):
-    environment = open_environment(durability="interval", interval_ms=1000)
-    environment.committer.submit(append)  # what begins a session is flushed
+def test_with_an_interval_calls_come_at_once_and_notifications_when_it_is_flushed(open_store_file, append):
+    store_file = open_store_file(durability="interval", interval_ms=1000)
+    store_file.committer.submit(append)  # what begins a session is flushed
     made = []
-    with environment.wake.enter(2) as waits:
-        environment.committer.submit(waking(calling(append, made=made), 2))
+    with store_file.wake.enter(2) as waits:
+        store_file.committer.submit(waking(calling(append, made=made), 2))
         assert made == [False]
-        lsn = environment.wake.slot_file.last_lsn()
-        assert environment.flushed_lsn() < lsn, "a slow machine"
+        lsn = store_file.wake.slot_file.last_lsn()
+        assert store_file.flushed_lsn() < lsn, "a slow machine"
         assert waits.wait(30)
-        assert environment.flushed_lsn() >= lsn
-    assert not environment.wake.slot_file.unreached
+        assert store_file.flushed_lsn() >= lsn
+    assert not store_file.wake.slot_file.unreached
 
 
-def test_closing_tells_of_what_was_not_flushed(open_environment, append):
-    environment = open_environment(durability="interval", interval_ms=60_000)
-    environment.committer.submit(append)
-    with environment.wake.enter(2) as waits:
-        environment.committer.submit(waking(append, 2))
+def test_closing_tells_of_what_was_not_flushed(open_store_file, append):
+    store_file = open_store_file(durability="interval", interval_ms=60_000)
+    store_file.committer.submit(append)
+    with store_file.wake.enter(2) as waits:
+        store_file.committer.submit(waking(append, 2))
         slots, place = waits._slots, waits._place
         assert slots.sleep(place, 0, stale_ms=1000) == slot_file.kernels.WAKE_ASLEEP
-        environment.close()
+        store_file.close()
         assert slots.sleep(place, 0, stale_ms=1000) == slot_file.kernels.WAKE_WOKEN
 
 
-def test_a_lost_file_is_made_anew_and_the_place_kept(environment):
-    wake = environment.wake
+def test_a_lost_file_is_made_anew_and_the_place_kept(store_file):
+    wake = store_file.wake
     with wake.enter(0, TURN) as first, wake.enter(0, TURN) as second:
         tickets = first.ticket, second.ticket
-        wake_path(environment.path).unlink()
+        wake_path(store_file.path).unlink()
         assert first.wait(300), "what came to the lost one nobody can tell"
         assert second.wait(300)
         assert (first.ticket, second.ticket) == tickets
@@ -245,12 +245,15 @@ def test_a_lost_file_is_made_anew_and_the_place_kept(environment):
         assert not second.wait(0)
 
 
-def test_commits_that_do_not_reach_are_seen_in_the_log(environment, start_child):
+def test_commits_that_do_not_reach_are_seen_in_the_log(store_file, start_child):
     """As of a sandbox that maps files for itself."""
-    child = start_child("from statelog.storage.notify import slot_file; slot_file.kernels = None" + COMMIT_EACH)
+    child = start_child(
+        "from statelog.storage.notify import slot_file; slot_file.map_wake_file = lambda *_arguments, **_options: None"
+        + COMMIT_EACH
+    )
     assert ask(child, 2) == "done\n"
     took_s, baseline_s = [], []
-    with environment.wake.enter(2) as waits:
+    with store_file.wake.enter(2) as waits:
         assert not waits.wait(0.4)
         for _ in range(5):
             assert ask(child, 2) == "done\n"
@@ -261,29 +264,29 @@ def test_commits_that_do_not_reach_are_seen_in_the_log(environment, start_child)
             assert not waits.wait(0.1)
             baseline_s.append(time.monotonic() - before)
     assert statistics.median(took_s) < 2 * statistics.median(baseline_s)
-    until(lambda: environment.wake.slot_file.unreached)
+    until(lambda: store_file.wake.slot_file.unreached)
 
 
-def test_commits_that_reach_are_never_taken_for_others(environment, start_child):
+def test_commits_that_reach_are_never_taken_for_others(store_file, start_child):
     """However many come at once: each notes its records a moment after it is seen.
 
     Only a process that was kept from going on for that moment, the one that commits or this one, may be mistaken.
     """
     child = start_child(
         """
-        environment = Environment.open(sys.argv[1], max_size_bytes=2**26, durability="interval")
-        environment.committer.submit(append)
+        store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26, durability="interval")
+        store_file.committer.submit(append)
         say("ready")
         sys.stdin.readline()
         until, late = time.monotonic() + 1.5, 0
         while (begun := time.monotonic()) < until:
-            environment.committer.submit(append)
+            store_file.committer.submit(append)
             late += time.monotonic() - begun > 0.04
         say(late)
         """
     )
     assert child.stdout.readline() == "ready\n"
-    with environment.wake.enter(4) as waits:
+    with store_file.wake.enter(4) as waits:
         time.sleep(0.1)
         child.stdin.write("go\n")
         child.stdin.flush()
@@ -293,15 +296,15 @@ def test_commits_that_reach_are_never_taken_for_others(environment, start_child)
                 count += waits.wait(0.5)
     late = int(child.stdout.readline()) + sum(after - before > 0.04 for before, after in itertools.pairwise(beats_s))
     assert count <= 5 + late
-    assert late or not environment.wake.slot_file.unreached
+    assert late or not store_file.wake.slot_file.unreached
 
 
-def test_more_waiters_than_slots_look_at_the_log(environment, append):
+def test_more_waiters_than_slots_look_at_the_log(store_file, append):
     woken = []
     started = threading.Semaphore(0)
 
     def wait():
-        with environment.wake.enter(2) as waits:
+        with store_file.wake.enter(2) as waits:
             started.release()
             woken.append(waits.wait(60))
 
@@ -310,74 +313,74 @@ def test_more_waiters_than_slots_look_at_the_log(environment, append):
         thread.start()
     for _ in threads:
         assert started.acquire(timeout=60)
-    environment.committer.submit(waking(append, 2))
+    store_file.committer.submit(waking(append, 2))
     for thread in threads:
         thread.join(60)
     assert woken == [True] * 300
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_bytes_in_the_file_are_survived(environment, append, seed):
+def test_any_bytes_in_the_file_are_survived(store_file, append, seed):
     chance = random.Random(seed)
-    with environment.wake.enter(2) as waits, environment.wake.enter(0, TURN) as turn:
+    with store_file.wake.enter(2) as waits, store_file.wake.enter(0, TURN) as turn:
         for _ in range(20):
-            with wake_path(environment.path).open("r+b") as stream:
+            with wake_path(store_file.path).open("r+b") as stream:
                 stream.seek(8)
                 stream.write(chance.randbytes(131_000))
             waits.position = 5
-            environment.committer.submit(waking(calling(append), 2))
+            store_file.committer.submit(waking(calling(append), 2))
             waits.wait(0.001)
             turn.wait(0.001)
             turn.is_first()
-            environment.wake.positions(within_s=1)
+            store_file.wake.positions(within_s=1)
 
 
-def test_after_garbage_waiters_are_woken_again(environment, append):
-    with environment.wake.enter(2) as waits:
-        with wake_path(environment.path).open("r+b") as stream:
+def test_after_garbage_waiters_are_woken_again(store_file, append):
+    with store_file.wake.enter(2) as waits:
+        with wake_path(store_file.path).open("r+b") as stream:
             stream.seek(64)
             stream.write(b"\xff" * 131_072)
         assert waits.wait(30), "the slot was lost"
         waits.wait(0.2)
-        environment.committer.submit(waking(append, 2))
+        store_file.committer.submit(waking(append, 2))
         assert waits.wait(30)
 
 
-def test_positions_are_those_of_all_processes(environment, start_child):
+def test_positions_are_those_of_all_processes(store_file, start_child):
     child = start_child(
         """
-        environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-        with environment.wake.enter(2) as waiter:
+        store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+        with store_file.wake.enter(2) as waiter:
             waiter.position = 7
             say(waiter.position)
             sys.stdin.readline()
             os._exit(0)
         """
     )
-    with environment.wake.enter(2) as waits:
+    with store_file.wake.enter(2) as waits:
         assert child.stdout.readline() == "7\n"
         waits.position = 9
-        assert environment.wake.positions(within_s=60) == 7
+        assert store_file.wake.positions(within_s=60) == 7
         child.communicate("exit\n", timeout=300)
         time.sleep(1.2)
         waits.wait(0)
-        assert environment.wake.positions(within_s=1) == 9
-        assert environment.wake.positions(within_s=60) == 7
+        assert store_file.wake.positions(within_s=1) == 9
+        assert store_file.wake.positions(within_s=60) == 7
 
 
-def test_without_a_file_the_log_is_looked_at(environment, append, monkeypatch):
-    monkeypatch.setattr(slot_file, "kernels", None)
-    with environment.wake.enter(0, TURN) as waits:
+def test_without_a_file_the_log_is_looked_at(store_file, append, monkeypatch):
+    monkeypatch.setattr(slot_file, "map_wake_file", lambda *_arguments, **_options: None)
+    with store_file.wake.enter(0, TURN) as waits:
         assert waits.is_first()
         assert waits.ticket == 0
         assert not waits.wait(0.1)
-        threading.Timer(0.1, environment.committer.submit, (append,)).start()
+        threading.Timer(0.1, store_file.committer.submit, (append,)).start()
         assert waits.wait(30)
-    assert environment.wake.slot_file.unreached
+    assert store_file.wake.slot_file.unreached
 
 
-def test_a_child_that_was_forked_leaves_the_parents_slot_alone(environment, monkeypatch):
-    with environment.wake.enter(0, TURN) as first, environment.wake.enter(0, TURN) as second:
+def test_a_child_that_was_forked_leaves_the_parents_slot_alone(store_file, monkeypatch):
+    with store_file.wake.enter(0, TURN) as first, store_file.wake.enter(0, TURN) as second:
         with monkeypatch.context() as patch:
             patch.setattr(waiter.os, "getpid", lambda: 1)
             first._leave()

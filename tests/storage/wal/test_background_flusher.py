@@ -28,7 +28,7 @@ store = statelog.open(sys.argv[1])
 thread = store.thread("t")
 for number in range(10):
     thread.commit({"x": number})
-    while store._engine.environment.checkpointer.pins:
+    while store._engine.store_file.checkpointer.pins:
         time.sleep(0.001)
 thread.commit({"x": "after a rest"})
 os.kill(os.getpid(), signal.SIGKILL)
@@ -67,8 +67,8 @@ def store(path):
 
 
 @pytest.fixture
-def environment(store):
-    return store._engine.environment
+def store_file(store):
+    return store._engine.store_file
 
 
 @pytest.fixture
@@ -78,12 +78,12 @@ def thread(store):
     return found
 
 
-def rest(environment):
+def rest(store_file):
     background_flusher.IDLE_S = 0.05
-    until(lambda: not (environment.checkpointer.pins or environment.background_flusher.is_at_work))
+    until(lambda: not (store_file.checkpointer.pins or store_file.background_flusher.is_at_work))
     background_flusher.IDLE_S = 60
-    assert not environment.checkpointer.pins
-    assert not environment.checkpointer.needs_checkpoint
+    assert not store_file.checkpointer.pins
+    assert not store_file.checkpointer.needs_checkpoint
 
 
 def flushers():
@@ -91,63 +91,63 @@ def flushers():
 
 
 @pytest.mark.parametrize("is_flushed", [True, False])
-def test_the_first_commit_after_a_rest_is_a_flush_of_the_journal_like_any_other(store, environment, thread, is_flushed):
+def test_the_first_commit_after_a_rest_is_a_flush_of_the_journal_like_any_other(store, store_file, thread, is_flushed):
     for number in range(3):
-        rest(environment)
-        epoch = environment.wal.shared_state.epoch
+        rest(store_file)
+        epoch = store_file.wal.shared_state.epoch
         thread.commit({"x": number}, durable=None if is_flushed else False)
-        assert environment.checkpointer.pins
-        assert environment.checkpointer.needs_checkpoint
-        assert len(environment.checkpointer.pins) == 1
-        assert environment.wal.shared_state.epoch == epoch, "a checkpoint, which flushes three times"
-        assert environment.background_flusher.flushes is not is_flushed
-        assert not (is_flushed and environment.wal.is_dirty)
+        assert store_file.checkpointer.pins
+        assert store_file.checkpointer.needs_checkpoint
+        assert len(store_file.checkpointer.pins) == 1
+        assert store_file.wal.shared_state.epoch == epoch, "a checkpoint, which flushes three times"
+        assert store_file.background_flusher.flushes is not is_flushed
+        assert not (is_flushed and store_file.wal.is_dirty)
     assert store.thread("t").state["x"] == number
 
 
-def test_a_commit_of_many_threads_of_an_idle_store_needs_no_checkpoint_either(store, environment, thread):
-    rest(environment)
-    epoch = environment.wal.shared_state.epoch
+def test_a_commit_of_many_threads_of_an_idle_store_needs_no_checkpoint_either(store, store_file, thread):
+    rest(store_file)
+    epoch = store_file.wal.shared_state.epoch
     with store.transaction() as together:
         together.thread("t").commit({"x": "t"})
         together.thread("new").commit({"x": "new"})
-    assert environment.wal.shared_state.epoch == epoch
+    assert store_file.wal.shared_state.epoch == epoch
     assert thread.state["x"] == "t"
 
 
-def test_what_another_process_has_written_meanwhile_is_in_a_durable_snapshot_first(store, environment, thread, path):
-    rest(environment)
-    epoch = environment.wal.shared_state.epoch
+def test_what_another_process_has_written_meanwhile_is_in_a_durable_snapshot_first(store, store_file, thread, path):
+    rest(store_file)
+    epoch = store_file.wal.shared_state.epoch
     forks.run([sys.executable, "-c", COMMIT, path], check=True)
     thread.commit({"x": "after another"})
-    assert environment.wal.shared_state.epoch > epoch
-    assert len(environment.checkpointer.pins) == 1
+    assert store_file.wal.shared_state.epoch > epoch
+    assert len(store_file.checkpointer.pins) == 1
     assert (thread.state["x"], store.thread("other").state["y"]) == ("after another", 1)
 
 
-def test_a_transaction_of_lmdb_s_meanwhile_is_seen_whoever_made_it(environment, thread):
-    rest(environment)
-    epoch = environment.wal.shared_state.epoch
-    environment.wal.shared_state.durable_number -= 1
+def test_a_transaction_of_lmdb_s_meanwhile_is_seen_whoever_made_it(store_file, thread):
+    rest(store_file)
+    epoch = store_file.wal.shared_state.epoch
+    store_file.wal.shared_state.durable_number -= 1
     thread.commit({"x": "after another"})
-    assert environment.wal.shared_state.epoch == epoch + 1
-    assert len(environment.checkpointer.pins) == 1
+    assert store_file.wal.shared_state.epoch == epoch + 1
+    assert len(store_file.checkpointer.pins) == 1
 
 
-def test_who_rests_twice_may_still_take_the_pin_again(environment, thread):
-    rest(environment)
-    with environment.write_lock, environment.locks.writing(0.0):
-        environment.checkpointer.checkpoint_when_idle()
-    epoch = environment.wal.shared_state.epoch
+def test_who_rests_twice_may_still_take_the_pin_again(store_file, thread):
+    rest(store_file)
+    with store_file.lmdb_file.write_lock, store_file.lmdb_file.locks.writing(0.0):
+        store_file.checkpointer.checkpoint_when_idle()
+    epoch = store_file.wal.shared_state.epoch
     thread.commit({"x": 1})
-    assert environment.wal.shared_state.epoch == epoch
+    assert store_file.wal.shared_state.epoch == epoch
 
 
 def test_a_journal_that_was_removed_at_rest_is_missed_at_once(path):
     with statelog.open(path) as store:
         thread = store.thread("t")
         before = commit_some(thread)
-        rest(store._engine.environment)
+        rest(store._engine.store_file)
         journal_path(path).unlink()
         with pytest.raises(JournalMissingError):
             thread.commit({"x": "lost"})
@@ -156,11 +156,11 @@ def test_a_journal_that_was_removed_at_rest_is_missed_at_once(path):
         assert store.verify().ok
 
 
-def test_who_commits_again_and_again_does_not_rest(environment, thread, monkeypatch):
+def test_who_commits_again_and_again_does_not_rest(store_file, thread, monkeypatch):
     """A machine that is busy may keep this thread from its next commit for so long that the store is idle."""
     monkeypatch.setattr(background_flusher, "IDLE_S", 0.2)
     rests, idle = [], 0
-    kind = type(environment.checkpointer)
+    kind = type(store_file.checkpointer)
     monkeypatch.setattr(kind, "checkpoint_when_idle", lambda _self: rests.append(time.monotonic()))
     begun_s = committed_s = time.monotonic()
     while committed_s < begun_s + 1:
@@ -182,12 +182,12 @@ def test_a_process_killed_after_a_rest_loses_nothing(path):
         assert store.verify().ok
 
 
-def test_one_thread_looks_after_a_store_that_rests_again_and_again(environment, thread):
+def test_one_thread_looks_after_a_store_that_rests_again_and_again(store_file, thread):
     first = flushers()
     for number in range(5):
-        rest(environment)
+        rest(store_file)
         thread.commit({"x": number})
-        assert environment.background_flusher.is_at_work
+        assert store_file.background_flusher.is_at_work
     assert flushers() == first
     assert len(first) == 1
 
@@ -195,7 +195,7 @@ def test_one_thread_looks_after_a_store_that_rests_again_and_again(environment, 
 def test_closing_a_store_at_rest_ends_its_thread(path):
     with statelog.open(path) as store:
         store.thread("t").commit({"x": 1})
-        rest(store._engine.environment)
+        rest(store._engine.store_file)
         assert len(flushers()) == 1
     until(lambda: not flushers())
 

@@ -22,9 +22,9 @@ from statelog.storage.wal import checkpointer, wal
 from statelog.storage.wal.dirty_flag import read_dirty_flag, set_dirty_flag
 
 COMMIT_AND_DIE = """
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
 for _ in range(int(sys.argv[2])):
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -51,38 +51,38 @@ def files(path):
     return sorted(entry.name for entry in path.parent.iterdir())
 
 
-def test_one_file_is_left_by_a_clean_close(open_environment, append, path):
-    environment = open_environment()
-    environment.committer.submit(append)
+def test_one_file_is_left_by_a_clean_close(open_store_file, append, path):
+    store_file = open_store_file()
+    store_file.committer.submit(append)
     assert files(path) == ["agent.state", "agent.state-control", "agent.state-journal", "agent.state-lock"]
     assert dirty_flag_of(path)
-    environment.close()
+    store_file.close()
     assert files(path) == ["agent.state", "agent.state-lock"]
     assert dirty_flag_of(path) is None
 
 
-def test_who_only_reads_makes_no_journal(open_environment, path):
-    environment = open_environment()
-    with environment.read():
+def test_who_only_reads_makes_no_journal(open_store_file, path):
+    store_file = open_store_file()
+    with store_file.read():
         pass
-    environment.close()
+    store_file.close()
     assert files(path) == ["agent.state", "agent.state-lock"]
 
 
 def test_one_file_is_left_by_a_process_that_ends_without_closing(run_child, path):
-    run_child("environment = Environment.open(sys.argv[1], max_size_bytes=2**26); environment.committer.submit(append)")
+    run_child("store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26); store_file.committer.submit(append)")
     assert files(path) == ["agent.state", "agent.state-lock"]
 
 
-def test_the_last_of_two_processes_removes_the_journal(open_environment, start_child, append, path):
-    environment = open_environment()
-    environment.committer.submit(append)
+def test_the_last_of_two_processes_removes_the_journal(open_store_file, start_child, append, path):
+    store_file = open_store_file()
+    store_file.committer.submit(append)
     child = start_child(
-        "environment = Environment.open(sys.argv[1], max_size_bytes=2**26); say(environment.committer.submit(append));"
-        "sys.stdin.readline(); say(environment.committer.submit(append)); environment.close(); say('closed')"
+        "store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26); say(store_file.committer.submit(append));"
+        "sys.stdin.readline(); say(store_file.committer.submit(append)); store_file.close(); say('closed')"
     )
     assert child.stdout.readline() == "2\n"
-    environment.close()
+    store_file.close()
     assert journal_path(path).exists()
     child.stdin.write("\n")
     child.stdin.flush()
@@ -93,24 +93,24 @@ def test_the_last_of_two_processes_removes_the_journal(open_environment, start_c
 
 @pytest.mark.parametrize("count", [1, 2, 50])
 def test_a_killed_process_leaves_a_journal_and_the_next_opening_reads_it(
-    run_child, open_environment, check_whole, path, count
+    run_child, open_store_file, check_whole, path, count
 ):
     assert run_child(COMMIT_AND_DIE, count) == (-9, [])
     assert journal_path(path).exists()
-    environment = open_environment()
-    assert environment.replayed > 0
-    assert check_whole(environment) == count
+    store_file = open_store_file()
+    assert store_file.replayed > 0
+    assert check_whole(store_file) == count
     assert not journal_path(path).exists()
     assert dirty_flag_of(path) is None
 
 
-def test_a_reader_has_the_store_recovered_first(run_child, open_environment, check_whole, path):
+def test_a_reader_has_the_store_recovered_first(run_child, open_store_file, check_whole, path):
     run_child(COMMIT_AND_DIE, 20)
-    assert check_whole(open_environment(read_only=True)) == 20
+    assert check_whole(open_store_file(read_only=True)) == 20
     assert not journal_path(path).exists()
 
 
-def test_a_reader_that_may_not_write_is_told(run_child, open_environment, monkeypatch):
+def test_a_reader_that_may_not_write_is_told(run_child, open_store_file, monkeypatch):
     run_child(COMMIT_AND_DIE, 3)
     plain = os.open
 
@@ -121,190 +121,190 @@ def test_a_reader_that_may_not_write_is_told(run_child, open_environment, monkey
 
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(AccessError, match="was not closed"):
-        open_environment(read_only=True)
+        open_store_file(read_only=True)
 
 
-def test_a_reader_beside_a_writer_recovers_nothing(start_child, open_environment, path):
+def test_a_reader_beside_a_writer_recovers_nothing(start_child, open_store_file, path):
     child = start_child(
-        "environment = Environment.open(sys.argv[1], max_size_bytes=2**26); say(environment.committer.submit(append));"
-        "sys.stdin.readline(); say(environment.committer.submit(append))"
+        "store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26); say(store_file.committer.submit(append));"
+        "sys.stdin.readline(); say(store_file.committer.submit(append))"
     )
     assert child.stdout.readline() == "1\n"
-    environment = open_environment(read_only=True)
+    store_file = open_store_file(read_only=True)
     assert journal_path(path).exists()
     child.stdin.write("\n")
     child.stdin.flush()
     assert child.stdout.readline() == "2\n"
-    with environment.read() as transaction:
+    with store_file.read() as transaction:
         assert transaction.last_lsn() == 2
 
 
 # --- a journal that is gone, or another's -------------------------------------------
 
 
-def test_a_store_without_its_journal_is_not_opened(run_child, open_environment, path):
+def test_a_store_without_its_journal_is_not_opened(run_child, open_store_file, path):
     run_child(COMMIT_AND_DIE, 5)
     before = path.read_bytes()
     journal_path(path).unlink()
     for read_only in (False, True):
         with pytest.raises(JournalMissingError, match="without-journal") as caught:
-            open_environment(read_only=read_only)
+            open_store_file(read_only=read_only)
     assert caught.value.facts["journal"] == str(journal_path(path))
     assert path.read_bytes() == before
 
 
-def test_one_can_go_on_without_it(run_child, open_environment, check_whole, path):
+def test_one_can_go_on_without_it(run_child, open_store_file, check_whole, path):
     run_child(COMMIT_AND_DIE, 5)
     journal_path(path).unlink()
     assert recovery.abandon_journal(path) == (None,)
-    assert check_whole(open_environment()) == 5  # only the process was killed
+    assert check_whole(open_store_file()) == 5  # only the process was killed
     assert dirty_flag_of(path) is None
 
 
-def test_a_closed_store_is_not_abandoned(open_environment, append, path):
-    environment = open_environment()
-    environment.committer.submit(append)
+def test_a_closed_store_is_not_abandoned(open_store_file, append, path):
+    store_file = open_store_file()
+    store_file.committer.submit(append)
     with pytest.raises(StoreLockedError):
         recovery.abandon_journal(path)
-    environment.close()
+    store_file.close()
     assert not recovery.abandon_journal(path)
 
 
-def test_a_journal_of_another_time_is_not_taken_for_ours(run_child, open_environment, path):
+def test_a_journal_of_another_time_is_not_taken_for_ours(run_child, open_store_file, path):
     run_child(COMMIT_AND_DIE, 5)
     other = journal_path(path).read_bytes()
-    open_environment().close()
+    open_store_file().close()
     run_child(COMMIT_AND_DIE, 5)
     journal_path(path).write_bytes(other)
     with pytest.raises(CorruptionError, match="of another time"):
-        open_environment()
+        open_store_file()
 
 
-def test_a_journal_beside_a_closed_store_is_a_leftover(run_child, open_environment, append, check_whole, path):
+def test_a_journal_beside_a_closed_store_is_a_leftover(run_child, open_store_file, append, check_whole, path):
     """Somebody put a backup of the file back, and left the journal of what came later."""
-    environment = open_environment()
-    environment.committer.submit(append)
-    environment.close()
+    store_file = open_store_file()
+    store_file.committer.submit(append)
+    store_file.close()
     backup = path.read_bytes()
     run_child(COMMIT_AND_DIE, 5)
     path.write_bytes(backup)
-    assert check_whole(open_environment()) == 1
+    assert check_whole(open_store_file()) == 1
     assert not journal_path(path).exists()
 
 
-def test_without_the_mark_a_missing_journal_would_not_be_noticed(run_child, open_environment, path):
+def test_without_the_mark_a_missing_journal_would_not_be_noticed(run_child, open_store_file, path):
     """Negative control."""
     run_child(COMMIT_AND_DIE, 5)
     journal_path(path).unlink()
     descriptor = os.open(path, os.O_RDWR)
     os.pwrite(descriptor, bytes(64), 4096 - 64)
     os.close(descriptor)
-    open_environment()
+    open_store_file()
 
 
-def test_a_damaged_mark_counts_as_one(open_environment, append, path):
-    environment = open_environment()
-    environment.committer.submit(append)
-    environment.close()
+def test_a_damaged_mark_counts_as_one(open_store_file, append, path):
+    store_file = open_store_file()
+    store_file.committer.submit(append)
+    store_file.close()
     descriptor = os.open(path, os.O_RDWR)
     set_dirty_flag(descriptor, bytes(16))
     os.pwrite(descriptor, b"?", 4096 - 64 + 9)
     os.close(descriptor)
     with pytest.raises(JournalMissingError):
-        open_environment()
+        open_store_file()
 
 
 # --- the pin, idle rest, flushes that fail --------------------------------------------
 
 
-def test_an_idle_store_is_steady_and_holds_no_page(environment, append, monkeypatch):
+def test_an_idle_store_is_steady_and_holds_no_page(store_file, append, monkeypatch):
     monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 0.05)
-    environment.committer.submit(append)
-    assert environment.checkpointer.pins
-    until(lambda: not environment.checkpointer.pins)
-    assert not environment.checkpointer.needs_checkpoint
-    assert environment.committer.submit(append) == 2
-    assert environment.checkpointer.pins
+    store_file.committer.submit(append)
+    assert store_file.checkpointer.pins
+    until(lambda: not store_file.checkpointer.pins)
+    assert not store_file.checkpointer.needs_checkpoint
+    assert store_file.committer.submit(append) == 2
+    assert store_file.checkpointer.pins
 
 
-def test_after_a_failed_flush_nothing_is_written_until_it_is_opened_anew(open_environment, append, check_whole):
-    environment = open_environment()
-    environment.committer.submit(append)
+def test_after_a_failed_flush_nothing_is_written_until_it_is_opened_anew(open_store_file, append, check_whole):
+    store_file = open_store_file()
+    store_file.committer.submit(append)
 
     def fail():
         raise OSError(errno.EIO, "input/output error")
 
     faults.arm("checkpoint.after_sync", action=fail)
     with pytest.raises(StorageError, match="a flush failed"):
-        environment.checkpoint()
+        store_file.writer.checkpoint()
     for _ in range(2):
         with pytest.raises(StorageError, match="a flush failed"):
-            environment.committer.submit(append)
-    assert check_whole(environment) == 1
-    environment.close()
-    environment = open_environment()
-    assert environment.replayed == 1
-    assert environment.committer.submit(append) == 2
+            store_file.committer.submit(append)
+    assert check_whole(store_file) == 1
+    store_file.close()
+    store_file = open_store_file()
+    assert store_file.replayed == 1
+    assert store_file.committer.submit(append) == 2
 
 
-def test_a_large_commit_is_not_written_twice(environment, path):
-    environment.committer.submit(lambda transaction: transaction.put_log(1, bytes(3_000_000)))
+def test_a_large_commit_is_not_written_twice(store_file, path):
+    store_file.committer.submit(lambda transaction: transaction.put_log(1, bytes(3_000_000)))
     assert 512 * journal_path(path).stat().st_blocks < 1_000_000
-    assert not environment.checkpointer.needs_checkpoint
+    assert not store_file.checkpointer.needs_checkpoint
 
 
-def test_many_pages_held_end_an_epoch(environment, append):
+def test_many_pages_held_end_an_epoch(store_file, append):
     for _ in range(400):
-        environment.committer.submit(append)
-    statistics = environment.statistics()
+        store_file.committer.submit(append)
+    statistics = store_file.statistics()
     assert statistics.pages_free <= HELD_PAGES_BOUND
-    assert environment.wal.shared_state.done > 1
+    assert store_file.wal.shared_state.done > 1
 
 
-def test_an_interval_store_is_flushed_by_and_by(open_environment, append):
-    environment = open_environment(durability="interval", interval_ms=10)
-    environment.committer.submit(append)
-    assert environment.wal.is_dirty
-    until(lambda: not environment.wal.is_dirty)
+def test_an_interval_store_is_flushed_by_and_by(open_store_file, append):
+    store_file = open_store_file(durability="interval", interval_ms=10)
+    store_file.committer.submit(append)
+    assert store_file.wal.is_dirty
+    until(lambda: not store_file.wal.is_dirty)
 
 
 @pytest.mark.parametrize("interval_ms", [3, 30, 50])
-def test_no_commit_waits_longer_than_the_interval(open_environment, append, monkeypatch, interval_ms):
-    environment = open_environment(durability="interval", interval_ms=interval_ms)
-    began_s, flush = [], environment.wal.flush
-    monkeypatch.setattr(environment.wal, "flush", lambda: (began_s.append(time.monotonic()), flush()))
+def test_no_commit_waits_longer_than_the_interval(open_store_file, append, monkeypatch, interval_ms):
+    store_file = open_store_file(durability="interval", interval_ms=interval_ms)
+    began_s, flush = [], store_file.wal.flush
+    monkeypatch.setattr(store_file.wal, "flush", lambda: (began_s.append(time.monotonic()), flush()))
     with beating(interval_ms / 1000) as beats_s:
         while len(beats_s) <= 30:
-            environment.committer.submit(append)
+            store_file.committer.submit(append)
             time.sleep(0.0005)
     wait_ms, beat_ms = (1000 * statistics.median(map(operator.sub, s[1:], s)) for s in (began_s, beats_s))
     assert wait_ms < 1.1 * beat_ms + 1
 
 
-def test_a_commit_may_leave_its_flush_to_the_next_one(open_environment, append, flushes, monkeypatch):
+def test_a_commit_may_leave_its_flush_to_the_next_one(open_store_file, append, flushes, monkeypatch):
     monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 3600)
-    environment = open_environment(interval_ms=60_000)
-    environment.committer.submit(append)
+    store_file = open_store_file(interval_ms=60_000)
+    store_file.committer.submit(append)
     before = flushes()
-    environment.committer.submit(append, is_flushed=False)
-    assert environment.wal.is_dirty
+    store_file.committer.submit(append, is_flushed=False)
+    assert store_file.wal.is_dirty
     assert flushes() == before
-    environment.committer.submit(append)
-    assert not environment.wal.is_dirty
+    store_file.committer.submit(append)
+    assert not store_file.wal.is_dirty
     assert flushes() == before + 1
 
 
-def test_what_no_commit_flushes_is_flushed_by_and_by(open_environment, append, monkeypatch):
+def test_what_no_commit_flushes_is_flushed_by_and_by(open_store_file, append, monkeypatch):
     monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 3600)
-    environment = open_environment(interval_ms=10)
-    environment.committer.submit(append)  # the background flusher has begun, and looks once an hour
-    environment.committer.submit(append, is_flushed=False)
-    until(lambda: not environment.wal.is_dirty)
+    store_file = open_store_file(interval_ms=10)
+    store_file.committer.submit(append)  # the background flusher has begun, and looks once an hour
+    store_file.committer.submit(append, is_flushed=False)
+    until(lambda: not store_file.wal.is_dirty)
 
 
-def test_a_group_is_flushed_if_one_of_it_is_to_be(open_environment, append, monkeypatch):
+def test_a_group_is_flushed_if_one_of_it_is_to_be(open_store_file, append, monkeypatch):
     monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 3600)
-    environment = open_environment(interval_ms=60_000)
+    store_file = open_store_file(interval_ms=60_000)
     gate, begun = threading.Event(), threading.Event()
 
     def slow(transaction):
@@ -312,28 +312,28 @@ def test_a_group_is_flushed_if_one_of_it_is_to_be(open_environment, append, monk
         assert gate.wait(10)
         return append(transaction)
 
-    threads = [threading.Thread(target=environment.committer.submit, args=(slow,), kwargs={"is_flushed": False})]
+    threads = [threading.Thread(target=store_file.committer.submit, args=(slow,), kwargs={"is_flushed": False})]
     threads[0].start()
     assert begun.wait(10)
     for is_flushed in (False, True, False):
         kwargs = {"is_flushed": is_flushed}
-        threads.append(threading.Thread(target=environment.committer.submit, args=(append,), kwargs=kwargs))
+        threads.append(threading.Thread(target=store_file.committer.submit, args=(append,), kwargs=kwargs))
         threads[-1].start()
-    while len(environment.committer.queue.requests) < 3:
+    while len(store_file.committer.queue.requests) < 3:
         time.sleep(0.001)
     gate.set()
     for thread in threads:
         thread.join(10)
-    assert environment.committer.groups == 2
-    assert not environment.wal.is_dirty
+    assert store_file.committer.groups == 2
+    assert not store_file.wal.is_dirty
 
 
-def test_a_barrier_flushes(open_environment, append):
-    environment = open_environment(durability="interval", interval_ms=60_000)
-    environment.committer.submit(append)
-    assert environment.wal.is_dirty
-    environment.flush_journal()
-    assert not environment.wal.is_dirty
+def test_a_barrier_flushes(open_store_file, append):
+    store_file = open_store_file(durability="interval", interval_ms=60_000)
+    store_file.committer.submit(append)
+    assert store_file.wal.is_dirty
+    store_file.flush_journal()
+    assert not store_file.wal.is_dirty
 
 
 IDLE = """

@@ -25,9 +25,9 @@ checkpointer.JOURNAL_SIZE_BYTES_MAX = 100
 """A checkpoint is due at every commit but the first of an epoch."""
 
 COMMIT = """
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
 for _ in range(int(sys.argv[2])):
-    say(environment.committer.submit(append))
+    say(store_file.committer.submit(append))
 """
 
 
@@ -36,38 +36,38 @@ def fail(*_arguments):
 
 
 def test_a_checkpoint_whose_pin_was_released_is_followed_by_one_whose_pin_is_held(
-    environment, append, run_child, check_whole, monkeypatch
+    store_file, append, run_child, check_whole, monkeypatch
 ):
     """Else the epoch that it began would go on for ever, and keep every page."""
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)
-    environment.committer.submit(append)
-    begins = f"{SMALL}checkpointer.Checkpointer.finish_if_begun = lambda _self: None\n{COMMIT}environment.close()"
+    store_file.committer.submit(append)
+    begins = f"{SMALL}checkpointer.Checkpointer.finish_if_begun = lambda _self: None\n{COMMIT}store_file.close()"
     assert run_child(begins, 3) == (0, ["2", "3", "4"])
-    shared = environment.wal.shared_state
+    shared = store_file.wal.shared_state
     assert shared.epoch > shared.durable_epoch
-    environment.checkpointer.finish_if_begun()
-    assert environment.committer.submit(append) == 5
+    store_file.checkpointer.finish_if_begun()
+    assert store_file.committer.submit(append) == 5
     assert shared.epoch == shared.durable_epoch
     assert shared.is_pinned(shared.durable_epoch)
-    assert shared.durable_epoch in environment.checkpointer.pins
-    assert check_whole(environment) == 5
+    assert shared.durable_epoch in store_file.checkpointer.pins
+    assert check_whole(store_file) == 5
 
 
-def test_a_half_is_never_left_behind(environment, append, monkeypatch):
+def test_a_half_is_never_left_behind(store_file, append, monkeypatch):
     """What would not fit is flushed where it lies."""
-    environment.committer.submit(append)
-    shared = environment.wal.shared_state
+    store_file.committer.submit(append)
+    shared = store_file.wal.shared_state
     shared.at = HALVES_AT[shared.epoch & 1] + HALF_SIZE_BYTES - 100
-    monkeypatch.setattr(type(environment.checkpointer), "is_due", lambda _self: False)
+    monkeypatch.setattr(type(store_file.checkpointer), "is_due", lambda _self: False)
     epoch = shared.epoch
-    assert environment.committer.submit(append) == 2
+    assert store_file.committer.submit(append) == 2
     assert (shared.epoch, shared.at) == (epoch + 1, HALVES_AT[(epoch + 1) & 1])
 
 
 @pytest.mark.parametrize("point", ["checkpoint.after_sync", "checkpoint.before_slot_flush"])
-def test_a_closing_process_waits_for_its_own_checkpoint(environment, append, run_child, check_whole, point):
+def test_a_closing_process_waits_for_its_own_checkpoint(store_file, append, run_child, check_whole, point):
     """Its thread would flush a closed file, or one that was opened since under the same number, for the slot."""
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
     closes = f"""{SMALL}
 begun = threading.Event()
 def dawdle():
@@ -77,74 +77,74 @@ def dawdle():
 faults.arm("{point}", action=dawdle)
 {COMMIT}
 begun.wait(10)
-environment.close()
+store_file.close()
 say("closed")
 """
     status, said = run_child(closes, 3)
     assert (status, sorted(said[:-2]), said[-2:]) == (0, ["2", "3", "4"], ["goes on", "closed"])
-    assert not environment.wal.shared_state.is_broken
-    assert environment.committer.submit(append) == 5
-    assert check_whole(environment) == 5
+    assert not store_file.wal.shared_state.is_broken
+    assert store_file.committer.submit(append) == 5
+    assert check_whole(store_file) == 5
 
 
 @pytest.mark.parametrize("point", ["checkpoint.before_slot_flush", "checkpoint.after_slot"])
-def test_the_data_file_does_not_tell_of_what_others_append_during_a_flush(environment, append, path, point):
+def test_the_data_file_does_not_tell_of_what_others_append_during_a_flush(store_file, append, path, point):
     """Else a power cut would leave a journal that seems to have been cut off."""
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
     size_bytes = journal_path(path).stat().st_size
     faults.arm(point, action=lambda: os.truncate(journal_path(path), size_bytes + 4096))
-    environment.checkpoint()
-    environment.committer.submit(append)
+    store_file.writer.checkpoint()
+    store_file.committer.submit(append)
     os.truncate(journal_path(path), journal_path(path).stat().st_size + 4096)
-    environment.wal.note_flushed()
-    extent = read_extent(environment.locks.descriptor, environment.wal.session)
+    store_file.wal.note_flushed()
+    extent = read_extent(store_file.lmdb_file.locks.descriptor, store_file.wal.session)
     assert extent.lsn == 2
     assert 0 < extent.size_bytes <= size_bytes + (4096 if point == "checkpoint.after_slot" else 0)
     assert extent.size_bytes <= size_bytes
 
 
-def test_a_commit_whose_journal_is_removed_before_its_flush_needs_none(environment, append, check_whole):
+def test_a_commit_whose_journal_is_removed_before_its_flush_needs_none(store_file, append, check_whole):
     """A compaction of this process flushes all there is where it lies."""
-    environment.committer.submit(append)
-    with environment.write_lock:
-        waiting = threading.Thread(target=environment.wal.flush, args=(2,))
-        with environment.wal.flushing:
+    store_file.committer.submit(append)
+    with store_file.lmdb_file.write_lock:
+        waiting = threading.Thread(target=store_file.wal.flush, args=(2,))
+        with store_file.wal.flushing:
             waiting.start()
             time.sleep(0.05)
-            environment.checkpointer.remove_wal()
+            store_file.checkpointer.remove_wal()
     waiting.join(10)
     assert not waiting.is_alive()
-    assert environment.committer.submit(append) == 2
-    assert check_whole(environment) == 2
+    assert store_file.committer.submit(append) == 2
+    assert check_whole(store_file) == 2
 
 
-def test_whoever_waits_for_a_flush_that_was_stopped_flushes(environment, append, start_child, check_whole, monkeypatch):
+def test_whoever_waits_for_a_flush_that_was_stopped_flushes(store_file, append, start_child, check_whole, monkeypatch):
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)  # at rest it would flush all of it
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
     child = start_child("""
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-flush = environment.wal.sync
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+flush = store_file.wal.sync
 def stop():
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # at once
     flush()
-environment.wal.sync = stop
-say(environment.committer.submit(append))
-environment.close()
+store_file.wal.sync = stop
+say(store_file.committer.submit(append))
+store_file.close()
 """)
     os.waitid(os.P_PID, child.pid, os.WSTOPPED)
-    assert environment.committer.submit(append) == 3
-    assert environment.wal.shared_state.flushed == 3
+    assert store_file.committer.submit(append) == 3
+    assert store_file.wal.shared_state.flushed == 3
     child.send_signal(signal.SIGCONT)
     assert child.communicate(timeout=300) == ("2\n", "")
-    assert check_whole(environment) == 3
+    assert check_whole(store_file) == 3
 
 
 def test_an_idle_checkpoint_waits_for_no_process_that_was_stopped_in_one(
-    environment, append, start_child, check_whole, monkeypatch
+    store_file, append, start_child, check_whole, monkeypatch
 ):
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)
-    monkeypatch.setattr(environment.checkpointer, "finish_if_begun", lambda: None)  # it would be the first
-    environment.committer.submit(append)
+    monkeypatch.setattr(store_file.checkpointer, "finish_if_begun", lambda: None)  # it would be the first
+    store_file.committer.submit(append)
     child = start_child(
         f"""{SMALL}
 committed, reached = threading.Event(), threading.Event()
@@ -157,21 +157,21 @@ faults.arm("checkpoint.after_sync", action=stop)
 reached.wait(10)
 committed.set()
 sys.stdin.readline()
-environment.close()
+store_file.close()
 """,
         3,
     )
     os.waitid(os.P_PID, child.pid, os.WSTOPPED)
     started_s = time.monotonic()
-    with environment.write_lock, environment.locks.writing(1):
-        assert environment.checkpointer.checkpoint_when_idle() is False
+    with store_file.lmdb_file.write_lock, store_file.lmdb_file.locks.writing(1):
+        assert store_file.checkpointer.checkpoint_when_idle() is False
     assert time.monotonic() - started_s < 1
-    assert environment.committer.submit(append) > 1
+    assert store_file.committer.submit(append) > 1
     child.send_signal(signal.SIGCONT)
     child.communicate("\n", timeout=300)
-    environment.checkpoint()
-    assert not environment.checkpointer.needs_checkpoint
-    assert check_whole(environment) == 5
+    store_file.writer.checkpoint()
+    assert not store_file.checkpointer.needs_checkpoint
+    assert check_whole(store_file) == 5
 
 
 def test_pins_that_two_threads_let_go_at_once_end_once():
@@ -189,10 +189,10 @@ def test_pins_that_two_threads_let_go_at_once_end_once():
     assert not pins
 
 
-def test_an_interrupt_as_an_epoch_begins_leaves_no_wrong_place(environment, append):
+def test_an_interrupt_as_an_epoch_begins_leaves_no_wrong_place(store_file, append):
     """What would be appended there would be of one epoch, in the half of another."""
-    environment.committer.submit(append)
-    shared = environment.wal.shared_state
+    store_file.committer.submit(append)
+    shared = store_file.wal.shared_state
 
     def interrupt_at(number):
         seen = 0
@@ -226,114 +226,114 @@ def test_an_interrupt_as_an_epoch_begins_leaves_no_wrong_place(environment, appe
         shared.at, shared.lsn, shared.epoch = HALVES_AT[epoch & 1], 1, epoch
     assert 7 < number < 39
     shared.epoch, shared.lsn = epoch, UNKNOWN
-    environment.checkpoint()
+    store_file.writer.checkpoint()
 
 
-def test_nobody_frees_dead_readers_while_another_process_writes(environment, append, start_child):
+def test_nobody_frees_dead_readers_while_another_process_writes(store_file, append, start_child):
     """A checkpoint could begin and end, and the owner of the new pin die, before the slots are freed."""
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
     child = start_child(
-        "environment = Environment.open(sys.argv[1], max_size_bytes=2**26)\n"
+        "store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)\n"
         "faults.arm('commit.after_begin', action=lambda: (say('writes'), sys.stdin.readline()))\n"
-        "environment.committer.submit(append)\nenvironment.close()"
+        "store_file.committer.submit(append)\nstore_file.close()"
     )
     assert child.stdout.readline() == "writes\n"
     with pytest.raises(StoreLockedError):
-        environment.reader_slots.release_dead()
+        store_file.reader_slots.release_dead()
     child.communicate("\n", timeout=300)
-    assert environment.reader_slots.release_dead() == 0
+    assert store_file.reader_slots.release_dead() == 0
 
 
-def test_who_only_reads_frees_no_pin_of_a_dead_process(environment, append, run_child, monkeypatch):
+def test_who_only_reads_frees_no_pin_of_a_dead_process(store_file, append, run_child, monkeypatch):
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)
-    environment.committer.submit(append)
-    environment.checkpoint()
-    with environment.locks.writing(1):
-        environment.checkpointer.release_pins()
+    store_file.committer.submit(append)
+    store_file.writer.checkpoint()
+    with store_file.lmdb_file.locks.writing(1):
+        store_file.checkpointer.release_pins()
     assert run_child(f"{COMMIT}os.kill(os.getpid(), signal.SIGKILL)", 1) == (-9, ["2"])
-    shared = environment.wal.shared_state
+    shared = store_file.wal.shared_state
     assert shared.is_pinned(shared.durable_epoch)
-    assert not environment.checkpointer.pins
-    reads = "say(Environment.open(sys.argv[1], read_only=True, max_size_bytes=2**26).reader_slots.release_dead())"
+    assert not store_file.checkpointer.pins
+    reads = "say(StoreFile.open(sys.argv[1], read_only=True, max_size_bytes=2**26).reader_slots.release_dead())"
     assert run_child(reads) == (0, ["0"])
-    assert environment.reader_slots.release_dead() == 0
-    environment.checkpoint()
-    assert environment.statistics().readers == 0
+    assert store_file.reader_slots.release_dead() == 0
+    store_file.writer.checkpoint()
+    assert store_file.statistics().readers == 0
 
 
-def test_a_flush_that_fails_as_a_session_begins_is_known_to_all(open_environment, append, run_child):
-    environment = open_environment()
+def test_a_flush_that_fails_as_a_session_begins_is_known_to_all(open_store_file, append, run_child):
+    store_file = open_store_file()
     fails = """
 def fail():
     raise OSError(5, "as if")
 faults.arm("checkpoint.after_sync", action=fail)
-environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
 try:
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
 except StorageError:
     say("failed")
 """
     assert run_child(fails) == (0, ["failed"])
     with pytest.raises(StorageError):
-        environment.committer.submit(append)
-    environment.close()
-    assert open_environment().committer.submit(append) == 1
+        store_file.committer.submit(append)
+    store_file.close()
+    assert open_store_file().committer.submit(append) == 1
 
 
-def test_a_failed_flush_is_not_forgotten_while_somebody_reads(open_environment, append, start_child, check_whole):
+def test_a_failed_flush_is_not_forgotten_while_somebody_reads(open_store_file, append, start_child, check_whole):
     """Nothing has read the disk since: what the page cache has of the store is still not to be believed."""
-    environment = open_environment()
-    environment.committer.submit(append)
+    store_file = open_store_file()
+    store_file.committer.submit(append)
     reader = start_child(
-        "environment = Environment.open(sys.argv[1], read_only=True, max_size_bytes=2**26)\n"
-        "say('reads')\nsys.stdin.readline()\nenvironment.close()"
+        "store_file = StoreFile.open(sys.argv[1], read_only=True, max_size_bytes=2**26)\n"
+        "say('reads')\nsys.stdin.readline()\nstore_file.close()"
     )
     assert reader.stdout.readline() == "reads\n"
-    environment.committer.submit(append)  # however long that took, the store is not at rest
+    store_file.committer.submit(append)  # however long that took, the store is not at rest
     faults.arm("checkpoint.after_sync", action=fail)
     with pytest.raises(StorageError):
-        environment.checkpoint()
-    environment.close()
+        store_file.writer.checkpoint()
+    store_file.close()
     for _ in range(2):
-        beside = open_environment()
+        beside = open_store_file()
         with pytest.raises(StorageError):
             beside.committer.submit(append)
         beside.close()
     reader.communicate("\n", timeout=300)
-    alone = open_environment()
+    alone = open_store_file()
     assert alone.committer.submit(append) == 3
     assert check_whole(alone) == 3
 
 
-def test_after_a_dead_writer_checkpoints_are_made_until_one_has_begun(environment, append, run_child, monkeypatch):
+def test_after_a_dead_writer_checkpoints_are_made_until_one_has_begun(store_file, append, run_child, monkeypatch):
     """LMDB's own lock has had a dead owner, too: whoever takes it first frees dead readers, and pins among them."""
-    environment.committer.submit(append)
+    store_file.committer.submit(append)
     assert run_child(COMMIT, 1, fault="commit.after_begin:1:kill") == (-9, [])
-    is_due = environment.checkpointer.is_due
+    is_due = store_file.checkpointer.is_due
 
     def interrupt():
-        monkeypatch.setattr(environment.checkpointer, "is_due", is_due)
+        monkeypatch.setattr(store_file.checkpointer, "is_due", is_due)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(environment.checkpointer, "is_due", interrupt)
+    monkeypatch.setattr(store_file.checkpointer, "is_due", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        environment.committer.submit(append)
-    with environment.locks.writing(1):
-        assert environment.locks.writer.needs_repair
-    assert environment.committer.submit(append) == 2
-    with environment.locks.writing(1):
-        assert not environment.locks.writer.needs_repair
+        store_file.committer.submit(append)
+    with store_file.lmdb_file.locks.writing(1):
+        assert store_file.lmdb_file.locks.writer.needs_repair
+    assert store_file.committer.submit(append) == 2
+    with store_file.lmdb_file.locks.writing(1):
+        assert not store_file.lmdb_file.locks.writer.needs_repair
 
 
-def test_who_goes_on_in_a_session_of_dead_processes_flushes_its_slots_first(environment, start_child, run_child):
+def test_who_goes_on_in_a_session_of_dead_processes_flushes_its_slots_first(store_file, start_child, run_child):
     """The newest may be in nothing but the page cache, and the next one is written over the one before it."""
-    environment.close()
+    store_file.close()
     reader = start_child(
-        "environment = Environment.open(sys.argv[1], read_only=True, max_size_bytes=2**26)\n"
-        "say('reads')\nsys.stdin.readline()\nenvironment.close()"
+        "store_file = StoreFile.open(sys.argv[1], read_only=True, max_size_bytes=2**26)\n"
+        "say('reads')\nsys.stdin.readline()\nstore_file.close()"
     )
     assert reader.stdout.readline() == "reads\n"
-    dies = f"{COMMIT}environment.checkpoint()"
+    dies = f"{COMMIT}store_file.writer.checkpoint()"
     assert run_child(dies, 1, fault="checkpoint.before_slot_flush:2:kill") == (-9, ["1"])
     goes_on = f"""
 calls = []
@@ -348,7 +348,7 @@ os.pwrite = write
 {COMMIT}
 journal = [call for call, file in calls if file == "journal"]
 say(*journal[:2])
-environment.close()
+store_file.close()
 """
     assert run_child(goes_on, 1) == (0, ["2", "flush write"])
     reader.communicate("\n", timeout=300)

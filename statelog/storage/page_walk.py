@@ -1,17 +1,17 @@
-"""Walk over the pages of one snapshot of a store's file, without LMDB.
+"""A walk over the pages of one snapshot of a store's file, without LMDB.
 
-LMDB checks nothing of its own pages, and records and seals do not cover them: a store whose every value is sound
-may have a page that two trees lead to, or that is listed as free and in use. Readers see nothing of that; the next
-commits write over what is live. So every page of a snapshot is looked at where it lies:
+LMDB does not check its pages, and neither records nor seals cover them. Although every value is valid, two trees may
+lead to one page, or a page may be both in use and listed as free. Readers do not notice this, but the next commits
+would overwrite live pages. So the walk checks every page of a snapshot:
 
-E2. A page bears its own number, its nodes fill it, its keys ascend and lie between those its parent names for it;
-    all leaves of a tree are equally deep. A long value's pages are as many as it needs, at least.
+E2. A page has its own number, its nodes fill it, and its keys ascend within the bounds that its parent has for it. All
+    leaves of a tree are equally deep. A long value has at least as many pages as it needs.
 E3. Every page from the third to the last is in one tree, once, or on the free list, once.
-E4. A tree has the entries, the pages of each kind and the depth that its record says; flags and page size stand
-    in the record of the free list alone.
+E4. A tree has the entries, the pages of each kind and the depth that its record says. Only the record of the free list
+    has flags and the page size.
 
-While a reader is on a snapshot LMDB reuses none of its pages; so the walk needs no more than a read transaction
-that stays open, and the meta page of that transaction.
+LMDB reuses no page of a snapshot while a reader has it. So the walk needs only an open read transaction, and the meta
+page of that transaction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import StatelogError
 from statelog.kernels import NODE_LONG, NODE_TABLE, PAGE_BRANCH, PageReader
-from statelog.storage.file.checks import (
+from statelog.storage.file.preopen_checks import (
     INTEGER_KEY_FLAG,
     NO_PAGE,
     DatabaseRecord,
@@ -32,14 +32,14 @@ from statelog.storage.file.checks import (
     decode_database,
     read_meta_of,
 )
-from statelog.storage.file.residency import MAPPED_AROUND_BYTES, RELEASE_SIZE_BYTES
+from statelog.storage.mapped_pages import MAPPED_AROUND_BYTES, RELEASE_SIZE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.kernels import PageNode
-    from statelog.storage.file.opened import OpenFile
-    from statelog.storage.file.reading import ReadTransaction
+    from statelog.storage.lmdb_file import LmdbFile
+    from statelog.storage.read_transaction import ReadTransaction
 
 _HEADER_SIZE_BYTES = 16
 _LONG_FLAG = 0x04
@@ -48,11 +48,11 @@ _DEPTH_MAX = 32
 _NUMBER = struct.Struct("=Q")
 _HEADER = struct.Struct("=QHHI")
 FREE_LIST, MAIN = "free list", "main"
-"""Names of the two trees that the meta page names; the others are called as in the main one."""
+"""The names of the two trees in the meta page. The others have the names of their keys in the main tree."""
 
 
 class PageProblem(NamedTuple):
-    """What does not hold: the invariant's number, the tree (or empty), the page, and what."""
+    """A violation: the invariant's number, the tree (or an empty text), the page, and the message."""
 
     invariant: str
     tree: str
@@ -61,12 +61,12 @@ class PageProblem(NamedTuple):
 
     @property
     def is_in_the_way(self) -> bool:
-        """Whether LMDB may end the process when it reads the snapshot: of the free list it reads nothing then."""
+        """Whether LMDB may end the process when it reads the snapshot. It does not read the free list then."""
         return self.invariant in ("E2", "E3") and self.tree not in ("", FREE_LIST)
 
 
 class TreePage(NamedTuple):
-    """A branch or leaf page on its way through a walk."""
+    """A branch or leaf page that a walk yields."""
 
     tree: str
     number: int
@@ -75,7 +75,7 @@ class TreePage(NamedTuple):
 
 
 class LongValue(NamedTuple):
-    """The pages of a long value: the first, and how many; and the value's size."""
+    """The pages of a long value: the first page, their number, and the value's size."""
 
     tree: str
     number: int
@@ -85,7 +85,7 @@ class LongValue(NamedTuple):
 
 @dataclass(slots=True)
 class _Found:
-    """What a walk counted of one tree."""
+    """What a walk has counted in one tree."""
 
     depth: int = 0
     branch_pages: int = 0
@@ -96,12 +96,12 @@ class _Found:
 
 
 class PageWalk:
-    """One walk over all trees of a snapshot. Problems are gathered; what is behind a bad page is not looked at.
+    """One walk over all trees of a snapshot. It collects problems, and does not look behind a bad page.
 
     Args:
         file: the whole file.
         meta: the snapshot's meta page.
-        lists_all: hand out every node of a leaf; else long values and tables only, and the free list's.
+        lists_all: yield every node of a leaf. Otherwise only long values, tables, and the nodes of the free list.
 
     """
 
@@ -120,12 +120,12 @@ class PageWalk:
         self._read_bytes = 0
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Release the file."""
         self._reader.close()
         self._view.release()
 
     def run(self) -> Iterator[TreePage | LongValue]:
-        """Walk over every tree, and yield its pages; then see that every page was met once."""
+        """Walk over every tree, and yield its pages. At the end, check that every page was met once."""
         yield from self._walk_tree(MAIN)
         for tree in list(self.trees)[2:]:
             yield from self._walk_tree(tree)
@@ -136,7 +136,7 @@ class PageWalk:
                 self._add("E3", "", lost, f"in no tree and not free; so are {self._seen.count(0) - 1} more")
 
     def data(self, page: int, at: int, size_bytes: int) -> bytes:
-        """Return bytes of a page, or of a run of pages from there."""
+        """Return bytes of a page, or of consecutive pages."""
         start = page * self._size + at
         return self._map[start : start + size_bytes]
 
@@ -145,7 +145,7 @@ class PageWalk:
         self.problems.append(PageProblem(invariant, tree, page, f"page {page}: {what}"))
 
     def _take(self, tree: str, number: int, count: int) -> bool:
-        """Note pages as met; False, and a problem, if they cannot be or were met before."""
+        """Mark pages as met. Return False, with a problem, if they do not exist or were met before."""
         if not _META_PAGES <= number <= self._meta.last_page or count > self._meta.last_page + 1 - number:
             self._add("E3", tree, number, f"not among the {self._meta.last_page + 1} there are")
             return False
@@ -156,7 +156,7 @@ class PageWalk:
         return True
 
     def _note_read(self) -> None:
-        """Give memory back now and then; one page touched maps those around it."""
+        """Release mapped pages from time to time. Touching a page maps those around it."""
         self._read_bytes += MAPPED_AROUND_BYTES
         if self._read_bytes >= RELEASE_SIZE_BYTES and isinstance(self._map, mmap.mmap):
             self._read_bytes = 0
@@ -211,7 +211,7 @@ class PageWalk:
     def _children(
         self, number: int, nodes: list[PageNode], depth: int, low: bytes | None, high: bytes | None
     ) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
-        """Yield page, depth and bounds of each child, the last first: so they are walked in order."""
+        """Yield page, depth and bounds of each child, the last one first, so that they are walked in order."""
         for index in range(len(nodes) - 1, -1, -1):
             node = nodes[index]
             least = self.data(number, node.key_at, node.key_size) if index else low
@@ -219,7 +219,7 @@ class PageWalk:
             high = least
 
     def _look_into(self, tree: str, number: int, nodes: list[PageNode], found: _Found) -> Iterator[LongValue]:
-        """Follow what the nodes of a leaf lead to."""
+        """Follow the nodes of a leaf to tables, long values and free pages."""
         for node in nodes:
             if node.flags == NODE_TABLE:
                 self._note_table(tree, number, node)
@@ -258,7 +258,7 @@ class PageWalk:
         return LongValue(tree, number, pages, node.value)
 
     def _note_free(self, leaf: int, data: bytes) -> None:
-        """Note the pages that one commit freed: their count, then their numbers, descending."""
+        """Mark the pages that one commit has freed: an entry has their count, and then their numbers, descending."""
         count = _NUMBER.unpack_from(data)[0] if len(data) >= _NUMBER.size else -1
         if len(data) % _NUMBER.size or not 0 <= count < len(data) // _NUMBER.size:
             self._add("E3", FREE_LIST, leaf, f"{count} pages in {len(data)} bytes")
@@ -291,15 +291,14 @@ class PageWalk:
                 self._add("E4", tree, page, f"{what}: {said}, not {there}")
 
 
-def check_pages(environment: OpenFile, transaction: ReadTransaction) -> list[PageProblem] | None:
-    """Look at every page of the snapshot a read transaction holds.
+def check_pages(file: LmdbFile, transaction: ReadTransaction) -> list[PageProblem] | None:
+    """Check every page of the snapshot of a read transaction.
 
     Returns:
-        What does not hold (E1 to E4); None if since the transaction began others have committed twice, and no meta
-        page names the snapshot any more.
-
+        The violations of E1 to E4; None if two commits since the transaction began have overwritten the meta page of
+        the snapshot.
     """
-    descriptor, path = transaction.handles.descriptor, environment.path
+    descriptor, path = transaction.handles.descriptor, file.path
     try:
         meta = read_meta_of(descriptor, path, transaction.id)
         check_file(descriptor, path)
@@ -307,8 +306,8 @@ def check_pages(environment: OpenFile, transaction: ReadTransaction) -> list[Pag
         return [PageProblem("E1", "", 0, error.message)]
     if meta is None:
         return None
-    with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as file:
-        walk = PageWalk(file, meta)
+    with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as mapped:
+        walk = PageWalk(mapped, meta)
         try:
             for _ in walk.run():
                 pass

@@ -6,7 +6,7 @@ import pytest
 
 from statelog.errors import CorruptionError, FormatError
 from statelog.storage.compaction import compact_file
-from statelog.storage.file import checks
+from statelog.storage.file import preopen_checks
 
 PAGE = 4096
 PAGE_HEADER = 16
@@ -18,12 +18,12 @@ TRANSACTION_AT = LAST_PAGE_AT + 8
 
 
 @pytest.fixture
-def store(open_environment, append, path):
+def store(open_store_file, append, path):
     """A closed store of some commits, and a free list on overflow pages."""
-    environment = open_environment()
+    store_file = open_store_file()
     for _ in range(5):
-        environment.committer.submit(append)
-    environment.close()
+        store_file.committer.submit(append)
+    store_file.close()
     return path
 
 
@@ -32,7 +32,7 @@ def check(path):
     def run():
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            return checks.check_file(descriptor, path)
+            return preopen_checks.check_file(descriptor, path)
         finally:
             os.close(descriptor)
 
@@ -54,10 +54,10 @@ def live_slot(path):
 
 
 @pytest.mark.usefixtures("store")
-def test_a_good_file_is_described_by_its_live_meta_page(check, open_environment):
+def test_a_good_file_is_described_by_its_live_meta_page(check, open_store_file):
     meta = check()
-    environment = open_environment()
-    info = environment.handles.raw.info()
+    store_file = open_store_file()
+    info = store_file.lmdb_file.handles.raw.info()
     assert (meta.transaction_id, meta.last_page) == (info["last_txnid"], info["last_pgno"])
     assert meta.page_size_bytes == PAGE
 
@@ -87,11 +87,11 @@ def test_a_damaged_meta_page_is_corruption(store, check, slot, at, data):
 @pytest.mark.parametrize(
     ("at", "number"), [(FREE_AT + 40, 1 << 40), (MAIN_AT + 40, 1), (LAST_PAGE_AT, 0)], ids=["free", "main", "last"]
 )
-def test_a_wrong_page_number_on_the_live_meta_page_is_corruption(store, check, open_environment, at, number):
+def test_a_wrong_page_number_on_the_live_meta_page_is_corruption(store, check, open_store_file, at, number):
     """On the other it is not: LMDB leaves it so when writing that page has failed."""
     live = live_slot(store)
     overwrite(store, (1 - live) * PAGE + at, struct.pack("=Q", number))
-    open_environment().close()
+    open_store_file().close()
     overwrite(store, live * PAGE + at, struct.pack("=Q", number))
     with pytest.raises(CorruptionError):
         check()
@@ -114,45 +114,45 @@ def flips_of_transaction_ids(path, check):
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("commits", range(5))
 def test_e1_no_flip_in_a_transaction_id_brings_back_an_earlier_commit(
-    open_environment, append, path, check, commits, is_compacted, monkeypatch
+    open_store_file, append, path, check, commits, is_compacted, monkeypatch
 ):
     """At least where the commit grew the file: see the test after this one."""
-    monkeypatch.setattr(checks, "_ATTEMPT_PAUSE_S", 0)  # nobody writes meanwhile
-    environment = open_environment()
-    environment.committer.submit(append)
+    monkeypatch.setattr(preopen_checks, "_ATTEMPT_PAUSE_S", 0)  # nobody writes meanwhile
+    store_file = open_store_file()
+    store_file.committer.submit(append)
     if is_compacted:
-        compact_file(environment)
+        compact_file(store_file.lmdb_file, store_file.wal)
     for number in range(commits):
-        environment.committer.submit(lambda transaction, n=number: transaction.put_index(b"k%d" % n, bytes(9000)))
-    environment.close()
+        store_file.committer.submit(lambda transaction, n=number: transaction.put_index(b"k%d" % n, bytes(9000)))
+    store_file.close()
     live = check()
     found = [meta for _slot, _bit, meta in flips_of_transaction_ids(path, check)]
     assert {meta for meta in found if meta is not None} <= {live}
     assert found.count(None) >= 64
 
 
-def test_e1_the_one_flip_that_looks_like_a_refused_commit(open_environment, append, path, check):
+def test_e1_the_one_flip_that_looks_like_a_refused_commit(open_store_file, append, path, check):
     """LMDB undoes a failed write of a meta page by putting back id and last page: such a store has to open."""
-    environment = open_environment()
-    environment.committer.submit(append)
-    while environment.last_transaction_id() % 4 != 3:
-        environment.committer.submit(lambda transaction: transaction.put_index(b"k", b"v"))
-    environment.close()
+    store_file = open_store_file()
+    store_file.committer.submit(append)
+    while store_file.last_transaction_id() % 4 != 3:
+        store_file.committer.submit(lambda transaction: transaction.put_index(b"k", b"v"))
+    store_file.close()
     live = check()
     taken = {(slot, bit): meta for slot, bit, meta in flips_of_transaction_ids(path, check) if meta not in (None, live)}
     assert taken.keys() <= {(live.slot, 1)}
 
 
-def test_e1_a_meta_page_that_was_never_written_is_no_damage(open_environment, append, path, check):
+def test_e1_a_meta_page_that_was_never_written_is_no_damage(open_store_file, append, path, check):
     """A flush that failed may leave the other page of any earlier commit."""
-    environment = open_environment()
-    environment.committer.submit(append)
-    number = environment.last_transaction_id()
+    store_file = open_store_file()
+    store_file.committer.submit(append)
+    number = store_file.last_transaction_id()
     slot = number % 2
     old = path.read_bytes()[slot * PAGE :][:PAGE]
     for _ in range(3):
-        environment.committer.submit(append)
-    environment.close()
+        store_file.committer.submit(append)
+    store_file.close()
     overwrite(path, slot * PAGE, old)
     assert check().transaction_id == number + 3
 
@@ -179,12 +179,12 @@ def test_a_root_that_is_another_page_is_corruption(store, check, at):
         check()
 
 
-def test_every_truncation_that_takes_a_used_page_is_corruption(store, open_environment):
+def test_every_truncation_that_takes_a_used_page_is_corruption(store, open_store_file):
     last_used = max(set(range(live_meta(store).last_page + 1)) - free_pages(store))
     for pages in range(last_used, 1, -1):
         os.truncate(store, pages * PAGE)
         with pytest.raises(CorruptionError):
-            open_environment()
+            open_store_file()
 
 
 @pytest.mark.parametrize("size", [PAGE * 2 - 1, PAGE + 151, PAGE + 20, PAGE, PAGE - 1, 500, 152, 100, 20])
@@ -194,15 +194,15 @@ def test_a_file_that_ends_within_its_meta_pages_is_corruption(store, check, size
         check()
 
 
-def test_a_truncation_of_the_disk_reserve_takes_nothing(store, open_environment):
+def test_a_truncation_of_the_disk_reserve_takes_nothing(store, open_store_file):
     os.truncate(store, (live_meta(store).last_page + 1) * PAGE)
-    assert open_environment().statistics().pages_used > 0
+    assert open_store_file().statistics().pages_used > 0
 
 
 def live_meta(path):
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return checks.check_file(descriptor, path)
+        return preopen_checks.check_file(descriptor, path)
     finally:
         os.close(descriptor)
 
@@ -210,19 +210,19 @@ def live_meta(path):
 def free_pages(path):
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        meta = checks.check_file(descriptor, path)
-        return checks._read_free_list(descriptor, path, meta, path.stat().st_size // PAGE)
+        meta = preopen_checks.check_file(descriptor, path)
+        return preopen_checks._read_free_list(descriptor, path, meta, path.stat().st_size // PAGE)
     finally:
         os.close(descriptor)
 
 
-def test_a_short_file_that_lacks_free_pages_only_is_good(open_environment, append, path, check_whole):
+def test_a_short_file_that_lacks_free_pages_only_is_good(open_store_file, append, path, check_whole):
     """Pages taken and dropped in one transaction are counted by LMDB, and never written."""
-    environment = open_environment()
+    store_file = open_store_file()
     for _ in range(5):
-        environment.committer.submit(append)
+        store_file.committer.submit(append)
 
-    environment.close()
+    store_file.close()
     raw = lmdb.open(str(path), subdir=False, lock=False, map_size=2**26, max_dbs=4)
     index = raw.open_db(b"index")
     with raw.begin(write=True) as transaction:
@@ -233,34 +233,34 @@ def test_a_short_file_that_lacks_free_pages_only_is_good(open_environment, appen
     last_page = raw.info()["last_pgno"]
     raw.close()
     assert path.stat().st_size < (last_page + 1) * PAGE
-    environment = open_environment()
-    assert check_whole(environment) == 5
-    environment.committer.submit(append)
-    assert check_whole(environment) == 6
+    store_file = open_store_file()
+    assert check_whole(store_file) == 5
+    store_file.committer.submit(append)
+    assert check_whole(store_file) == 6
 
 
-def test_the_free_list_is_the_one_lmdb_keeps(open_environment, path):
+def test_the_free_list_is_the_one_lmdb_keeps(open_store_file, path):
     """Also where it takes several levels and overflow pages."""
-    environment = open_environment(max_size_bytes=2**28, flush=False)
+    store_file = open_store_file(max_size_bytes=2**28, flush=False)
     for number in range(60):
-        environment.committer.submit(lambda transaction, n=number: transaction.put_index(b"k%d" % n, bytes(3_000_000)))
-    with environment.read():  # keeps LMDB from reusing what is freed meanwhile: one entry for each commit
+        store_file.committer.submit(lambda transaction, n=number: transaction.put_index(b"k%d" % n, bytes(3_000_000)))
+    with store_file.read():  # keeps LMDB from reusing what is freed meanwhile: one entry for each commit
         for number in range(60):
-            environment.committer.submit(lambda transaction, n=number: transaction.delete_index(b"k%d" % n))
-            environment.committer.submit(lambda transaction, n=number: transaction.put_index(b"s", b"%d" % n))
-    statistics = environment.statistics()
-    environment.close()
+            store_file.committer.submit(lambda transaction, n=number: transaction.delete_index(b"k%d" % n))
+            store_file.committer.submit(lambda transaction, n=number: transaction.put_index(b"s", b"%d" % n))
+    statistics = store_file.statistics()
+    store_file.close()
     free = free_pages(path)
     assert len(free) == statistics.pages_free > 60 * 700
     assert 0 not in free
     assert 1 not in free
 
 
-def test_a_free_list_in_a_circle_is_corruption(open_environment, path, check):
-    environment = open_environment()
-    environment.committer.submit(lambda transaction: transaction.put_index(b"k", bytes(10_000)))
-    environment.committer.submit(lambda transaction: transaction.delete_index(b"k"))
-    environment.close()
+def test_a_free_list_in_a_circle_is_corruption(open_store_file, path, check):
+    store_file = open_store_file()
+    store_file.committer.submit(lambda transaction: transaction.put_index(b"k", bytes(10_000)))
+    store_file.committer.submit(lambda transaction: transaction.delete_index(b"k"))
+    store_file.close()
     root_at = live_slot(path) * PAGE + FREE_AT + 40
     (root,) = read(path, root_at, "=Q")
     node_at = root * PAGE + read(path, root * PAGE + PAGE_HEADER, "=H")[0]
@@ -294,14 +294,14 @@ def test_equal_meta_pages_but_for_their_number_are_good(store, check):
     assert check().transaction_id == read(store, TRANSACTION_AT, "=Q")[0]
 
 
-@pytest.mark.usefixtures("environment")
+@pytest.mark.usefixtures("store_file")
 def test_a_file_being_written_is_never_taken_for_damaged(start_child, check):
     child = start_child(
         """
-        environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+        store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
         say("ready")
         while True:
-            environment.committer.submit(append)
+            store_file.committer.submit(append)
         """
     )
     assert child.stdout.readline()

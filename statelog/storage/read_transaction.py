@@ -1,16 +1,17 @@
-"""Transactions over the tables of a store: thin, fast, and nothing borrowed escapes.
+"""Read transactions: a snapshot of the tables of a store, whose borrowed values end with it.
 
-A `memoryview` out of LMDB points into the mapped file and stays readable when its
-transaction is over, by then showing whatever was written there since. So each one
-lent is taken back (released) at the end of its transaction, and before the next
-write in it: a late read raises `ValueError` instead of lying. Slices made of it
-cannot be taken back; callers copy what they keep.
+A `memoryview` from LMDB points into the mapped file. After the end of its transaction, it would show whatever was
+written there since. So a transaction releases the views that it has lent at its end, and before its next write. A late
+read then raises `ValueError`. Slices of a view cannot be released, so callers copy what they keep.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from itertools import chain, islice
 from os import getpid
+from pathlib import Path
 from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -21,34 +22,34 @@ from xxhash import xxh3_64_digest
 from statelog.errors import CorruptionError, StorageError
 from statelog.format.keys import after_prefix
 from statelog.format.seal import SEAL_SIZE_BYTES, unseal
-from statelog.kernels import PAGE_FREE, check_leaf_at, find_page, lend_bytes, rows_read
-from statelog.storage.file.freed import find_in_use
+from statelog.kernels import PAGE_FREE, address_of, check_leaf_at, find_page, lend_bytes, page_in_use, rows_read
 from statelog.storage.file.moved import MOVED
-from statelog.storage.file.opened import NO_HANDLES
+from statelog.storage.lmdb_file import NO_HANDLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-    from statelog.storage.file.opened import Handles, OpenFile
+    from statelog.storage.lmdb_file import Handles, LmdbFile
 
 encode_lsn = Struct(">Q").pack
 
+_MAPS = Path("/proc/self/maps")
 _BATCHES_LENT = 2
 
 NO_PAGE = -1
-"""In place of a page's number."""
+"""Stands in place of a page number."""
 
 _ENTRIES_MAX = 1 << 48
-"""More than any file holds: a count that was damaged may say anything."""
+"""More entries than any file has, because a damaged count may be any number."""
 
 _ROWS_FIRST = 4
-"""Rows that a scan reads at first. Many scans want one row; those that go on read four times as many each time."""
+"""The number of rows that a scan reads first. Many scans need one row. Each further read is four times as long."""
 _ROWS_MAX = 256
 
 
 class _Ended:
-    """Stands where LMDB's transaction was."""
+    """Stands in place of LMDB's transaction after its end."""
 
     def __getattr__(self, name: str) -> NoReturn:
         message = "the read transaction has ended"
@@ -61,69 +62,68 @@ _ENDED = _Ended()
 class ReadTransaction:
     """A consistent snapshot of the store, for use in one `with` statement.
 
-    Short by contract: while it lives, LMDB reuses no page freed since it began.
+    It must be short, because LMDB reuses no page that was freed since it began.
     """
 
-    __slots__ = ("_borrowed", "_environment", "_handles", "_index", "_leaf", "_log", "_raw", "_view_of", "snapshot_id")
+    __slots__ = ("_borrowed", "_file", "_handles", "_index", "_leaf", "_log", "_raw", "_view_of", "snapshot_id")
 
-    _raw: Any  # lmdb.Transaction, None before it began
-    _leaf: int  # number of the leaf page of the index that was looked at last
+    _raw: Any  # lmdb.Transaction; None before it has begun.
+    _leaf: int  # The number of the leaf page of the index that was checked last.
     snapshot_id: int
-    """The commit whose pages are read; 0 if none of its pages may be called free."""
+    """The commit whose pages are read. 0: no page is checked against the free list."""
     _may_own_pages = False
 
-    def __init__(self, environment: OpenFile, view_of: Callable[[ReadTransaction], Any] | None = None) -> None:
-        """Read a file.
+    def __init__(self, file: LmdbFile, view_of: Callable[[ReadTransaction], Any] | None = None) -> None:
+        """Prepare a transaction.
 
         Args:
-            environment: the file.
-            view_of: makes what `with` gives, from this transaction, which it gives if this is left out.
-
+            file: the LMDB file.
+            view_of: makes the value of the `with` statement from this transaction. The default is the transaction.
         """
-        self._environment = environment
+        self._file = file
         self._view_of = view_of
         self._raw = None
         self._leaf = NO_PAGE
         self._borrowed: list[memoryview] = []
 
     def __enter__(self) -> Self:
-        """Begin.
+        """Begin the transaction.
 
         Raises:
             ForkedError: this process was forked since the store was opened.
             ClosedError: the store is closed.
-            StoreReplacedError: its file was removed or replaced, some 20 ms ago at least. Facts: path.
+            StoreReplacedError: its file was removed or replaced at least 20 ms ago. Facts: path.
             LimitError: more transactions read at once than the store has slots for.
             StoreLockedError: another process was stopped while it took a slot. Facts: path, timeout_s.
         """
-        environment = self._environment
-        if getpid() != environment.process_id:
-            raise environment.forked_error()
-        active = environment.active_transactions
+        file = self._file
+        if getpid() != file.process_id:
+            raise file.forked_error()
+        active = file.active_transactions
         try:
-            if environment.moved[0] == MOVED:
-                environment.follow()
+            if file.moved[0] == MOVED:
+                file.follow()
             active.add(self)
-            if environment.is_shut:
+            if file.is_shut:
                 active.discard(self)
-                environment.pass_gate(self)
-            file = environment.locks.file
+                file.pass_gate(self)
+            identity = file.locks.file
             now_s = monotonic()
-            if now_s >= file.look_at_s and not file.look_again(now_s):
+            if now_s >= identity.look_at_s and not identity.look_again(now_s):
                 active.discard(self)
-                environment.follow()
-                while environment.has_moved:  # A second compaction has replaced the file meanwhile.
-                    environment.follow()
-                environment.locks.file.check()
-                environment.pass_gate(self)
-            handles = environment.handles
+                file.follow()
+                while file.has_moved:  # A second compaction has replaced the file meanwhile.
+                    file.follow()
+                file.locks.file.check()
+                file.pass_gate(self)
+            handles = file.handles
             if handles.reader_lock[0]:
                 handles.await_reader_lock()
             self._raw = raw = handles.begin(None, None, False, True)
         except lmdb.Error as error:
             active.discard(self)
-            self._raw = raw = environment.begin_again(self, error)
-            handles = environment.handles
+            self._raw = raw = file.begin_again(self, error, self._begin_raw)
+            handles = file.handles
         except BaseException:
             active.discard(self)
             raise
@@ -134,63 +134,66 @@ class ReadTransaction:
         view_of = self._view_of
         return self if view_of is None else view_of(self)
 
+    def _begin_raw(self) -> lmdb.Transaction:
+        return self._file.handles.begin_read(buffers=True)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """End the snapshot and take back what was borrowed from it."""
+        """End the snapshot, and release the views that it has lent."""
         try:
             if self._borrowed:
                 self._take_back()
         finally:
-            if not self._environment.is_forked:  # else the slot in the reader table is the parent's
-                raw, self._raw = self._raw, _ENDED  # LMDB's binding frees the slot with the last reference only
+            if not self._file.is_forked:  # Otherwise the slot in the reader table is the parent's.
+                raw, self._raw = self._raw, _ENDED  # LMDB's binding frees the slot with the last reference.
                 raw.abort()
-                self._environment.active_transactions.discard(self)
-            self._handles = NO_HANDLES  # who keeps this one does not keep a file that was compacted
+                self._file.active_transactions.discard(self)
+            self._handles = NO_HANDLES  # An owner of this object does not keep a file that was compacted.
         if kind is not None and isinstance(error, lmdb.Error):
-            raise self._environment.translate(error) from error
+            raise self._file.translate(error) from error
 
     def abort(self) -> None:
-        """End where nobody else does; harmless when repeated."""
+        """End the transaction if no `with` statement does. A second call does nothing."""
         try:
             self._take_back()
         finally:
-            if not self._environment.is_forked:
+            if not self._file.is_forked:
                 raw, self._raw = self._raw, _ENDED
                 if raw is not None and raw is not _ENDED:
                     raw.abort()
-                self._environment.active_transactions.discard(self)
+                self._file.active_transactions.discard(self)
             self._handles = NO_HANDLES
 
     @property
     def handles(self) -> Handles:
-        """What is read; of the file before a compaction, if it has begun before."""
+        """The handles of the file that is read: the file before a compaction, if the transaction began before it."""
         return self._handles
 
     @property
     def id(self) -> int:
-        """The id of the last commit this snapshot contains; of a write, its own."""
+        """LMDB's number of the last commit in the snapshot; the number of a write transaction itself."""
         number: int = self._raw.id()
         return number
 
     def get_log(self, lsn: int) -> memoryview | None:
-        """Return the record with that LSN, borrowed until the transaction ends or writes."""
+        """Return the record with that LSN, lent until the transaction ends or writes, or None."""
         view: memoryview | None = self._raw.get(encode_lsn(lsn), None, self._log)
         if view is not None:
             self._borrowed.append(view)
         return view
 
     def give_back(self, record: memoryview) -> None:
-        """Take back a record at once that was lent by `get_log`: who reads a whole log holds one at a time."""
+        """Release a record that `get_log` has lent, so that a reader of the whole log holds one at a time."""
         record.release()
         if self._borrowed and self._borrowed[-1] is record:
             self._borrowed.pop()
 
     def get_index(self, key: bytes) -> bytes | None:
-        """Return the payload under `key`.
+        """Return the payload under `key`, or None.
 
         Raises:
-            CorruptionError: its seal does not hold, or it is not found where damage may hide it (E6). Facts: key.
+            CorruptionError: the seal does not match, or damage may hide the key (E6). Facts: key.
         """
         value = self._raw.get(key, None, self._index)
         if value is None:
@@ -204,7 +207,7 @@ class ReadTransaction:
             not address
             or find_page(lend_bytes(value), size, address, snapshot_id, may_be_own, handles.seen) == PAGE_FREE
         ):
-            find_in_use(handles, value, key, snapshot_id, may_be_own=may_be_own)
+            _find_in_use(handles, value, key, snapshot_id, may_be_own=may_be_own)
         sealed = bytes(value)
         payload = sealed[:-SEAL_SIZE_BYTES]
         if sealed[-SEAL_SIZE_BYTES:] != xxh3_64_digest(key + payload):
@@ -212,7 +215,7 @@ class ReadTransaction:
         return payload
 
     def join_logs(self, keys: Sequence[bytes]) -> tuple[bytes, tuple[int, ...]] | None:
-        """Return copies of some records by their keys, one after another, and their sizes; None if one is missing."""
+        """Return the joined copies of some records by their keys, and their sizes; None if one is missing."""
         get, log = self._raw.get, self._log
         if len(keys) == 1:
             record = get(keys[0], None, log)
@@ -224,10 +227,10 @@ class ReadTransaction:
         """Return the LSN of the last record, 0 in an empty log.
 
         Raises:
-            CorruptionError: the log has not as many records. Facts: lsn.
+            CorruptionError: the log does not have that many records. Facts: lsn.
         """
         last = self._last_key()
-        # L1: dense from 1. A damaged key must not be believed: the next record would go behind it.
+        # L1: LSNs are dense from 1. If a damaged key were believed, the next record would go behind it.
         if last != self._raw.stat(self._log)["entries"]:
             message = f"the log ends at LSN {last}, but has {self._raw.stat(self._log)['entries']} records"
             raise CorruptionError(message, lsn=last)
@@ -242,15 +245,15 @@ class ReadTransaction:
         return int.from_bytes(key)
 
     def log_count(self) -> int:
-        """Return how many records LMDB counts."""
+        """Return the number of records that LMDB counts."""
         count: int = self._raw.stat(self._log)["entries"]
         return count
 
     def log_batches(self, size_bytes: int) -> Iterator[list[tuple[int, memoryview]]]:
-        """Yield all that is in the log as (LSN, record), in lists of `size_bytes` or a little more.
+        """Yield all records as (LSN, record), in lists of `size_bytes` or a little more.
 
-        A list is lent until the next but one is asked for. As many records as LMDB counts at the most: damage may
-        chain pages in a ring.
+        Each list is lent until the next but one is requested. No more records are yielded than LMDB counts, because
+        damage may chain pages in a ring.
         """
         cursor = self._raw.cursor(self._log)
         pairs: Any = cursor.iternext(keys=True, values=True)
@@ -271,22 +274,22 @@ class ReadTransaction:
         yield lent[-1]
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys that begin with `prefix`, in order, with their payloads.
+        """Yield the keys that begin with `prefix`, in order, with their payloads.
 
         Args:
-            prefix: of every key yielded.
-            start: a whole key (it need not exist) at which to begin, included.
-            reverse: from the greatest key, or from `start`, down.
+            prefix: of every yielded key.
+            start: a whole key, included, at which the scan begins. It need not exist.
+            reverse: scan downwards from the greatest key, or from `start`.
 
         Raises:
-            CorruptionError: a seal does not hold, or damage may hide some (E6). Facts: key.
+            CorruptionError: a seal does not match, or damage may hide keys (E6). Facts: key.
         """
         return chain.from_iterable(self.scan_batches(prefix, start=start, reverse=reverse))
 
     def scan_batches(
         self, prefix: bytes, *, start: bytes = b"", reverse: bool = False, count: int = _ROWS_FIRST
     ) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Yield what `scan_index` does in lists: at most `count` pairs in the first one, more in the later ones."""
+        """Yield the pairs of `scan_index` in lists: up to `count` pairs in the first list, and more in later ones."""
         cursor = self._raw.cursor(self._index)
         if reverse:
             bound = start + b"\0" if start else after_prefix(prefix)
@@ -305,7 +308,7 @@ class ReadTransaction:
                 self._check_leaf(lent)
                 raise _out_of_order(key)
             rows = None if self._may_own_pages else self._read_rows(lent, prefix, count, reverse=reverse)
-            if rows is None:  # a writer may change what is ahead, and damage is named row by row
+            if rows is None:  # A writer may change the rows ahead. The error of a damaged row names its key.
                 self._check_leaf(lent)
                 payload = unseal(key, cursor.value())
                 rows = ([(key, payload)], False) if key.startswith(prefix) else ([], True)
@@ -316,7 +319,7 @@ class ReadTransaction:
                 return
             last = pairs[-1][0]
             if last != key and not (cursor.set_range(last) and cursor.key() == last):
-                raise _out_of_order(last)  # a page above leads elsewhere
+                raise _out_of_order(last)  # A page above leads elsewhere.
             bound = last if reverse else last + b"\0"
             found = cursor.prev() if reverse else cursor.next()
             count = min(4 * count, _ROWS_MAX)
@@ -324,13 +327,13 @@ class ReadTransaction:
     def _read_rows(
         self, lent: Any, prefix: bytes, count_max: int, *, reverse: bool
     ) -> tuple[list[tuple[bytes, bytes]], bool] | None:
-        """Return rows of the page that a key lies in, and whether the prefix ends there.
+        """Return rows of the page that has a key, and whether the prefix ends in that page.
 
-        None if something is wrong with them, or cannot be told: then the rows are to be read one by one.
+        Return None if a row is damaged, or cannot be checked here. Then the caller reads the rows one by one.
         """
         handles = self._handles
         if not handles.map_address:
-            self._check_leaf(lent)  # looks where the map is
+            self._check_leaf(lent)  # It finds the address of the map.
         return rows_read(
             lent,
             handles.page_size_bytes,
@@ -343,10 +346,10 @@ class ReadTransaction:
         )
 
     def _seek(self, cursor: lmdb.Cursor, bound: bytes) -> bool:
-        """Move to the least key that is `bound` or above it, and tell if there is one.
+        """Move to the least key from `bound` on. Return False if there is none.
 
-        Whatever key was damaged, LMDB's search for it ends beside it (E6): so the neighbour below is looked at,
-        whether its seal holds, whether it is below, and whether its page is whole. The caller looks at the other.
+        LMDB's search for a damaged key ends beside it (E6). So this checks the seal, the order and the page of the
+        neighbour below. The caller checks the other neighbour.
         """
         found = cursor.set_range(bound)
         if cursor.prev() if found else cursor.last():
@@ -370,13 +373,13 @@ class ReadTransaction:
             unseal(key, cursor.value())
 
     def _check_leaf(self, lent: Any) -> None:
-        """Look at the whole page that a key of the index lies in.
+        """Check the whole page that has a key of the index.
 
-        LMDB's page heads have no checksum: a bit less in the count of a page's nodes hides those at its end, and no
-        look-up that misses them, no scan that ends there, meets anything damaged. But a page whose nodes do not
-        fill it, that bears another's number, or whose keys do not ascend, was damaged (E2).
+        LMDB's page heads have no checksum. A flipped bit in the number of nodes hides the nodes at the end of the page,
+        and neither a look-up nor a scan would meet anything damaged. But a page was damaged (E2) if its nodes do not
+        fill it, if it has the number of another page, or if its keys do not ascend.
         """
-        number = find_in_use(self._handles, lent, bytes(lent), self.snapshot_id, may_be_own=self._may_own_pages)
+        number = _find_in_use(self._handles, lent, bytes(lent), self.snapshot_id, may_be_own=self._may_own_pages)
         if number >= 0 and number != self._leaf:
             fault = check_leaf_at(lent, self._handles.page_size_bytes, number)
             if fault:
@@ -385,13 +388,13 @@ class ReadTransaction:
             self._leaf = number
 
     def index_keys(self) -> list[bytes]:
-        """Return all keys of the index, whatever their values."""
+        """Return all keys of the index, without a check of their values."""
         cursor = self._raw.cursor(self._index)
         keys = cursor.iternext(keys=True, values=False)
         return [bytes(key) for key in islice(keys, min(self._raw.stat(self._index)["entries"] + 1, _ENTRIES_MAX))]
 
     def index_sizes(self, entries_max: int) -> Iterator[tuple[int, int]]:
-        """Yield the sizes of the index's first keys and values, in order; nothing is checked."""
+        """Yield the sizes of the first keys and values of the index, in order, without a check."""
         pairs: Any = self._raw.cursor(self._index).iternext(keys=True, values=True)
         return ((len(key), len(value)) for key, value in islice(pairs, entries_max))
 
@@ -401,15 +404,55 @@ class ReadTransaction:
         return None if last is None else last[0]
 
     def table_stat(self, table: Any) -> dict[str, Any]:
-        """Return LMDB's page counts of one table, as of this snapshot."""
+        """Return LMDB's page counts of one table in this snapshot."""
         counts: dict[str, Any] = self._raw.stat(table)
         return counts
 
     def _take_back(self) -> None:
-        """Release what was lent; a view still exported (to C) cannot be, and is our own bug."""
+        """Release the views that were lent. A view that is still exported to C cannot be released, which is our bug."""
         borrowed, self._borrowed = self._borrowed, []
         for view in borrowed:
             view.release()
+
+
+def _find_in_use(handles: Handles, lent: memoryview, key: bytes, snapshot_id: int, *, may_be_own: bool) -> int:
+    """Return the number of a page of the index, negative if the page may be a write transaction's own.
+
+    A damaged page number may lead to an older copy of the page, which is whole and sealed. But LMDB has freed that copy
+    (E3).
+
+    Args:
+        handles: whose map has the page.
+        lent: a key or value in the page.
+        key: the key that was searched.
+        snapshot_id: of the commit whose pages are read; 0: no check is made.
+        may_be_own: the page may be one that a write transaction has made, outside the map.
+
+    Raises:
+        CorruptionError: the page is free. Facts: key.
+    """
+    if not handles.map_address:
+        handles.map_address = _map_start(address_of(lent), handles.descriptor)
+    page_size_bytes = handles.page_size_bytes
+    number = page_in_use(lent, page_size_bytes, handles.map_address, snapshot_id, handles.seen, may_be_own=may_be_own)
+    if number == PAGE_FREE:
+        freed = (address_of(lent) - handles.map_address) // page_size_bytes
+        message = f"the index leads to page {freed}, which is free"
+        raise CorruptionError(message, key=key)
+    return number
+
+
+def _map_start(address: int, descriptor: int) -> int:
+    """Return the start of a file's map that has an address; 0 if the map is another file's, or is not known."""
+    with contextlib.suppress(OSError, ValueError):
+        inode = os.fstat(descriptor).st_ino
+        with _MAPS.open() as maps:
+            for line in maps:
+                addresses, _permissions, offset, _device, number = line.split()[:5]
+                start, stop = (int(bound, 16) for bound in addresses.split("-"))
+                if start <= address < stop:
+                    return start - int(offset, 16) if int(number) == inode else 0
+    return 0
 
 
 def _out_of_order(key: bytes) -> CorruptionError:

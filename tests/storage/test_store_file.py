@@ -18,97 +18,97 @@ from statelog.errors import (
 )
 from statelog.format.header import FORMAT_VERSION, HEADER_KEY
 from statelog.log.commit import committer_of
-from statelog.storage import Environment
+from statelog.storage import StoreFile
 
 QUOTA_BYTES = 64 * 1024 * 1024
 
 
-def test_a_new_store_has_a_header_and_nothing_else(environment, check_whole):
-    assert environment.header["magic"] == "statelog"
-    assert environment.store_id == environment.header["store_id"]
-    assert check_whole(environment) == 0
+def test_a_new_store_has_a_header_and_nothing_else(store_file, check_whole):
+    assert store_file.lmdb_file.header["magic"] == "statelog"
+    assert store_file.lmdb_file.store_id == store_file.lmdb_file.header["store_id"]
+    assert check_whole(store_file) == 0
 
 
-def test_a_new_store_is_its_owners_alone(environment):
-    lock_path = environment.path.with_name("agent.state-lock")
-    assert stat.S_IMODE(environment.path.stat().st_mode) == 0o600
+def test_a_new_store_is_its_owners_alone(store_file):
+    lock_path = store_file.path.with_name("agent.state-lock")
+    assert stat.S_IMODE(store_file.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(lock_path.stat().st_mode) == 0o600
 
 
-def test_the_lock_file_follows_the_mode_of_the_data_file(open_environment, path):
-    open_environment().close()
+def test_the_lock_file_follows_the_mode_of_the_data_file(open_store_file, path):
+    open_store_file().close()
     path.with_name("agent.state-lock").unlink()
     path.chmod(0o640)
-    open_environment()
+    open_store_file()
     assert stat.S_IMODE(path.with_name("agent.state-lock").stat().st_mode) == 0o640
 
 
-def test_a_reopened_store_is_the_same_store(open_environment, append, check_whole):
-    first = open_environment()
-    store_id = first.store_id
+def test_a_reopened_store_is_the_same_store(open_store_file, append, check_whole):
+    first = open_store_file()
+    store_id = first.lmdb_file.store_id
     first.committer.submit(append)
     first.close()
-    second = open_environment()
-    assert second.store_id == store_id
+    second = open_store_file()
+    assert second.lmdb_file.store_id == store_id
     assert check_whole(second) == 1
 
 
-def test_a_missing_store_is_not_created_unless_asked(open_environment, path):
+def test_a_missing_store_is_not_created_unless_asked(open_store_file, path):
     with pytest.raises(StoreNotFoundError) as caught:
-        open_environment(create=False)
+        open_store_file(create=False)
     assert caught.value.path == str(path)
     assert not path.exists()
 
 
-def test_a_missing_store_is_never_created_read_only(open_environment, path):
+def test_a_missing_store_is_never_created_read_only(open_store_file, path):
     with pytest.raises(StoreNotFoundError):
-        open_environment(read_only=True)
+        open_store_file(read_only=True)
     assert not path.exists()
 
 
-def test_a_missing_directory_is_not_created(open_environment, tmp_path):
+def test_a_missing_directory_is_not_created(open_store_file, tmp_path):
     with pytest.raises(StoreNotFoundError):
-        open_environment(tmp_path / "nowhere" / "agent.state")
+        open_store_file(tmp_path / "nowhere" / "agent.state")
 
 
-def test_a_path_below_a_file_is_not_found(open_environment, environment):
+def test_a_path_below_a_file_is_not_found(open_store_file, store_file):
     with pytest.raises(StoreNotFoundError):
-        open_environment(environment.path / "agent.state")
+        open_store_file(store_file.path / "agent.state")
 
 
 @pytest.mark.parametrize("options", [{"durability": "none"}, {"max_size_bytes": 4096}])
-def test_options_that_cannot_be_are_usage_errors(open_environment, options, path):
+def test_options_that_cannot_be_are_usage_errors(open_store_file, options, path):
     with pytest.raises(UsageError):
-        open_environment(**options)
+        open_store_file(**options)
     assert not path.exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"not a store\n" * 1000, b"SQLite format 3\0" + bytes(8192)])
-def test_a_foreign_file_is_refused_and_left_alone(open_environment, path, content):
+def test_a_foreign_file_is_refused_and_left_alone(open_store_file, path, content):
     path.write_bytes(content)
     with pytest.raises(FormatError) as caught:
-        open_environment()
+        open_store_file()
     assert caught.value.path == str(path)
     assert path.read_bytes() == content
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_directory_is_not_a_store(open_environment, tmp_path):
+def test_a_directory_is_not_a_store(open_store_file, tmp_path):
     with pytest.raises(FormatError, match="directory"):
-        open_environment(tmp_path)
+        open_store_file(tmp_path)
 
 
-def test_a_fifo_is_not_a_store(open_environment, path):
+def test_a_fifo_is_not_a_store(open_store_file, path):
     os.mkfifo(path)
     with pytest.raises(FormatError, match="regular"):
-        open_environment()
+        open_store_file()
 
 
-def test_another_lmdb_file_is_foreign(open_environment, path):
+def test_another_lmdb_file_is_foreign(open_store_file, path):
     with lmdb.open(str(path), subdir=False) as raw, raw.begin(write=True) as transaction:
         transaction.put(b"log", b"a value where a table should be")
     with pytest.raises(FormatError, match="not a statelog store"):
-        open_environment()
+        open_store_file()
 
 
 def edit_header(path, value):
@@ -121,11 +121,11 @@ def edit_header(path, value):
 
 
 @pytest.mark.parametrize("value", [None, b"damaged"])
-def test_a_damaged_header_is_corruption_that_names_the_file(open_environment, path, value):
-    open_environment().close()
+def test_a_damaged_header_is_corruption_that_names_the_file(open_store_file, path, value):
+    open_store_file().close()
     edit_header(path, value)
     with pytest.raises(CorruptionError, match=path.name) as caught:
-        open_environment()
+        open_store_file()
     assert caught.value.path == str(path)
 
 
@@ -133,30 +133,30 @@ def count_descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_the_file_of_a_refused_store_can_be_opened_later(open_environment, path):
+def test_the_file_of_a_refused_store_can_be_opened_later(open_store_file, path):
     """A failed open leaves no lock, descriptor or registry entry behind."""
-    open_environment().close()
+    open_store_file().close()
     with lmdb.open(str(path), subdir=False, max_dbs=4) as raw, raw.begin(write=True) as transaction:
         header = transaction.get(HEADER_KEY, db=raw.open_db(b"meta", txn=transaction))
     edit_header(path, b"damaged")
     descriptors = count_descriptors()
     with pytest.raises(CorruptionError):
-        open_environment()
+        open_store_file()
     assert count_descriptors() == descriptors
     edit_header(path, header)
-    assert open_environment().header["format"] == FORMAT_VERSION
+    assert open_store_file().lmdb_file.header["format"] == FORMAT_VERSION
 
 
-def test_a_file_of_another_user_is_an_access_error(environment, run_child):
+def test_a_file_of_another_user_is_an_access_error(store_file, run_child):
     """Of the root user, too, once it has given up its rights."""
     script = """
     os.geteuid() or os.seteuid(65534)
     try:
-        Environment.open(sys.argv[1], max_size_bytes=2**26)
+        StoreFile.open(sys.argv[1], max_size_bytes=2**26)
     except AccessError as error:
         say(type(error).__name__, error.path == sys.argv[1])
     """
-    environment.path.chmod(0o000)
+    store_file.path.chmod(0o000)
     assert run_child(script) == (0, ["AccessError True"])
 
 
@@ -164,7 +164,7 @@ def test_a_directory_that_cannot_be_written_is_an_access_error(run_child, tmp_pa
     script = """
     os.geteuid() or os.seteuid(65534)
     try:
-        Environment.open(sys.argv[1], max_size_bytes=2**26)
+        StoreFile.open(sys.argv[1], max_size_bytes=2**26)
     except AccessError as error:
         say(type(error).__name__)
     """
@@ -172,78 +172,78 @@ def test_a_directory_that_cannot_be_written_is_an_access_error(run_child, tmp_pa
     assert run_child(script) == (0, ["AccessError"])
 
 
-def test_a_read_only_store_reads_and_does_not_write(open_environment, append, check_whole):
-    writable = open_environment()
+def test_a_read_only_store_reads_and_does_not_write(open_store_file, append, check_whole):
+    writable = open_store_file()
     writable.committer.submit(append)
     writable.close()
-    environment = open_environment(read_only=True)
-    assert check_whole(environment) == 1
+    store_file = open_store_file(read_only=True)
+    assert check_whole(store_file) == 1
     with pytest.raises(ReadOnlyError):
-        environment.committer.submit(append)
-    assert check_whole(environment) == 1
+        store_file.committer.submit(append)
+    assert check_whole(store_file) == 1
 
 
-def test_a_closed_store_refuses_everything(open_environment, append):
-    environment = open_environment()
-    environment.close()
-    with pytest.raises(ClosedError), environment.read():
+def test_a_closed_store_refuses_everything(open_store_file, append):
+    store_file = open_store_file()
+    store_file.close()
+    with pytest.raises(ClosedError), store_file.read():
         pass
     with pytest.raises(ClosedError):
-        environment.committer.submit(append)
+        store_file.committer.submit(append)
     with pytest.raises(ClosedError):
-        environment.last_transaction_id()
+        store_file.last_transaction_id()
     with pytest.raises(ClosedError):
-        environment.reopen()
+        store_file.lmdb_file.reopen()
 
 
-def test_close_is_harmless_when_repeated(open_environment):
-    environment = open_environment()
-    environment.close()
-    environment.close()
+def test_close_is_harmless_when_repeated(open_store_file):
+    store_file = open_store_file()
+    store_file.close()
+    store_file.close()
 
 
-def test_close_inside_a_read_raises_and_leaves_the_store_usable(environment, append, monkeypatch):
-    monkeypatch.setattr("statelog.storage.commit.journaled._DRAIN_TIMEOUT_S", 0.01)
-    with environment.read(), pytest.raises(UsageError, match="still open"):
-        environment.close()
-    assert environment.committer.submit(append) == 1
+def test_close_inside_a_read_raises_and_leaves_the_store_usable(store_file, append, monkeypatch):
+    monkeypatch.setattr("statelog.storage.lmdb_file.LmdbFile.drain_timeout_s", 0.01)
+    with store_file.read(), pytest.raises(UsageError, match="still open"):
+        store_file.close()
+    assert store_file.committer.submit(append) == 1
 
 
-def test_interval_commits_are_there_after_reopening(open_environment, append, check_whole):
-    environment = open_environment(durability="interval")
+def test_interval_commits_are_there_after_reopening(open_store_file, append, check_whole):
+    store_file = open_store_file(durability="interval")
     for _ in range(3):
-        environment.committer.submit(append)
-    environment.close()
-    assert check_whole(open_environment(durability="interval")) == 3
+        store_file.committer.submit(append)
+    store_file.close()
+    assert check_whole(open_store_file(durability="interval")) == 3
 
 
-def test_lmdb_never_writes_through_its_map(open_environment):
+def test_lmdb_never_writes_through_its_map(open_store_file):
     """With writemap a power cut corrupts, whatever else is done."""
-    assert not open_environment().handles.raw.flags()["writemap"]
+    assert not open_store_file().lmdb_file.handles.raw.flags()["writemap"]
 
 
-def test_reopen_keeps_store_and_commits(environment, append, check_whole):
-    environment.committer.submit(append)
-    environment.reopen()
-    environment.committer.submit(append)
-    assert check_whole(environment) == 2
+def test_reopen_keeps_store_and_commits(store_file, append, check_whole):
+    store_file.committer.submit(append)
+    store_file.lmdb_file.reopen()
+    store_file.committer.submit(append)
+    assert check_whole(store_file) == 2
 
 
-def test_reopen_of_another_store_in_its_place_is_refused(open_environment, path, tmp_path, append):
-    open_environment(tmp_path / "other.state").close()
-    environment = open_environment()
+def test_reopen_of_another_store_in_its_place_is_refused(open_store_file, path, tmp_path, append):
+    open_store_file(tmp_path / "other.state").close()
+    store_file = open_store_file()
     (tmp_path / "other.state").replace(path)
     with pytest.raises(StorageError, match="replaced"):
-        environment.reopen()
+        store_file.lmdb_file.reopen()
     with pytest.raises(StorageError, match="replaced"):
-        environment.committer.submit(append)
+        store_file.committer.submit(append)
 
 
-def test_reopen_of_a_removed_file_is_refused_and_makes_none(open_environment, path):
-    environment = open_environment()
+def test_reopen_of_a_removed_file_is_refused_and_makes_none(open_store_file, path):
+    store_file = open_store_file()
     path.unlink()
     with pytest.raises(StorageError, match="removed"):
-        environment.reopen()
+        store_file.lmdb_file.reopen()
     assert not path.exists()
 
 
@@ -276,74 +276,74 @@ def enter(context):
 @pytest.mark.parametrize(
     "action",
     [
-        lambda environment: enter(environment.read()),
-        lambda environment: environment.committer.submit(lambda _: None),
-        lambda environment: environment.last_transaction_id(),
-        lambda environment: environment.statistics(),
+        lambda store_file: enter(store_file.read()),
+        lambda store_file: store_file.committer.submit(lambda _: None),
+        lambda store_file: store_file.last_transaction_id(),
+        lambda store_file: store_file.statistics(),
     ],
     ids=["read", "submit", "last_transaction_id", "statistics"],
 )
-def test_a_forked_child_cannot_use_its_parents_store(environment, action):
-    assert in_forked_child(lambda: raises_forked(lambda: action(environment))) == 0
+def test_a_forked_child_cannot_use_its_parents_store(store_file, action):
+    assert in_forked_child(lambda: raises_forked(lambda: action(store_file))) == 0
 
 
-def test_a_forked_child_may_open_the_store_itself(environment, append, check_whole, path):
-    environment.committer.submit(append)
+def test_a_forked_child_may_open_the_store_itself(store_file, append, check_whole, path):
+    store_file.committer.submit(append)
 
     def child():
-        own = Environment.open(path, max_size_bytes=QUOTA_BYTES)
+        own = StoreFile.open(path, max_size_bytes=QUOTA_BYTES)
         committer_of(own).submit(append)
         own.close()
-        return own is not environment
+        return own is not store_file
 
     assert in_forked_child(child) == 0
-    environment.committer.submit(append)
-    assert check_whole(environment) == 3
+    store_file.committer.submit(append)
+    assert check_whole(store_file) == 3
 
 
-def test_a_forked_childs_close_leaves_the_parents_store_alone(environment, append, check_whole):
+def test_a_forked_childs_close_leaves_the_parents_store_alone(store_file, append, check_whole):
     def child():
-        environment.close()
+        store_file.close()
         return True
 
     assert in_forked_child(child) == 0
-    environment.committer.submit(append)
-    assert check_whole(environment) == 1
+    store_file.committer.submit(append)
+    assert check_whole(store_file) == 1
 
 
 @pytest.mark.parametrize("midst", [False, True], ids=["at rest", "in the midst of a read"])
 def test_a_forked_child_that_exits_leaves_the_parents_readers_alone(run_child, midst):
     """LMDB's binding, closed in a child by hand or at exit, frees the parent's slots in the reader table."""
     script = """
-    environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-    environment.committer.submit(append)
-    with environment.read() as transaction:
+    store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
+    store_file.committer.submit(append)
+    with store_file.read() as transaction:
         if sys.argv[2] == "True" and os.fork() == 0:
             sys.exit()
     if sys.argv[2] == "False" and os.fork() == 0:
         sys.exit()
-    with environment.read() as transaction:
+    with store_file.read() as transaction:
         os.wait()
-        say(environment.statistics().readers, transaction.last_lsn())
-    with environment.read() as transaction:
+        say(store_file.statistics().readers, transaction.last_lsn())
+    with store_file.read() as transaction:
         say(transaction.last_lsn())
     """
     assert run_child(script, midst) == (0, ["1 1", "1"])
 
 
-def test_a_fork_in_the_midst_of_a_read_leaves_the_snapshot_alone(environment, append, path):
-    environment.committer.submit(append)
-    with environment.read() as transaction:
+def test_a_fork_in_the_midst_of_a_read_leaves_the_snapshot_alone(store_file, append, path):
+    store_file.committer.submit(append)
+    with store_file.read() as transaction:
 
         def child():
-            return raises_forked(lambda: Environment.open(path, max_size_bytes=QUOTA_BYTES))
+            return raises_forked(lambda: StoreFile.open(path, max_size_bytes=QUOTA_BYTES))
 
         assert in_forked_child(child) == 0
-        assert "no active" not in environment.handles.raw.readers()
+        assert "no active" not in store_file.lmdb_file.handles.raw.readers()
         assert bytes(transaction.get_log(1)[:6]) == b"record"
 
 
-def test_a_child_forked_within_a_work_cannot_commit_it(environment, check_whole):
+def test_a_child_forked_within_a_work_cannot_commit_it(store_file, check_whole):
     """Work and commit go on in the child, too, which holds none of LMDB's locks."""
 
     def work(transaction):
@@ -354,21 +354,21 @@ def test_a_child_forked_within_a_work_cannot_commit_it(environment, check_whole)
 
     parent = os.getpid()
     try:
-        child = environment.committer.submit(work)
+        child = store_file.committer.submit(work)
     except ForkedError:
         os._exit(3)
     finally:
         if os.getpid() != parent:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-    assert check_whole(environment) == 1
+    assert check_whole(store_file) == 1
 
 
 def test_a_forked_child_does_not_hold_its_parents_locks(start_child, run_child):
     """The locks belong to the open file, which the child shares: it must let go of them."""
     parent = start_child(
         """
-        environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+        store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
         def work(transaction):
             child = os.fork()
             if child == 0:
@@ -376,14 +376,14 @@ def test_a_forked_child_does_not_hold_its_parents_locks(start_child, run_child):
                 os._exit(0)
             say(child)
             time.sleep(60)
-        environment.committer.submit(work)
+        store_file.committer.submit(work)
         """
     )
     grandchild = int(parent.stdout.readline())
     try:
         parent.kill()
         parent.wait()
-        script = "say(Environment.open(sys.argv[1], max_size_bytes=2**26, lock_timeout_s=5).committer.submit(append))"
+        script = "say(StoreFile.open(sys.argv[1], max_size_bytes=2**26, lock_timeout_s=5).committer.submit(append))"
         assert run_child(script) == (0, ["1"])
     finally:
         os.kill(grandchild, signal.SIGKILL)

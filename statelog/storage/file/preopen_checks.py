@@ -1,12 +1,10 @@
-"""What is checked of the raw file before LMDB maps it.
+"""Checks of the raw file before LMDB maps it.
 
-LMDB trusts its file: a missing end is a SIGBUS, a wrong meta page an abort, and
-no exception tells of either. So the two meta pages are read and judged here, and
-a file that does not hold the pages they speak of is never mapped.
+LMDB trusts its file. A missing end causes a SIGBUS, and a wrong meta page an abort, without an exception. So the two
+meta pages are read and checked here. A file without the pages that they name is never mapped.
 
-Layout of LMDB 0.9 on 64-bit machines, in native byte order: page header (16 bytes),
-then magic u32, version u32, address u64, map size u64, two database records of
-48 bytes (free list, main), last page u64, transaction id u64.
+Layout of LMDB 0.9 on 64-bit machines, in native byte order: page header (16 bytes), magic u32, version u32,
+address u64, map size u64, two database records of 48 bytes (free list, main), last page u64, transaction id u64.
 """
 
 from __future__ import annotations
@@ -45,14 +43,14 @@ _PAGE_NUMBER = struct.Struct("=Q")
 _META_SIZE_BYTES = _PAGE_HEADER.size + _META_HEAD.size + 2 * _DATABASE.size + _META_TAIL.size
 
 _DEPTH_MAX = 32
-"""Of LMDB's trees."""
+"""The largest depth of LMDB's trees."""
 
 _ATTEMPTS = 5
 _ATTEMPT_PAUSE_S = 0.002
 
 
 class DatabaseRecord(NamedTuple):
-    """One database as its meta page describes it."""
+    """The record of one table in a meta page or in the main tree."""
 
     page_size_bytes: int
     flags: int
@@ -65,7 +63,7 @@ class DatabaseRecord(NamedTuple):
 
     @property
     def pages(self) -> int:
-        """Pages of all kinds."""
+        """The number of pages of all kinds."""
         return self.branch_pages + self.leaf_pages + self.overflow_pages
 
 
@@ -83,12 +81,12 @@ class Meta(NamedTuple):
 def check_file(descriptor: int, path: Path) -> Meta:
     """Return the live meta page of a file that is safe to map.
 
-    Another process may be committing, and what is read here is then of two moments:
-    only what fails every time is reported.
+    If another process commits, the bytes that are read may be of two moments. So only a failure of every attempt is
+    reported.
 
     Raises:
-        FormatError: not an LMDB file, or one of another version or machine. Facts: path.
-        CorruptionError: an LMDB file whose meta pages or size cannot be. Facts: path.
+        FormatError: the file is not an LMDB file, or is one of another version or machine. Facts: path.
+        CorruptionError: the meta pages or the size of the file are impossible. Facts: path.
     """
     for attempt in range(_ATTEMPTS):
         try:
@@ -101,26 +99,25 @@ def check_file(descriptor: int, path: Path) -> Meta:
 
 
 def read_live_meta(descriptor: int, path: Path) -> Meta:
-    """Return the meta page of the last commit, of a file known to be good."""
+    """Return the meta page of the last commit of a file that was checked."""
     return max(_read_metas(descriptor, path), key=lambda meta: meta.transaction_id)
 
 
 def read_live_meta_bytes(descriptor: int) -> bytes:
-    """Return what LMDB wrote of its meta page at the last commit, of a file known to be good."""
+    """Return the bytes of the meta page of the last commit of a file that was checked."""
     first = os.pread(descriptor, _META_SIZE_BYTES, 0)
     second = os.pread(descriptor, _META_SIZE_BYTES, _page_size_bytes(first))
     return max(first, second, key=_transaction_id)
 
 
 def restore_meta(descriptor: int, meta: bytes) -> tuple[bytes, bytes]:
-    """Write a meta page into both slots, flushed: the file is what it was at that commit.
+    """Write a meta page into both slots, and flush it. Then the file is as it was at that commit.
 
     Returns:
-        What stood there, for `put_metas_back`.
+        The former bytes, for `put_metas_back`.
 
     Raises:
-        OSError: what the system refuses.
-
+        OSError: the operating system refuses.
     """
     size_bytes = _page_size_bytes(meta)
     before = tuple(os.pread(descriptor, _META_SIZE_BYTES, slot * size_bytes) for slot in (0, 1))
@@ -151,7 +148,7 @@ def _transaction_id(meta: bytes) -> int:
 
 
 def read_meta_of(descriptor: int, path: Path, transaction_id: int) -> Meta | None:
-    """Return the meta page of a commit, None if it was written over: of the last two commits, those are kept."""
+    """Return the meta page of a commit, or None if two later commits have overwritten it."""
     for meta in _read_metas(descriptor, path):
         if meta.transaction_id == transaction_id:
             return meta
@@ -159,14 +156,13 @@ def read_meta_of(descriptor: int, path: Path, transaction_id: int) -> Meta | Non
 
 
 class FirstPages(NamedTuple):
-    """The meta pages of a file as it was at a commit, and which of the others are free.
+    """The meta pages of a file at one commit, and its free pages.
 
     Attributes:
-        data: both pages, filled up with zeros.
+        data: both meta pages, padded with zeros.
         page_size_bytes: of one page.
-        last_page: number of the last one.
-        free: numbers of the free ones.
-
+        last_page: number of the last page.
+        free: numbers of the free pages.
     """
 
     data: bytes
@@ -176,11 +172,10 @@ class FirstPages(NamedTuple):
 
 
 def read_first_pages(descriptor: int, path: Path, transaction_id: int) -> FirstPages | None:
-    """Return the first pages as they were at a commit that a reader holds; None if its meta page was written over.
+    """Return the first pages at a commit whose snapshot a reader has, or None if its meta page was overwritten.
 
     Raises:
         CorruptionError: the free list is damaged. Facts: path.
-
     """
     meta = read_meta_of(descriptor, path, transaction_id)
     if meta is None:
@@ -213,18 +208,17 @@ def _check_file_once(descriptor: int, path: Path) -> Meta:
 def _check_transaction_ids(descriptor: int, path: Path, live: Meta, stale: Meta) -> None:
     """Check that the live meta page is that of the last commit (E1).
 
-    One flipped bit in a transaction id makes the older page the live one, and the store what it was a commit ago.
-    But every commit frees pages, and lists them under its own id: the greatest key of the free list that a meta
-    page leads to is the id of the commit that wrote it. Only compaction numbers the pages of a new file anew, both
-    by as much.
+    One flipped bit in a transaction id makes the older page the live one, so that a commit is lost. But every commit
+    frees pages, and lists them under its own id. So the greatest key of the free list of a meta page is the id of the
+    commit that wrote the page. Only compaction renumbers the meta pages of a new file, both by the same difference.
 
-    The page that is not live may be of any earlier commit, and what it leads to be overwritten. Where it still leads to
-    the free list of a commit behind the live one, that commit is either lost, by a flip, or was refused:
-    LMDB, when writing a meta page fails, puts back id and last page of the one before, and nothing else.
+    The other page may be of any earlier commit, and its free list may be overwritten. If it still leads to the free
+    list of a commit after the live one, that commit was either lost by a flipped bit, or refused. If a meta page cannot
+    be written, LMDB restores only the id and the last page of the former one.
     """
     first, second = sorted((live.transaction_id, stale.transaction_id))
     facts = f"its meta pages are of transactions {first} and {second}"
-    # LMDB writes transaction n into slot n & 1; the slots are equal where both were set at once.
+    # LMDB writes transaction n into slot n & 1. Both slots are equal if they were set together.
     is_misplaced = first != second and live.transaction_id & 1 != live.slot
     is_ambiguous = first == second and (live.main, live.last_page) != (stale.main, stale.last_page)
     if is_misplaced or is_ambiguous or (live.main.root == NO_PAGE and stale.main.root != NO_PAGE):
@@ -233,7 +227,7 @@ def _check_transaction_ids(descriptor: int, path: Path, live: Meta, stale: Meta)
     stale_key = None
     with contextlib.suppress(CorruptionError):
         stale_key = _last_free_key(descriptor, path, stale)
-    if live_key is None:  # nothing was freed yet: a new file
+    if live_key is None:  # A new file, in which nothing was freed yet.
         if stale_key is not None or second - first > 1:
             raise _damaged(path, facts)
     elif live_key != live.transaction_id:
@@ -247,7 +241,7 @@ def _check_transaction_ids(descriptor: int, path: Path, live: Meta, stale: Meta)
 
 
 def _last_free_key(descriptor: int, path: Path, meta: Meta) -> int | None:
-    """Return the greatest key of the free list, None if it is empty."""
+    """Return the greatest key of the free list, or None if the list is empty."""
     number = meta.free.root
     if number == NO_PAGE:
         return None
@@ -278,7 +272,7 @@ def _read_metas(descriptor: int, path: Path) -> tuple[Meta, Meta]:
 
 
 def _refuse_foreign(descriptor: int, path: Path, start: bytes) -> None:
-    """Tell a store whose first page is damaged from a file that never was one."""
+    """Raise CorruptionError if the first page of a store is damaged, or FormatError if the file was never a store."""
     facts = {"path": str(path)}
     if not start:
         message = f"{path} is an empty file, not a store"
@@ -319,7 +313,7 @@ def _parse_meta(pages: bytes, at: int, slot: int, path: Path) -> Meta:
 
 
 def decode_database(data: bytes, at: int = 0) -> DatabaseRecord:
-    """Return a record of a table, of the free list or the main one in a meta page, of others in the main one."""
+    """Return the record of a table, from a meta page or from the main tree."""
     return DatabaseRecord(*_DATABASE.unpack_from(data, at))
 
 
@@ -331,7 +325,7 @@ def _check_meta(meta: Meta, path: Path) -> None:
 
 
 def _check_numbers(live: Meta, path: Path) -> None:
-    """Check page numbers, of the live meta page only: LMDB leaves a mixture on the other when writing it fails."""
+    """Check the page numbers of the live meta page. The other page may be a mixture after a failed write."""
     roots = [record.root for record in (live.free, live.main) if record.root != NO_PAGE]
     if live.last_page < 1 or any(not 1 < root <= live.last_page for root in roots):
         raise _damaged(path, f"meta page {live.slot} has root pages {roots} and last page {live.last_page}")
@@ -346,10 +340,10 @@ def _check_root(descriptor: int, path: Path, meta: Meta, record: DatabaseRecord)
 
 
 def _check_missing_pages(descriptor: int, path: Path, meta: Meta, pages_present: int) -> None:
-    """Accept a short file only where every page it lacks is on the free list.
+    """Raise CorruptionError if a page behind the end of the file is not on the free list.
 
-    LMDB counts a page that was taken and dropped within one transaction, without
-    ever writing it: a good file can end before its last page, by free pages only.
+    LMDB never writes a page that was taken and dropped within one transaction. So a valid file may end before its last
+    page, if the missing pages are free.
     """
     free = _read_free_list(descriptor, path, meta, pages_present)
     for number in range(pages_present, meta.last_page + 1):
@@ -358,7 +352,7 @@ def _check_missing_pages(descriptor: int, path: Path, meta: Meta, pages_present:
 
 
 def _read_free_list(descriptor: int, path: Path, meta: Meta, pages_present: int) -> set[int]:
-    """Return the numbers of all free pages: those in the leaves of the free list's tree."""
+    """Return the numbers of all free pages, which are in the leaves of the free list's tree."""
     free: set[int] = set()
     todo = [] if meta.free.root == NO_PAGE else [meta.free.root]
     for _ in range(pages_present):
@@ -382,7 +376,7 @@ def _read_free_list(descriptor: int, path: Path, meta: Meta, pages_present: int)
 
 
 def _nodes(page: bytes, path: Path) -> Iterator[tuple[int, int, int, int]]:
-    """Yield low and high word, flags, and where the data begins, of each node of a page."""
+    """Yield the low and high word, the flags and the offset of the data of each node of a page."""
     lower = _PAGE_HEADER.unpack_from(page)[3]
     for slot in range(_PAGE_HEADER.size, min(lower, len(page)) - 1, 2):
         at = int.from_bytes(page[slot : slot + 2], sys.byteorder)
@@ -393,7 +387,7 @@ def _nodes(page: bytes, path: Path) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _read_overflow(descriptor: int, meta: Meta, number: bytes, size_bytes: int) -> bytes:
-    """Return the data that stands on pages of its own; less than all of it where that cannot be."""
+    """Return the data of a long value. If the page number or the size is impossible, return less."""
     if len(number) != _PAGE_NUMBER.size or size_bytes > (meta.last_page + 2) * _PAGE_NUMBER.size:
         return b""
     first = _PAGE_NUMBER.unpack(number)[0]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import lmdb
 
@@ -28,18 +28,17 @@ from statelog.limits import (
     REWRITTEN_SIZE_BYTES_MAX,
     STEP_PAGES_MAX,
 )
-from statelog.storage.file.checks import read_live_meta
 from statelog.storage.file.disk import write_zeros
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, translate_os
-from statelog.storage.file.reading import ReadTransaction
-from statelog.storage.file.statistics import collect_statistics
+from statelog.storage.file.preopen_checks import read_live_meta
+from statelog.storage.read_transaction import ReadTransaction
+from statelog.storage.statistics import collect_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from statelog.storage.file.opened import OpenFile
-    from statelog.storage.file.writing import TableWriter
+    from statelog.storage.lmdb_file import LmdbFile
 
 _COMMIT_PAGES = 12
 _CHANGE_PAGES = 2
@@ -54,6 +53,17 @@ _NO_LIMIT = 1 << 62
 _META_PAGES = 2
 
 
+class UncommittedChanges(Protocol):
+    """What the disk reserve asks of a write transaction."""
+
+    changes: int
+    size_bytes: int
+    number: int
+
+    def table_stat(self, table: Any) -> dict[str, Any]:
+        """Return LMDB's page counts of one table."""
+
+
 class NoDiskReserveError(Exception):
     """The disk is full, and a transaction would leave less than the reserve. Callers never see this error."""
 
@@ -61,19 +71,8 @@ class NoDiskReserveError(Exception):
 class DiskReserve:
     """The disk reserve of one store. Its methods write to the file only within a write transaction."""
 
-    __slots__ = (
-        "_copied_max",
-        "_disk_size_bytes_max",
-        "_end_max",
-        "_environment",
-        "_halvings",
-        "_need",
-        "_reusable_id",
-        "_users",
-    )
-
-    def __init__(self, environment: OpenFile) -> None:
-        self._environment = environment
+    def __init__(self, file: LmdbFile) -> None:
+        self._file = file
         self._disk_size_bytes_max: int | None = None
         """The size up to which commits may fill the file, because the disk is full. None: it is not full."""
         self._users = 0
@@ -90,7 +89,7 @@ class DiskReserve:
     @property
     def commit_size_bytes_max(self) -> int:
         """The size up to which commits may fill the file: the quota without its reserve, or less on a full disk."""
-        quota = self._environment.max_size_bytes
+        quota = self._file.max_size_bytes
         kept_back = max(quota // QUOTA_RESERVE_SHARE, QUOTA_RESERVE_BYTES_MIN)
         allowed = quota - min(kept_back, quota // 4)
         return min(allowed, self._disk_size_bytes_max or allowed)
@@ -125,7 +124,7 @@ class DiskReserve:
             UsageError: a transaction of this process stays open.
 
         """
-        self._environment.set_map_size(self._environment.max_size_bytes)
+        self._file.set_map_size(self._file.max_size_bytes)
         self._users += 1
         try:
             yield
@@ -133,13 +132,13 @@ class DiskReserve:
             self._users -= 1
             self._halvings = 0
             # LMDB's map cannot end before a used page. Then the file does not grow, and commits reuse freed pages.
-            self._environment.set_map_size(self.commit_size_bytes_max)
+            self._file.set_map_size(self.commit_size_bytes_max)
 
     def look_again(self) -> None:
         """Check the size of the file at the next commit, because the file was opened again or replaced."""
         self._end_max = 0
 
-    def ensure(self, transaction: TableWriter) -> None:
+    def ensure(self, transaction: UncommittedChanges) -> None:
         """Make the file long enough that the reserve is there after `transaction` commits.
 
         Raises:
@@ -147,11 +146,11 @@ class DiskReserve:
             StorageError: the operating system refuses to extend the file. Facts: path.
 
         """
-        if self._users or self._environment.is_forked:  # A forked child cannot commit.
+        if self._users or self._file.is_forked:  # A forked child cannot commit.
             return
         copied = _COMMIT_PAGES + _CHANGE_PAGES * transaction.changes
         need = min(copied, self._copied_max) + transaction.size_bytes // _PAGE_SIZE_BYTES + 1
-        handles = self._environment.handles
+        handles = self._file.handles
         address = handles.map_address
         last = last_page(address, handles.page_size_bytes, transaction.number - 1) if address else NO_LAST_PAGE
         if last == NO_LAST_PAGE:  # The address of the map is not known yet.
@@ -177,7 +176,7 @@ class DiskReserve:
             alone: keeps other processes from writing, because this may write zeros behind the end of the file. The
                 caller holds `write_lock`, and has no transaction open.
         """
-        environment = self._environment
+        file = self._file
         was_limited = self.is_disk_full
         if self._users or not (
             isinstance(error, NoDiskReserveError) or (was_limited and isinstance(error, lmdb.MapFullError))
@@ -190,7 +189,7 @@ class DiskReserve:
             if is_full and was_limited:
                 return False
             self._disk_size_bytes_max = max(size - reserve_pages(end), end) * page_size_bytes if is_full else None
-            environment.set_map_size(self.commit_size_bytes_max)
+            file.set_map_size(self.commit_size_bytes_max)
         except StatelogError:  # A long transaction is open, so the map stays as it is.
             return False
         return True
@@ -201,7 +200,7 @@ class DiskReserve:
         wanted = size - size_bytes // page_size_bytes
         if wanted < end:
             return False
-        os.ftruncate(self._environment.locks.descriptor, wanted * page_size_bytes)
+        os.ftruncate(self._file.locks.descriptor, wanted * page_size_bytes)
         self._end_max = 0
         return True
 
@@ -209,7 +208,7 @@ class DiskReserve:
         """Return True if the file has many freed pages that LMDB may not have reused yet."""
         if self._users or self._last_id() == self._reusable_id:
             return False
-        statistics = collect_statistics(self._environment)
+        statistics = collect_statistics(self._file)
         return statistics.pages_free > 2 * reserve_pages(statistics.pages_used + statistics.pages_free)
 
     def note_all_reusable(self) -> None:
@@ -221,7 +220,7 @@ class DiskReserve:
         try:
             with alone:
                 page_size_bytes, _end, size = self._measure()
-                descriptor = self._environment.locks.descriptor
+                descriptor = self._file.locks.descriptor
                 write_zeros(descriptor, size * page_size_bytes, (size + 1) * page_size_bytes)
         except OSError as error:
             return error.errno in DISK_FULL_ERRNOS
@@ -230,38 +229,38 @@ class DiskReserve:
         return False
 
     def _last_id(self) -> int:
-        with ReadTransaction(self._environment) as transaction:
+        with ReadTransaction(self._file) as transaction:
             return transaction.id
 
     def _grow(self) -> int:
         """Extend the file if it is too short and the disk allows it. Return the number of pages beyond the reserve."""
-        environment = self._environment
+        file = self._file
         page_size_bytes, end, size = self._measure()
         reserve = reserve_pages(end)
-        limit = environment.max_size_bytes // page_size_bytes
+        limit = file.max_size_bytes // page_size_bytes
         if size < min(end + reserve + self._need, limit):
             wanted = min(end + reserve + max(self._need, min(end // _STEPS, STEP_PAGES_MAX)), limit)
             try:
-                write_zeros(environment.locks.descriptor, size * page_size_bytes, wanted * page_size_bytes)
+                write_zeros(file.locks.descriptor, size * page_size_bytes, wanted * page_size_bytes)
             except OSError as error:
                 if error.errno not in DISK_FULL_ERRNOS:
-                    raise translate_os(error, path=environment.path) from error
+                    raise translate_os(error, path=file.path) from error
             _page_size_bytes, _end, size = self._measure()
         self._copied_max = end // _STEPS + 2
         return _NO_LIMIT if size >= limit else size - end - reserve
 
     def _measure(self) -> tuple[int, int, int]:
         """Return the page size in bytes, the number of pages up to LMDB's last one, and that of the file."""
-        raw = self._environment.handles.raw
+        raw = self._file.handles.raw
         page_size_bytes: int = raw.stat()["psize"]
-        size_bytes = os.fstat(self._environment.locks.descriptor).st_size
+        size_bytes = os.fstat(self._file.locks.descriptor).st_size
         return page_size_bytes, raw.info()["last_pgno"] + 1, size_bytes // page_size_bytes
 
-    def _check_free(self, transaction: TableWriter) -> None:
+    def _check_free(self, transaction: UncommittedChanges) -> None:
         """Raise NoDiskReserveError unless the transaction leaves as many free pages as the reserve has."""
         _page_size_bytes, end, size = self._measure()
-        meta = read_live_meta(self._environment.locks.descriptor, self._environment.path)
-        handles = self._environment.handles
+        meta = read_live_meta(self._file.locks.descriptor, self._file.path)
+        handles = self._file.handles
         stats = [transaction.table_stat(table) for table in (handles.meta, handles.log, handles.index)]
         tables = sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
         used = _META_PAGES + meta.free.pages + meta.main.pages + tables

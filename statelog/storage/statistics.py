@@ -6,20 +6,20 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.storage.file.checks import read_live_meta
-from statelog.storage.file.reading import ReadTransaction
+from statelog.storage.file.preopen_checks import read_live_meta
+from statelog.storage.read_transaction import ReadTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from statelog.storage.file.opened import Handles, OpenFile
+    from statelog.storage.lmdb_file import Handles, LmdbFile
 
 _META_PAGES = 2
 _ATTEMPTS = 5
 
 
 class TableStatistics(NamedTuple):
-    """One table: entries, depth of its tree, pages by kind."""
+    """The entries of one table, the depth of its tree, and its pages by kind."""
 
     entries: int
     depth: int
@@ -34,12 +34,12 @@ class TableStatistics(NamedTuple):
 
 
 class ReaderStatistics(NamedTuple):
-    """A process that reads at this moment. What it reads stays in the file, and no page freed since is used again.
+    """A process that reads at this moment. LMDB reuses no page that was freed since its oldest read began.
 
     Attributes:
-        process_id: as the process has it; it may have died and not been noticed yet.
-        reads: transactions it reads in.
-        commits_behind: LMDB's commits since the oldest of them began; several commits to threads may be one.
+        process_id: of the process, which may have died unnoticed.
+        reads: its open read transactions.
+        commits_behind: LMDB's commits since the oldest of them began. One of them may have several commits to threads.
 
     """
 
@@ -48,13 +48,13 @@ class ReaderStatistics(NamedTuple):
     commits_behind: int
 
 
-class EnvironmentStatistics(NamedTuple):
-    """The file and who reads it.
+class StoreFileStatistics(NamedTuple):
+    """The file and its readers.
 
-    `pages_used` + `pages_free` are all pages LMDB ever took; free ones are reused before the
-    file grows. `readers` are read transactions open now, in all processes, but for the one that counts
-    and this process's pins; `readers_by_process` are the same, the oldest first. Another process that
-    has written counts as a reader until it has rested for a second: its pin holds pages as a read does.
+    `pages_used` + `pages_free` are all pages that LMDB has taken. It reuses free pages before the file grows. `readers`
+    are the open read transactions of all processes, except the one that counts and the pins of this process.
+    `readers_by_process` are the same, the oldest first. Another process that has written counts as a reader until it
+    has been idle for a second, because its pin keeps pages as a read does.
     """
 
     file_size_bytes: int
@@ -68,28 +68,28 @@ class EnvironmentStatistics(NamedTuple):
     last_transaction_id: int
 
 
-def collect_statistics(environment: OpenFile, pins: Callable[[], Sequence[int]] = tuple) -> EnvironmentStatistics:
-    """Return the statistics of one commit, the last if commits leave time enough.
+def collect_statistics(file: LmdbFile, pins: Callable[[], Sequence[int]] = tuple) -> StoreFileStatistics:
+    """Return the statistics of one commit: the last one, unless others commit without a pause.
 
     Args:
-        environment: the open store.
-        pins: returns the numbers of the snapshots that this process pins: these count for no readers.
+        file: the LMDB file.
+        pins: returns the numbers of the snapshots that this process pins. They do not count as readers.
 
     """
     for _ in range(_ATTEMPTS):
-        with ReadTransaction(environment) as transaction:
+        with ReadTransaction(file) as transaction:
             handles, transaction_id = transaction.handles, transaction.id
             named = {"meta": handles.meta, "log": handles.log, "index": handles.index}
             tables = {name: _table(transaction.table_stat(table)) for name, table in named.items()}
             pins_held = [*pins()]
             slots = _slots_read(handles)
             map_size_bytes = handles.raw.info()["map_size"]
-            meta = read_live_meta(handles.descriptor, environment.path)
+            meta = read_live_meta(handles.descriptor, file.path)
             if meta.transaction_id == transaction_id and [*pins()] == pins_held:
                 break
     readers = _readers(slots, [transaction_id, *pins_held], meta.transaction_id)
     used = _META_PAGES + meta.free.pages + meta.main.pages + sum(table.pages for table in tables.values())
-    return EnvironmentStatistics(
+    return StoreFileStatistics(
         file_size_bytes=os.fstat(handles.descriptor).st_size,
         map_size_bytes=map_size_bytes,
         page_size_bytes=meta.page_size_bytes,
@@ -113,7 +113,7 @@ def _table(stat: dict[str, Any]) -> TableStatistics:
 
 
 def _readers(slots: list[tuple[int, int]], own: list[int], last: int) -> tuple[ReaderStatistics, ...]:
-    """Return who reads, but for snapshots of this process that are no reads."""
+    """Return the readers, without those snapshots of this process that are not reads."""
     slots = slots.copy()
     for number in own:
         if (os.getpid(), number) in slots:
@@ -126,15 +126,15 @@ def _readers(slots: list[tuple[int, int]], own: list[int], last: int) -> tuple[R
 
 
 def numbers_read(handles: Handles) -> list[int]:
-    """Return LMDB's numbers of the snapshots that are being read, by whomever."""
+    """Return LMDB's numbers of the snapshots that any process reads."""
     return [number for _process_id, number in _slots_read(handles)]
 
 
 def _slots_read(handles: Handles) -> list[tuple[int, int]]:
     """Return process and LMDB's number of the snapshot for each read.
 
-    LMDB lists them as text: a heading, then `pid thread transaction` for each slot, the transaction being "-" where a
-    slot is only reserved.
+    LMDB lists the slots as text: a heading, and then `pid thread transaction` for each slot. The transaction is "-" if
+    a slot is only reserved.
     """
     slots = [fields for fields in map(str.split, handles.raw.readers().splitlines()) if fields and fields[0].isdigit()]
     return [(int(fields[0]), int(fields[-1])) for fields in slots if fields[-1] != "-"]

@@ -8,7 +8,7 @@ from corruption_pages import PAGE_SIZE_BYTES, PageMap
 
 import statelog
 from statelog.errors import CorruptionError
-from statelog.storage.file.pages import check_pages
+from statelog.storage.page_walk import check_pages
 
 
 @pytest.fixture(scope="module")
@@ -136,15 +136,15 @@ def test_a_shallow_look_sees_no_pages(sample, places, path):
 def test_a_snapshot_that_no_meta_page_names_cannot_be_walked(store):
     thread = store.thread("t")
     thread.commit({"x": 0})
-    environment = store._engine.environment
-    with environment.read() as transaction:
-        assert check_pages(environment, transaction) == []
+    store_file = store._engine.store_file
+    with store_file.read() as transaction:
+        assert check_pages(store_file.lmdb_file, transaction) == []
         thread.commit({"x": 1})
-        assert environment.last_transaction_id() == transaction.id + 1  # no commit waits for LMDB
-        assert check_pages(environment, transaction) == []
+        assert store_file.last_transaction_id() == transaction.id + 1  # no commit waits for LMDB
+        assert check_pages(store_file.lmdb_file, transaction) == []
         thread.commit({"x": 2})
-        assert environment.last_transaction_id() == transaction.id + 2
-        assert check_pages(environment, transaction) is None
+        assert store_file.last_transaction_id() == transaction.id + 2
+        assert check_pages(store_file.lmdb_file, transaction) is None
 
 
 def test_a_store_that_is_committed_to_meanwhile_verifies(store, monkeypatch):
@@ -153,13 +153,13 @@ def test_a_store_that_is_committed_to_meanwhile_verifies(store, monkeypatch):
     thread.commit({"x": 0})
     calls = []
 
-    def check(environment, transaction):
+    def check(file, transaction):
         calls.append(transaction.id)
         if len(calls) == 1:
             for value in (1, 2):
                 thread.commit({"x": value})
-                environment.last_transaction_id()  # no commit waits for LMDB
-        return check_pages(environment, transaction)
+                store._engine.store_file.last_transaction_id()  # no commit waits for LMDB
+        return check_pages(file, transaction)
 
     monkeypatch.setattr("statelog.log.care.verify.check_pages", check)
     assert store.verify().ok

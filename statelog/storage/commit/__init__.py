@@ -1,1 +1,0 @@
-"""Write transactions, and who makes them."""

@@ -1,0 +1,531 @@
+"""The LMDB file: LMDB opened on the data file, its map, and the gate that every transaction passes.
+
+LMDB cannot change its map while a transaction is open, must not be used across `fork`, and refuses everything after a
+failed write of a meta page. In these cases, the gate is shut: no transaction may begin. This module knows neither the
+write-ahead log nor the disk reserve. It calls them through `Hooks`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import lmdb
+
+from statelog.errors import (
+    ClosedError,
+    CorruptionError,
+    FencedError,
+    ForkedError,
+    FormatError,
+    ReadOnlyError,
+    StorageError,
+    StoreLockedError,
+    UsageError,
+)
+from statelog.format.header import HEADER_KEY, decode_header
+from statelog.format.upgrades import INDEX, LOG, META
+from statelog.kernels import new_seen
+from statelog.limits import READER_SLOTS
+from statelog.storage.file.creation import (
+    INDEX_TABLE,
+    LOG_TABLE,
+    META_TABLE,
+    TABLES_MAX,
+    finish_leftovers,
+    make_name_durable,
+)
+from statelog.storage.file.descriptors import SHARED_MODE, keep_standard_streams
+from statelog.storage.file.failures import error_code, translate_lmdb
+from statelog.storage.file.file_identity import replaced_error
+from statelog.storage.file.lock_file import UNLOCKED, LockFile
+from statelog.storage.file.locks import FileLocks, is_owned, is_same_file
+from statelog.storage.file.moved import FENCED, MOVED, NOT_MOVED, map_word
+from statelog.storage.file.orphaned_transactions import end_orphaned
+from statelog.storage.file.preopen_checks import check_file
+from statelog.storage.file.sidecar_files import open_lock_file
+from statelog.storage.file.upgrading import is_older, upgrade
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from statelog.errors import StatelogError
+    from statelog.storage.file.orphaned_transactions import Ending
+    from statelog.storage.options import Options
+
+_BEGIN_ATTEMPTS = 3
+_PAGE_SIZE_BYTES = 4096
+
+_OPENINGS_MAX = 10
+"""The maximum number of attempts to open LMDB, if other threads close its lock file at the same time."""
+
+_SPARE_READS = 0
+"""The number of ended read transactions that LMDB's binding keeps for reuse. One would save 80 ns. But a forked child
+that exits would free it in the parent's reader table, and then the parent could not read."""
+
+
+class Handles:
+    """What one opening of LMDB gave; replaced as a whole by a reopening.
+
+    Attributes:
+        descriptor: of the data file.
+        lock_file: None if LMDB does not have a lock file open, because it may not write to one.
+        reader_lock: one word, which is 0 unless a process takes a slot of the reader table. Then call
+            `await_reader_lock` first.
+        map_address: address of LMDB's map; 0 until it is needed, because the map moves.
+        seen: pages of the index that were found in use; see `kernels.page_in_use`.
+    """
+
+    def __init__(
+        self,
+        raw: lmdb.Environment,
+        begin: Callable[..., lmdb.Transaction],
+        page_size_bytes: int,
+        descriptor: int,
+        lock_file: LockFile | None = None,
+        reader_lock: memoryview = UNLOCKED,
+    ) -> None:
+        self.raw = raw
+        self.begin = begin
+        self.meta: Any = None
+        self.log: Any = None
+        self.index: Any = None
+        self.page_size_bytes = page_size_bytes
+        self.descriptor = descriptor
+        self.lock_file = lock_file
+        self.reader_lock = reader_lock
+        self.map_address = 0
+        self.seen: Any = new_seen()
+
+    def await_reader_lock(self) -> None:
+        """Wait until LMDB can take a slot of its reader table. Raises StoreLockedError. Facts: path, timeout_s."""
+        if self.lock_file is not None:
+            self.lock_file.await_reader_lock()
+
+    def begin_read(self, *, buffers: bool = False) -> lmdb.Transaction:
+        """Begin a read transaction of LMDB.
+
+        Raises:
+            StoreLockedError: another process was stopped while it took a slot of the reader table. Facts: path,
+                timeout_s.
+            lmdb.Error: LMDB cannot begin a transaction.
+        """
+        if self.reader_lock[0]:
+            self.await_reader_lock()
+        return self.begin(None, None, False, buffers)
+
+    def check_readers(self) -> int:
+        """Free the reader slots of dead processes, and return their number. Do nothing while a process takes a slot."""
+        if self.reader_lock[0]:
+            return 0
+        cleared: int = self.raw.reader_check()
+        return cleared
+
+    def close(self) -> None:
+        """Close LMDB, and then its lock file. In a forked child, close only the child's copies of both."""
+        self.reader_lock = UNLOCKED
+        self.raw.close()
+        if self.lock_file is not None:
+            self.lock_file.close()
+
+
+class _Unopened:
+    """Stands in place of LMDB's environment while a file is being opened."""
+
+    def begin(self, *_arguments: Any) -> lmdb.Transaction:
+        raise lmdb.Error("it is being opened")  # Without a code, as of a closed one: the caller waits at the gate.
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+_unopened: Any = _Unopened()
+
+NO_HANDLES = Handles(_unopened, _unopened.begin, 0, -1)
+"""The handles while the successor of a file is being opened, and of a transaction that has ended."""
+
+
+class Hooks(NamedTuple):
+    """What an LMDB file calls in the rest of the store file.
+
+    Attributes:
+        follow: opens the file by which a compaction has replaced this one. See `StoreFile.follow`.
+        release_pins: ends the read transactions that stay open between commits, within a time in seconds.
+        release_dead_readers: frees reader slots of dead processes.
+        note_opened: called after LMDB was opened, before any transaction begins.
+        map_size_bytes: returns the size of the map for the next opening.
+    """
+
+    follow: Callable[[], None]
+    release_pins: Callable[[float], None]
+    release_dead_readers: Callable[[], object]
+    note_opened: Callable[[], None]
+    map_size_bytes: Callable[[], int]
+
+
+class LmdbFile:
+    """The data file as LMDB has it open, and what every transaction checks before it begins.
+
+    Attributes:
+        path: real path of the data file.
+        store_id: 16 bytes, from the header.
+        header: the fields of the header. FORMAT.md section 2.
+        locks: the locks between processes, and the descriptor of the data file. A compaction replaces them.
+        handles: what LMDB has open; None while the gate is shut after a failed reopening.
+        active_transactions: the transactions that are open, or about to begin.
+        is_shut: no transaction may begin, because LMDB is being reopened or resized, or is closed.
+        is_forked: this is the copy that a child has of its parent's file.
+        gate: held by a thread that shuts the gate. A thread that needs both locks takes `write_lock` first.
+        write_lock: held by the thread that writes, from before it begins until its commit is accounted for.
+        writer_thread: the identity of the thread that has a write transaction open; 0: none has.
+        moved: a mapped word. It is `MOVED` if a compaction, of any process, has replaced this file or is about to.
+        fence: the error that commits of this process raise, if it has fenced the file itself.
+        follow: see `Hooks`.
+        closed: the store file was closed.
+        drain_timeout_s: how long a shut gate waits for transactions to end. Reads are short by contract.
+    """
+
+    drain_timeout_s = 5.0
+
+    def __init__(self, path: Path, descriptor: int, options: Options) -> None:
+        self.path = path
+        self.read_only = options.read_only
+        self.max_size_bytes = options.max_size_bytes
+        self.lock_timeout_s = options.lock_timeout_s
+        self.process_id = os.getpid()
+        self.store_id = b""
+        self.header: dict[str, Any] = {}
+        self.locks = FileLocks(descriptor, path)
+        self.handles: Handles = None  # type: ignore[assignment]  # It is set before the gate opens.
+        self.active_transactions: set[Ending] = set()
+        self.is_shut = True
+        self.is_forked = False
+        self.gate = threading.RLock()
+        self.write_lock = threading.RLock()
+        self.writer_thread = 0
+        self.moved = map_word(descriptor)
+        self.fence: FencedError | None = None
+        self.closed = False
+        self._is_name_durable = False
+        """Whether the directory was flushed since the file has its name. Nothing is written before (C4): a creation or
+        a compaction may have been killed before its flush."""
+
+    def connect(self, hooks: Hooks) -> None:
+        """Hand in what the file calls, before it is opened."""
+        self._hooks = hooks
+        self.follow = hooks.follow
+
+    # --- what transactions check ----------------------------------------------------
+
+    def translate(self, error: lmdb.Error) -> StatelogError:
+        """Return statelog's exception for LMDB's."""
+        return translate_lmdb(error, path=self.path, max_size_bytes=self.max_size_bytes)
+
+    def forked_error(self) -> ForkedError:
+        """Return the error of a child that uses its parent's store."""
+        message = f"{self.path} was opened before this process was forked: open it again in the child"
+        return ForkedError(message, path=str(self.path))
+
+    def check_open(self) -> None:
+        """Raise ClosedError if the store is closed, or StoreReplacedError if its file was lost."""
+        if self.closed and self.locks.file.is_lost:
+            raise replaced_error(self.path)
+        if self.closed:
+            message = f"{self.path} is closed"
+            raise ClosedError(message, path=str(self.path))
+
+    def check_writable(self) -> None:
+        """Raise ReadOnlyError if the store is open read-only."""
+        if self.read_only:
+            message = f"{self.path} is open read-only"
+            raise ReadOnlyError(message, path=str(self.path))
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the file was fenced, by whichever process."""
+        return self.moved[0] == FENCED
+
+    def check_fence(self) -> None:
+        """Raise FencedError if the file was fenced."""
+        if not self.is_fenced:
+            return
+        message = f"{self.path} was fenced: another has taken this store over"
+        error = FencedError(message, path=str(self.path)) if self.fence is None else self.fence
+        raise type(error)(error.message, **error.facts)
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether a compaction has put another file in this one's place: `follow` it."""
+        return self.moved[0] == MOVED and not self.locks.file.is_kept()
+
+    def is_writing(self) -> bool:
+        """Return True if the calling thread has a write transaction open."""
+        return self.writer_thread == threading.get_ident()
+
+    def pass_gate(self, transaction: Ending) -> None:
+        """Wait until transactions may begin, and add `transaction` to the active ones.
+
+        Raises:
+            ClosedError: the store is closed.
+            UsageError: the calling thread has shut the gate, and a signal handler has interrupted it.
+            StorageError: an earlier reopening failed, and so does the new attempt.
+        """
+        active = self.active_transactions
+        while True:
+            active.discard(transaction)
+            if self.is_shut and is_owned(self.gate):  # It would wait for itself.
+                raise UsageError(f"{self.path} cannot be used by what interrupts who shuts it", path=str(self.path))
+            with self.gate:
+                self.check_open()
+                if self.handles is None:
+                    self.open()
+            active.add(transaction)
+            if not self.is_shut:
+                return
+
+    def begin_again(
+        self, transaction: Ending, error: lmdb.Error, begin: Callable[[], lmdb.Transaction]
+    ) -> lmdb.Transaction:
+        """Begin LMDB's transaction after the first attempt failed with `error`, if there is a cure.
+
+        Args:
+            transaction: the transaction that is about to begin.
+            error: of the first attempt.
+            begin: begins LMDB's transaction.
+        """
+        for _ in range(_BEGIN_ATTEMPTS):
+            self.active_transactions.discard(transaction)
+            if isinstance(error, lmdb.MapResizedError):
+                self.set_map_size(0)  # Take the size of the process that has extended the file.
+            elif isinstance(error, lmdb.ReadersFullError):
+                with contextlib.suppress(StoreLockedError):
+                    self._hooks.release_dead_readers()
+            elif isinstance(error, lmdb.PanicError):
+                self.reopen()
+            elif error_code(error) != 0:  # 0: a reopening has closed the handles, and the gate waits for it.
+                raise self.translate(error) from error
+            self.pass_gate(transaction)
+            try:
+                return begin()
+            except lmdb.Error as again:
+                error = again
+        self.active_transactions.discard(transaction)
+        raise self.translate(error) from error
+
+    # --- opening, reopening and resizing ---------------------------------------------
+
+    def open(self) -> None:
+        """Open LMDB, and open the gate. The caller holds `gate`.
+
+        Raises:
+            FormatError: the file is not a store, or has a newer format. Facts: path.
+            CorruptionError: the store is damaged. Facts: path.
+            AccessError: no permission for the file or its lock file. Facts: path.
+            StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
+            StoreReplacedError: the file was replaced. Facts: path.
+            StorageError: LMDB or the operating system refuses, or the file is another store's. Facts: path.
+        """
+        if not self.read_only:
+            if not self._is_name_durable:
+                make_name_durable(self.path)
+                self._is_name_durable = True
+            finish_leftovers(self.path)
+        handles, header = _open_handles(self, self._hooks.map_size_bytes())
+        if self.store_id not in {b"", header["store_id"]}:
+            handles.close()
+            message = f"{self.path} is another store than the one that was opened"
+            raise StorageError(message, path=str(self.path))
+        self.handles, self.header, self.store_id = handles, header, header["store_id"]
+        self._hooks.note_opened()
+        self.is_shut = False
+
+    def reopen(self) -> None:
+        """Close LMDB's environment and open it again, which is the only cure after a failed write of a meta page.
+
+        Raises:
+            StorageError, CorruptionError, ...: as for `open`. The next transaction tries again.
+        """
+        with self.gate:
+            self.check_open()
+            self.shut_gate()
+            self._hooks.release_pins(self.lock_timeout_s)
+            if self.handles is not None:
+                self.handles.close()
+            self.handles = None  # type: ignore[assignment]  # The gate is shut until it is set.
+            self.open()
+
+    def set_map_size(self, size_bytes: int) -> None:
+        """Let LMDB's map end at `size_bytes`, or behind the last used page, if that is later.
+
+        LMDB ends every transaction, also the pin, so the next writer makes a checkpoint (J2).
+
+        Raises:
+            ClosedError: the store is closed.
+            UsageError: a transaction of this process stays open.
+        """
+        with self.gate:
+            self.check_open()
+            self.shut_gate()
+            if self.handles is None:
+                return
+            try:
+                self._hooks.release_pins(self.lock_timeout_s)
+                self.handles.map_address = 0
+                self.handles.raw.set_mapsize(size_bytes // _PAGE_SIZE_BYTES * _PAGE_SIZE_BYTES)
+            finally:
+                self.is_shut = False
+
+    def shut_gate(self, timeout_s: float | None = None) -> None:
+        """Let no transaction begin, and wait until none is open. The caller holds `gate`.
+
+        Raises:
+            UsageError: a transaction stays open.
+        """
+        is_drained = False
+        try:
+            self.is_shut = True
+            end_orphaned(self.active_transactions)
+            deadline = time.monotonic() + (self.drain_timeout_s if timeout_s is None else timeout_s)
+            while self.active_transactions and time.monotonic() < deadline:
+                time.sleep(0.0001)
+            is_drained = not self.active_transactions
+        finally:
+            if not is_drained:
+                self.is_shut = self.handles is None
+        if not is_drained:
+            raise UsageError(f"{self.path}: a transaction is still open", path=str(self.path))
+
+    def forget_mapped(self) -> None:
+        """Drop the mapped word, which keeps a descriptor of the file open."""
+        self.moved = NOT_MOVED
+
+    def close(self) -> None:
+        """Close LMDB and the data file."""
+        if self.handles is not None:
+            self.handles.close()
+        descriptor = self.locks.descriptor
+        if descriptor >= 0:  # Right after LMDB: an opening expects that each user has LMDB open.
+            self.locks.descriptor = -1
+            os.close(descriptor)
+
+
+def _open_handles(file: LmdbFile, max_size_bytes: int) -> tuple[Handles, dict[str, Any]]:
+    """Check the file, open LMDB and the tables, and return them with the header. Raises as `LmdbFile.open`."""
+    locks, path, read_only = file.locks, file.path, file.read_only
+    _check_path(locks, path)  # LMDB would create a file if there is none.
+    handles = _open_lmdb(file, max_size_bytes, sync=False)
+    try:
+        _check_path(locks, path)  # LMDB opens a path, so it may have opened another file.
+        header = _read_header(handles)
+        if is_older(header, read_only=read_only):
+            # LMDB itself flushes this transaction, because an older format has no WAL.
+            handles.close()
+            handles = _open_lmdb(file, max_size_bytes, sync=True)
+            tables = {META: handles.meta, LOG: handles.log, INDEX: handles.index}
+            upgrade(handles.raw, tables, header, locks, path, read_only=read_only, lock_timeout_s=file.lock_timeout_s)
+            handles.close()
+            handles = _open_lmdb(file, max_size_bytes, sync=False)
+            header = _read_header(handles)
+        return handles, _decode_header(header, path)
+    except BaseException as error:
+        handles.close()
+        if isinstance(error, lmdb.Error):
+            raise translate_lmdb(error, path=path, max_size_bytes=max_size_bytes) from error
+        raise
+
+
+def _check_path(locks: FileLocks, path: Path) -> None:
+    if not is_same_file(path, locks.descriptor):
+        raise replaced_error(path)
+
+
+def _open_lmdb(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> Handles:
+    for _attempt in range(_OPENINGS_MAX):
+        handles = _open_locked(file, max_size_bytes, sync=sync)
+        if handles is not None:
+            break
+    else:
+        message = f"{file.path}-lock is opened and closed all the time by others in this process: LMDB loses its locks"
+        raise StorageError(message, path=str(file.path))
+    try:
+        # In an environment for writing, LMDB needs a write transaction even to open an existing table.
+        with contextlib.nullcontext() if file.read_only else file.locks.writing(file.lock_timeout_s):
+            return _open_tables(handles, file.path)
+    except BaseException as error:
+        handles.close()
+        if isinstance(error, lmdb.Error):
+            raise translate_lmdb(error, path=file.path, max_size_bytes=max_size_bytes) from error
+        raise
+
+
+def _open_locked(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> Handles | None:
+    """Open LMDB, and hold its locks. Return None if this process has closed LMDB's lock file meanwhile."""
+    locks, path = file.locks, file.path
+    page_size_bytes = check_file(locks.descriptor, path).page_size_bytes
+    descriptor = open_lock_file(path, locks, read_only=file.read_only)
+    lock_file: LockFile | None = None
+    raw: lmdb.Environment | None = None
+    handles: Handles | None = None
+    keep_standard_streams()
+    try:
+        if descriptor is None:
+            locks.note_untabled()
+        else:
+            lock_file = LockFile(descriptor, path, file.lock_timeout_s, has_locks=locks.supported)
+            lock_file.await_opening()
+        raw = lmdb.open(
+            os.fsencode(path),
+            map_size=max_size_bytes // page_size_bytes * page_size_bytes,
+            subdir=False,
+            readonly=file.read_only,
+            create=False,
+            mode=os.fstat(locks.descriptor).st_mode & SHARED_MODE,  # of a lock file that was just removed
+            sync=sync,  # LMDB flushes nothing by itself: see `wal/checkpointer.py`.
+            max_readers=READER_SLOTS,
+            max_dbs=TABLES_MAX,
+            max_spare_txns=_SPARE_READS,
+        )
+        if lock_file is None or lock_file.hold():
+            reader_lock = UNLOCKED if lock_file is None else lock_file.reader_lock
+            page_size = raw.stat()["psize"]
+            handles = Handles(raw, raw.begin, page_size, locks.descriptor, lock_file, reader_lock)
+    except lmdb.Error as error:
+        raise translate_lmdb(error, path=path, max_size_bytes=max_size_bytes) from error
+    finally:
+        if handles is None:
+            if raw is not None:
+                raw.close()
+            if lock_file is not None:
+                lock_file.close()  # After LMDB, which would otherwise lose its locks.
+    return handles
+
+
+def _open_tables(handles: Handles, path: Path) -> Handles:
+    names = (META_TABLE, LOG_TABLE, INDEX_TABLE)
+    try:
+        handles.meta, handles.log, handles.index = (handles.raw.open_db(name, create=False) for name in names)
+    except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
+        message = f"{path} is an LMDB file, but not a statelog store"
+        raise FormatError(message, path=str(path)) from error
+    return handles
+
+
+def _read_header(handles: Handles) -> bytes | None:
+    with handles.begin_read() as transaction:
+        value = transaction.get(HEADER_KEY, db=handles.meta)
+    return None if value is None else bytes(value)
+
+
+def _decode_header(value: bytes | None, path: Path) -> dict[str, Any]:
+    if value is None:
+        message = f"{path} is damaged: it has no header"
+        raise CorruptionError(message, path=str(path))
+    try:
+        return decode_header(value)
+    except (CorruptionError, FormatError) as error:
+        message = f"{path}: {error.message}"
+        raise type(error)(message, **{"path": str(path), **error.facts}) from None

@@ -1,0 +1,63 @@
+"""Mapped pages: they are released while a whole store is read.
+
+LMDB reads through its map, and every page that it touches counts as memory of this process until the kernel needs it.
+This does no harm, but a gigabyte looks alarming. So an operation that reads a whole store releases from time to time
+the pages that it has read. They stay in the page cache. Nothing is written through the map, so nothing is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from statelog.storage.lmdb_file import LmdbFile
+
+RELEASE_SIZE_BYTES = 32 * 1024 * 1024
+"""The number of bytes that are read between two releases."""
+
+MAPPED_AROUND_BYTES = 64 * 1024
+"""Linux maps up to 16 pages around one that is touched."""
+
+_MAPS = Path("/proc/self/maps")
+_DONT_NEED = 4
+"""MADV_DONTNEED on Linux."""
+
+
+class MappedPages:
+    """The pages that this process has touched in the map of one LMDB file, and in the maps of other files."""
+
+    __slots__ = ("_file", "_others", "_read_bytes")
+
+    def __init__(self, file: LmdbFile, *others: int) -> None:
+        self._file = file
+        self._others = others
+        self._read_bytes = 0
+
+    def read(self, size_bytes: int) -> None:
+        """Count bytes that were read in one place, and release the pages from time to time."""
+        self._read_bytes += size_bytes + MAPPED_AROUND_BYTES
+        if self._read_bytes >= RELEASE_SIZE_BYTES:
+            self._read_bytes = 0
+            for descriptor in (self._file.locks.descriptor, *self._others):
+                release(descriptor)
+
+
+def release(descriptor: int) -> None:
+    """Release the mapped pages of a file, if the system can."""
+    import ctypes
+
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        inode = os.fstat(descriptor).st_ino
+        madvise = ctypes.CDLL(None).madvise
+        wanted = f" {inode} "
+        with _MAPS.open() as maps:
+            for line in maps:
+                if wanted not in line:  # Most are maps of other files.
+                    continue
+                addresses, permissions, _offset, _device, number = line.split()[:5]
+                if int(number) == inode and permissions.startswith("r-"):  # never one that can be written through
+                    start, stop = (int(address, 16) for address in addresses.split("-"))
+                    madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), _DONT_NEED)

@@ -1,0 +1,375 @@
+"""The one write transaction of a store, and the parts of a store file that it goes through."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from enum import Enum
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import lmdb
+from xxhash import xxh3_64_digest
+
+from statelog.errors import StorageError, UsageError
+from statelog.format.header import HEADER_KEY
+from statelog.storage.faults import armed, point
+from statelog.storage.file.failures import translate_os
+from statelog.storage.file.locks import is_owned
+from statelog.storage.file.moved import MOVED, write_word
+from statelog.storage.lmdb_file import NO_HANDLES
+from statelog.storage.read_transaction import NO_PAGE, ReadTransaction, encode_lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from statelog.storage.disk_reserve import DiskReserve
+    from statelog.storage.lmdb_file import LmdbFile
+    from statelog.storage.notify.wake import Wake
+    from statelog.storage.wal.background_flusher import BackgroundFlusher
+    from statelog.storage.wal.checkpointer import Checkpointer
+    from statelog.storage.wal.wal import Wal
+
+
+class StoreWriter:
+    """The parts of a store file that a commit goes through.
+
+    Attributes:
+        file: the LMDB file, and its locks.
+        wal: the write-ahead log.
+        checkpointer: makes a later snapshot durable when one is due.
+        disk_reserve: keeps blocks for retention on a full disk.
+        background_flusher: flushes the commits that do not wait for a flush.
+        wake: notifies waiters of commits.
+        is_flushed_at_commit: a commit returns after its flush, unless its caller wants no flush.
+        is_shared: the file is a replica of a shared log. Its records are durable there: no power failure can undo them.
+    """
+
+    def __init__(
+        self,
+        file: LmdbFile,
+        wal: Wal,
+        checkpointer: Checkpointer,
+        disk_reserve: DiskReserve,
+        background_flusher: BackgroundFlusher,
+        wake: Wake,
+        *,
+        is_flushed_at_commit: bool,
+    ) -> None:
+        self.file = file
+        self.wal = wal
+        self.checkpointer = checkpointer
+        self.disk_reserve = disk_reserve
+        self.background_flusher = background_flusher
+        self.wake = wake
+        self.is_flushed_at_commit = is_flushed_at_commit
+        self.is_shared = False
+
+    def refuse_interrupter(self, what: str) -> None:
+        """Raise UsageError if the calling thread holds a lock of the store: a signal handler has interrupted it."""
+        file = self.file
+        if is_owned(file.write_lock) or is_owned(file.gate) or is_owned(self.wal.flushing):
+            message = f"{what} from within a commit, or by what interrupts who has the store alone, or flushes it"
+            raise UsageError(message, path=str(file.path))
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the writer lock while the `with` block runs.
+
+        The caller holds `write_lock`, and has no transaction open.
+        """
+        transaction = WriteTransaction(self)
+        try:
+            transaction.begin()
+            yield
+        finally:
+            try:
+                transaction.abort()
+            except BaseException:  # An interrupt came as the abort began.
+                transaction.abort()
+                raise
+
+    def checkpoint(self) -> None:
+        """Make all commits durable in the data file, whatever `durability` is. Afterwards the WAL has none of them.
+
+        Raises:
+            StorageError: it cannot be done. Facts: path.
+            StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
+        """
+        try:
+            with self.file.write_lock, self.alone():
+                if self.checkpointer.needs_checkpoint:
+                    self.checkpointer.checkpoint()
+        except lmdb.Error as error:
+            raise self.file.translate(error) from error
+
+
+class Stage(Enum):
+    """The stage of a write transaction."""
+
+    NEW = 0
+    BEGUN = 1
+    COMMITTING = 2
+    """LMDB's commit was called. Only its return, or a look at the store, shows whether it succeeded."""
+    COMMITTED = 3
+    """The commit is in the store and in the WAL."""
+
+
+class WriteTransaction(ReadTransaction):
+    """The only write transaction of the store. Its reads see its own writes.
+
+    Only `log.commit`, `StoreWriter.alone` and recovery begin and end one.
+
+    Attributes:
+        changes: how often it has written.
+        size_bytes: size of the records that it has written.
+        number: LMDB's number of the transaction, once it has begun.
+        first_lsn: of the appended records.
+        appended: the appended records, in order. The WAL gets them.
+        is_flushed: the commit is durable when it returns.
+        rewrites: it has written more than appended records, which the WAL cannot have.
+        wakes: the masks of the waiters that the commit concerns: see `Wake.notify`.
+        calls: called after the commit, without the writer lock. Exceptions are ignored.
+        stage: how far it is.
+    """
+
+    # Class attributes are the initial values, because each commit makes an instance.
+    changes = first_lsn = size_bytes = number = wakes = 0
+    rewrites = False
+    calls: tuple[Callable[[Wake], object], ...] = ()
+    stage = Stage.NEW
+    _raw: Any = None
+    _leaf = NO_PAGE
+    _may_own_pages = True
+
+    def __init__(self, writer: StoreWriter) -> None:  # Without a call of super(), which takes as long as all of this.
+        self._writer = writer
+        self._file = writer.file
+        self._borrowed = []
+        self.appended: list[bytes] = []
+        self.is_flushed = writer.is_flushed_at_commit
+
+    @property
+    def snapshot_id(self) -> int:  # type: ignore[override]  # It follows from the number of changes.
+        """As declared."""
+        return 0 if self.changes else self.number - 1  # It may take pages that were free in the snapshot before it.
+
+    @property
+    def rewrite_size_bytes_max(self) -> int:
+        """The size of the records that this may rewrite: see `DiskReserve.rewrite_size_bytes_max`."""
+        return self._writer.disk_reserve.rewrite_size_bytes_max
+
+    # --- beginning and ending ---------------------------------------------------------
+
+    def begin(self) -> None:
+        """Acquire the writer lock between processes, and begin.
+
+        The caller holds `write_lock`, and has checked for a fork.
+
+        Raises:
+            ClosedError, ReadOnlyError: as named.
+            StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
+        """
+        file = self._file
+        if file.read_only:
+            file.check_writable()
+        file.active_transactions.add(self)
+        try:
+            if file.is_shut:
+                file.pass_gate(self)
+            writer_lock = file.locks.writer
+            if writer_lock is not None:
+                writer_lock.acquire(file.lock_timeout_s)
+            if file.moved[0] == MOVED:
+                self._follow()
+            try:
+                self._writer.checkpointer.prepare()
+                handles = file.handles
+                self._raw = raw = handles.begin(None, None, True, True)
+            except lmdb.Error as error:
+                self._raw = raw = file.begin_again(self, error, self._begin_raw)
+                handles = file.handles
+            file.writer_thread = get_ident()
+            if writer_lock is not None and writer_lock.needs_repair:
+                writer_lock.mark_repaired()  # Only now, because LMDB's own lock had a dead owner, too.
+        except BaseException:
+            file.active_transactions.add(self)  # `begin_again` may have removed it.
+            self._end()
+            raise
+        self.number = raw.id()
+        self._handles = handles
+        self._log = handles.log
+        self._index = handles.index
+        self.stage = Stage.BEGUN
+
+    def _begin_raw(self) -> lmdb.Transaction:
+        self._writer.checkpointer.prepare()
+        return self._file.handles.begin(None, None, True, True)
+
+    def _follow(self) -> None:
+        """Continue with the file by which a compaction has replaced the locked one."""
+        file = self._file
+        while file.has_moved:
+            file.locks.release_writer()
+            file.active_transactions.discard(self)
+            file.follow()
+            file.pass_gate(self)
+            file.locks.acquire_writer(file.lock_timeout_s)
+        if file.moved[0] == MOVED:  # The compaction was killed, or the disk refused its rename.
+            try:
+                write_word(file.locks.descriptor, 0)
+            except OSError as error:
+                raise translate_os(error, path=file.path) from error
+
+    def commit(self) -> None:
+        """Commit, so that `Wal.flush` makes the commit durable. After a failure, the caller calls `abort`.
+
+        A commit that the WAL cannot have is followed by a checkpoint: it rewrites, or is large.
+
+        Raises:
+            StorageError, StoreFullError: the operating system refuses the append. Nothing was committed.
+            lmdb.Error: LMDB refuses the commit.
+        """
+        file, writer = self._file, self._writer
+        if file.is_forked:  # A work that forks continues in the child, too.
+            raise file.forked_error()
+        if self._borrowed:
+            self._take_back()
+        wal, changes = writer.wal, self.changes
+        if changes:
+            flusher = writer.background_flusher
+            flusher.commits += 1
+            is_known = flusher.is_at_work and (self.is_flushed or flusher.flushes)
+            if not (is_known and writer.checkpointer.is_plain):
+                flusher.commit_made(is_flushed=self.is_flushed)
+        self.stage = Stage.COMMITTING
+        if not changes or wal.is_off:
+            self._raw.commit()
+        elif not self.rewrites and wal.append(self.first_lsn, self.appended, self.size_bytes):
+            self._raw.commit()
+            wal.note_committed(self.first_lsn + len(self.appended) - 1, changes, self.size_bytes)
+        else:
+            wal.note_unappended(rewrites=self.rewrites)
+            self._raw.commit()
+            writer.checkpointer.checkpoint()
+            wal.check_file()
+        self.stage = Stage.COMMITTED
+        self._end()
+
+    def abort(self) -> None:
+        """Drop every change. After the transaction has ended, do nothing."""
+        try:
+            self._take_back()
+        finally:
+            if self._raw is not None and not self._file.is_forked:
+                self._raw.abort()
+            self._end()
+
+    def _end(self) -> None:
+        """Release the writer lock. A second call does nothing."""
+        file = self._file
+        if self in file.active_transactions and not file.is_forked:
+            file.writer_thread = 0
+            writer_lock = file.locks.writer
+            if writer_lock is not None and not file.closed:
+                writer_lock.release(self.stage is Stage.COMMITTED)
+            file.active_transactions.discard(self)
+            self._handles = NO_HANDLES  # The committer keeps this object, perhaps longer than the file.
+
+    @property
+    def may_be_committed(self) -> bool:
+        """Whether LMDB's commit was called."""
+        return self.stage is Stage.COMMITTING or self.stage is Stage.COMMITTED
+
+    # --- writing ------------------------------------------------------------------------
+
+    def put_log(self, lsn: int, record: bytes) -> None:
+        """Append a record.
+
+        Raises:
+            StorageError: the LSN is not above the last one. Facts: lsn.
+        """
+        self.put(lsn, (record,), {})
+
+    def put(  # noqa: C901 - one frame, because each commit calls this once
+        self, lsn: int, records: Sequence[bytes], changes: Mapping[bytes, bytes | None]
+    ) -> None:
+        """Append records, and change the index.
+
+        Args:
+            lsn: of the first record.
+            records: any number.
+            changes: payloads by key, to be stored sealed. None removes the key.
+
+        Raises:
+            StorageError: the LSN is not above the last one. Facts: lsn.
+        """
+        if self._borrowed:
+            self._take_back()
+        put = self._raw.put
+        self.changes += len(records) + len(changes)
+        if records and not self.appended:
+            self.first_lsn = lsn
+        for record in records:
+            if armed:
+                point("commit.before_put_log")
+            self.size_bytes += len(record)
+            # dupdata, overwrite, append: if the key is out of order, LMDB stores nothing and returns False.
+            if not put(encode_lsn(lsn), record, True, True, True, self._log):
+                message = f"record {lsn} was not appended: the log already ends at {self._last_key()}"
+                raise StorageError(message, lsn=lsn)
+            self.appended.append(record)
+            lsn += 1
+            if armed:
+                point("commit.after_put_log")
+        for key, payload in changes.items():
+            if payload is None:
+                self._raw.delete(key, b"", self._index)
+                continue
+            if armed:
+                point("commit.before_put_index")
+            put(key, payload + xxh3_64_digest(key + payload), True, True, False, self._index)  # as `seal` does
+            if armed:
+                point("commit.after_put_index")
+
+    def put_index(self, key: bytes, payload: bytes) -> None:
+        """Store `payload` under `key`, sealed."""
+        self.put(0, (), {key: payload})
+
+    def delete_index(self, key: bytes) -> None:
+        """Remove `key`, if it exists."""
+        self.put(0, (), {key: None})
+
+    def replace_logs(self, records: dict[int, bytes]) -> None:
+        """Replace records.
+
+        All are removed first, because LMDB never joins pages that smaller values have half emptied.
+
+        Args:
+            records: by LSN.
+
+        Raises:
+            StorageError: there is no record with one of these LSNs; nothing was replaced. Facts: lsn.
+        """
+        from statelog.storage.file.packing import packing_order
+
+        if self._borrowed:
+            self._take_back()
+        keys = {lsn: encode_lsn(lsn) for lsn in sorted(records)}
+        for lsn, key in keys.items():
+            if self._raw.get(key, None, self._log) is None:
+                message = f"record {lsn} was not replaced: there is none"
+                raise StorageError(message, lsn=lsn)
+        self.changes += 1
+        self.rewrites = True
+        self.size_bytes += sum(map(len, records.values()))
+        for key in keys.values():
+            self._raw.delete(key, b"", self._log)
+        for lsn in packing_order(records):
+            self._raw.put(keys[lsn], records[lsn], True, True, False, self._log)
+
+    def write_header_again(self) -> None:
+        """Write the header as it is, for a commit that changes nothing but has a number."""
+        self.changes += 1
+        self.rewrites = True
+        meta = self._handles.meta
+        self._raw.put(HEADER_KEY, bytes(self._raw.get(HEADER_KEY, None, meta)), True, True, False, meta)
