@@ -9,7 +9,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from statelog.errors import ClosedError, StoreFullError, UsageError
-from statelog.log.batch import Batch, Memory, read_log_end
+from statelog.log.batch import Batch, Head, Memory, read_log_end
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.view import View
 from statelog.storage.commit.shared import SharedCommitter
@@ -153,11 +153,7 @@ class Engine:
 
     def reader_in(self, transaction: Transaction) -> Callable[[int, bytes, int, int], Node]:
         """Return a reader of nodes through a transaction that is open already."""
-
-        def read(type_: int, digest: bytes, lsn: int, number: int) -> Node:
-            return read_node(transaction, self.cache, type_, digest, lsn, number)
-
-        return read
+        return partial(read_node, transaction, self.cache)
 
     def commit(
         self,
@@ -217,6 +213,19 @@ class Engine:
         transaction, copied = last.transaction, last.memory.copy()
         is_whole = self.last is last and last.transaction is transaction  # nobody has committed meanwhile
         return copied if is_whole else None
+
+    def head(self, view: View, thread: int, branch: int) -> Head | None:
+        """Return the last checkpoint of a branch in a view of the store, or None if the branch has none.
+
+        It is remembered if this process made the last commit that the view contains.
+        """
+        last = self.last
+        if last is not None and last.transaction.is_commit(view.snapshot_id()):
+            head = last.memory.heads.get((thread, branch)) if last.changes == last.transaction.changes else None
+            if head is not None and self.last is last:  # nobody has changed the memory meanwhile
+                return head
+        found = view.head_checkpoint(thread, branch)
+        return None if found is None else Head(*found)
 
     def flush(self) -> None:
         """Make everything committed so far durable. Raises StorageError."""

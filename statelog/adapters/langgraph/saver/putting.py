@@ -8,7 +8,7 @@ from statelog.adapters.kit import items
 from statelog.adapters.kit.shared_items import Similar, Twins, are_looked_for
 from statelog.adapters.langgraph.saver.metadata import deltas_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
-from statelog.adapters.langgraph.saver.reading import decode_checkpoint, decode_own, find_place, kept_item
+from statelog.adapters.langgraph.saver.reading import decode_own, decode_versions, find_place, kept_item
 from statelog.adapters.langgraph.values.codec import is_cut, is_snapshot
 from statelog.adapters.langgraph.values.frozen import common_ends, equal_ends, freeze, still
 from statelog.adapters.langgraph.values.names import (
@@ -139,7 +139,7 @@ class Base(NamedTuple):
         own = decode_own(codec, kept) if isinstance(kept, bytes) else None
         if own is None or not isinstance(kept, bytes):
             return cls(None, {}, {}, None, NO_TRAIL, b"")
-        versions = decode_checkpoint(codec, kept).get("channel_versions") or {}
+        versions = decode_versions(codec, kept)
         return cls(parent, versions, channels, own, NO_TRAIL.after((), parent, own), kept)
 
 
@@ -191,7 +191,7 @@ def _find_elsewhere(codec: Codec, lineage: Lineage, namespace: str, wanted: dict
     for found in Ordered(codec, lineage, namespace).draw(lineage, _ALL, hidden=True):
         state = found.checkpoint.state
         kept = kept_item(state)
-        versions = {} if kept is None else decode_checkpoint(codec, kept).get("channel_versions") or {}
+        versions = {} if kept is None else decode_versions(codec, kept)
         for channel in [channel for channel, version in missing.items() if versions.get(channel) == version]:
             stored = items.get(state, channel_name(channel))
             if stored is not None:

@@ -11,25 +11,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
 
 from statelog.adapters.kit import items
+from statelog.adapters.kit.moment import Moment
 from statelog.adapters.kit.notes import note
 from statelog.adapters.langgraph.saver.bundles import decode_bundles, decode_write, read_bundle
 from statelog.adapters.langgraph.saver.listed import ListedTuple
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
+    OF_FORK,
     WRITES_BRANCH,
     Place,
     channel_name,
     checkpoint_name,
     config_of,
     hidden_name,
+    line_name,
     writes_prefix,
     writes_range,
 )
 from statelog.errors import FormatError
+from statelog.format import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from types import EllipsisType
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.saver.bundles import Bundle, BundledWrite
     from statelog.adapters.langgraph.values.codec import Codec, Read
     from statelog.adapters.langgraph.values.copying import DecodedBy
+    from statelog.log.engine import Engine
     from statelog.store.views import MapView
 
 _new = tuple.__new__
@@ -78,18 +84,34 @@ def is_in_namespace(codec: Codec, namespace: str, state: MapView) -> bool:
     return own is not None and own.namespace == namespace
 
 
-def decode_own(codec: Codec, item: bytes) -> Own | None:
-    """Return where a checkpoint stands, None for the end of a line. Nothing of anybody's code runs."""
+class Kept(NamedTuple):
+    """What is kept of a checkpoint, as stored."""
+
+    own: Own
+    value: Sequence[bytes]
+    """What `Codec.load_part` takes: what LangGraph keeps besides values and the id."""
+
+
+def split_kept(codec: Codec, item: bytes) -> Kept | None:
+    """Return where a checkpoint stands, and what is kept of it; None for the end of a line. Nobody's code runs."""
     if item == END_OF_LINE:
         return None
-    namespace, id, parent, latest = codec.decode_texts(item, _OWN_PARTS)
-    return Own(namespace or "", id or "", parent, latest or id or "")
+    (namespace, id, parent, latest), value = codec.split_parts(item, _OWN_PARTS)
+    id = id or ""
+    return _new(Kept, (_new(Own, (namespace or "", id, parent, latest or id)), value))
 
 
-def decode_checkpoint(codec: Codec, item: bytes) -> dict[str, Any]:
-    """Return what LangGraph keeps of a checkpoint besides values and its id."""
-    checkpoint: dict[str, Any] = codec.decode_value(item, _OWN_PARTS)
-    return checkpoint
+def decode_own(codec: Codec, item: bytes) -> Own | None:
+    """Return where a checkpoint stands, None for the end of a line. Nothing of anybody's code runs."""
+    kept = split_kept(codec, item)
+    return None if kept is None else kept.own
+
+
+def decode_versions(codec: Codec, item: bytes) -> dict[str, Any]:
+    """Return the versions of a checkpoint's channels."""
+    kept = split_kept(codec, item)
+    checkpoint = {} if kept is None else codec.load_part(kept.value)
+    return checkpoint.get("channel_versions") or {}
 
 
 def kept_item(state: MapView) -> bytes | None:
@@ -126,11 +148,52 @@ class Row(NamedTuple):
     """One checkpoint, as stored: everything is read."""
 
     place: Place
-    checkpoint: Checkpoint
-    kept: bytes
-    metadata: dict[str, Any]
+    kept: Kept
+    metadata: bytes
+    """The item of the checkpoint's."""
     channels: dict[str, Read]
     writes: list[WriteRow]
+
+
+def read_latest(engine: Engine, codec: Codec, decoded: DecodedBy, asked: Place) -> Row | None | EllipsisType:
+    """Read the checkpoint that a config names, or the latest, in one short read; None if there is none.
+
+    Returns ... if the latest is not simply the last one of the only line of its namespace: `Ordered` finds it then.
+    """
+    with engine.read() as view:
+        moment = Moment(engine, view, asked.thread_id)
+        branch = moment.branch(WRITES_BRANCH)
+        absent = None if asked.id else ...
+        if asked.id:
+            head = moment.named(checkpoint_name(asked.namespace, asked.id))
+        else:
+            lines = moment.lines(line_name(asked.namespace), OF_FORK, branch)
+            if len(lines) > 1:
+                return ...
+            head = moment.head(lines[0]) if lines else None
+            if head is None or head.event.branch != lines[0] or head.event.version == 0:
+                return None
+        if head is None:
+            return None
+        stored = items.read_tree(moment.state(head))
+        item = stored.pop(CHECKPOINT_CHANNEL, None)
+        kept = split_kept(codec, item) if isinstance(item, bytes) else None
+        if kept is None:
+            return absent
+        place = asked
+        if not asked.id:
+            own = kept.own
+            place = _new(Place, (asked.thread_id, own.namespace, own.id))
+            if own.latest != own.id or not moment.is_last_of(head, checkpoint_name(own.namespace, own.id)):
+                return ...
+        pending = None if branch is None else moment.head(branch)
+        writes: list[WriteRow] = []
+        if pending is not None:
+            state, prefix = moment.state(pending), writes_prefix(place)
+            if items.has_key(state, hidden_name(prefix)):
+                return absent
+            writes = [read_bundle(each) for each in items.tree_between(state, *writes_range(prefix)).values()]
+        return _new(Row, (place, kept, head.event.metadata, decoded.read_all(stored), writes))
 
 
 def writes_state(lineage: Lineage) -> MapView | None:
@@ -144,13 +207,16 @@ def find_place(lineage: Lineage, place: Place) -> Checkpoint | None:
     return lineage.find(checkpoint_name(place.namespace, place.id))
 
 
-def read_row(decoded: DecodedBy, checkpoint: Checkpoint, place: Place, pending: MapView | None) -> Row | None:
+def read_row(
+    codec: Codec, decoded: DecodedBy, checkpoint: Checkpoint, place: Place, pending: MapView | None
+) -> Row | None:
     """Read a checkpoint whole; None if it is none of LangGraph's."""
-    channels: dict[str, Read] = {name: decoded.read(stored) for name, stored in items.read(checkpoint.state).items()}
-    kept = channels.pop(CHECKPOINT_CHANNEL, None)
-    if not isinstance(kept, bytes) or kept == END_OF_LINE:
+    stored = items.read(checkpoint.state)
+    item = stored.pop(CHECKPOINT_CHANNEL, None)
+    kept = split_kept(codec, item) if isinstance(item, bytes) else None
+    if kept is None:
         return None
-    return Row(place, checkpoint, kept, checkpoint.metadata, channels, read_writes(pending, place))
+    return Row(place, kept, checkpoint.event.metadata, decoded.read_all(stored), read_writes(pending, place))
 
 
 def decode_row(
@@ -168,9 +234,8 @@ def decode_row(
 
 
 def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: DecodedBy | None) -> CheckpointTuple:
-    own = decode_own(codec, row.kept)
-    assert own is not None
-    checkpoint = decode_checkpoint(codec, row.kept)
+    own = row.kept.own
+    checkpoint = codec.load_part(row.kept.value)
     if not isinstance(checkpoint, dict):  # a serialiser may give anything for what another one wrote
         thread_id = row.place.thread_id
         message = f"checkpoint {own.id} of thread {thread_id!r} cannot be read without the serialiser that wrote it"
@@ -179,10 +244,10 @@ def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: 
     values: dict[str, Any] = {}
     checkpoint["channel_values"] = values
     for channel in checkpoint.get("channel_versions") or ():
-        name = channel_name(channel)
-        if name in row.channels:
+        read = row.channels.get(channel_name(channel))
+        if read is not None:
             try:
-                values[channel] = codec.decode(row.channels[name], decoded)
+                values[channel] = codec.decode(read, decoded)
             except Exception as error:
                 note(error, f"raised by the serialiser for channel {channel!r}")
                 raise
@@ -191,14 +256,13 @@ def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: 
         checkpoint=cast("LangGraphCheckpoint", checkpoint),
         metadata=cast("CheckpointMetadata", row_metadata(codec, row)),
         parent_config=None if own.parent is None else config_of(row.place._replace(id=own.parent)),
-        pending_writes=decode_writes(codec, row.writes, decoded=decoded),
+        pending_writes=decode_writes(codec, row.writes, decoded=decoded) if row.writes else [],
     )
 
 
 def list_row(codec: Codec, row: Row, decoded: DecodedBy) -> CheckpointTuple:
     """Return what LangGraph gets of one of several, decoded as far as it is looked at."""
-    own = decode_own(codec, row.kept)
-    assert own is not None
+    own = row.kept.own
     return ListedTuple.of(
         config_of(row.place),
         cast("CheckpointMetadata", row_metadata(codec, row)),
@@ -209,7 +273,8 @@ def list_row(codec: Codec, row: Row, decoded: DecodedBy) -> CheckpointTuple:
 
 def row_metadata(codec: Codec, row: Row) -> dict[str, Any]:
     """Return LangGraph's metadata."""
-    return codec.decode_metadata(row.metadata, row.channels.get(METADATA_CHANNEL))
+    metadata = cbor.decode(row.metadata, loosely=True)
+    return codec.decode_metadata(metadata, row.channels.get(METADATA_CHANNEL))
 
 
 class Written(NamedTuple):

@@ -25,13 +25,11 @@ from statelog.adapters.langgraph.saver.reading import (
     Row,
     decode_row,
     encode_kept,
-    find_place,
-    is_hidden,
     is_in_namespace,
     list_row,
+    read_latest,
     read_row,
     row_metadata,
-    writes_state,
 )
 from statelog.adapters.langgraph.saver.removing import keep_latest, remove_all, remove_runs
 from statelog.adapters.langgraph.saver.replaying import delta_history
@@ -189,26 +187,24 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
             UsageError: the config names no thread. ClosedError: the store was closed.
 
         """
-        self._begun.wait(config)
+        if self._begun.futures:
+            self._begun.wait(config)
         return self._get_tuple(config)
 
     def _get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         asked = place_of(config)
         codec = self._codec
         decoded = self._decoded.by(codec)
+        row = read_latest(session_of(self.store).engine, codec, decoded, asked)
+        if row is ...:
+            row = self._read_latest_of_several(codec, decoded, asked)
+        return None if row is None else decode_row(codec, row, config if asked.id else None, decoded)
+
+    def _read_latest_of_several(self, codec: Codec, decoded: DecodedBy, asked: Place) -> Row | None:
         with self.store.snapshot() as snapshot:
             lineage = Lineage(snapshot, asked.thread_id)
-            if asked.id:
-                place, checkpoint, pending = asked, find_place(lineage, asked), writes_state(lineage)
-                if checkpoint is None or is_hidden(pending, asked):
-                    return None
-            else:
-                latest = next(Ordered(codec, lineage, asked.namespace).draw(lineage, 1), None)
-                if latest is None:
-                    return None
-                place, checkpoint, pending = latest.place, latest.checkpoint, latest.pending
-            row = read_row(decoded, checkpoint, place, pending)
-        return None if row is None else decode_row(codec, row, config if asked.id else None, decoded)
+            latest = next(Ordered(codec, lineage, asked.namespace).draw(lineage, 1), None)
+            return None if latest is None else read_row(codec, decoded, latest.checkpoint, latest.place, latest.pending)
 
     def list(
         self,
@@ -281,7 +277,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
                 for found in ordered.draw(lineage, count):
                     drawn += 1
                     if not place.id or found.place.id == place.id:
-                        row = read_row(decoded, found.checkpoint, found.place, found.pending)
+                        row = read_row(codec, decoded, found.checkpoint, found.place, found.pending)
                         if row is not None:
                             page = [*page, row]
             if wanted:

@@ -127,6 +127,7 @@ def is_snapshot(encoded: Encoded) -> bool:
 
 _SNAPSHOT_ITEM = pack(SNAPSHOT)
 _NIL = b"\xc0"
+_TEXT_32 = 0xDB
 
 
 def _in_one(parts: list[Joined]) -> bytes:
@@ -273,19 +274,22 @@ class Codec:
         return pack_parts([*parts, data] if self.is_one_value(kind, data) else [*parts, kind, pack_bytes(data)])
 
     @staticmethod
-    def decode_texts(item: bytes, number: int) -> list[str | None]:
-        """Return the texts of `encode_parts`, without looking at the value."""
-        parts = split_array(unpack(item)) or []
-        return [unpack_text(part) for part in parts[:number]]
+    def split_parts(item: bytes, number: int) -> tuple[list[str | None], Sequence[bytes]]:
+        """Return so many texts of `encode_parts`, and the value as `load_part` takes it. Nobody's code runs."""
+        parts = split_array(items.unwrap(_PREFIX, item)) or []
+        texts = [
+            None if part == _NIL else part[1 if part[0] != _TEXT_32 else 5 :].decode("utf-8", "surrogatepass")
+            for part in parts[:number]
+        ]
+        return texts, parts[number:]
 
-    def decode_value(self, item: bytes, number: int) -> Any:
-        """Return the value of `encode_parts`, which so many texts stand before."""
-        parts = split_array(unpack(item)) or []
-        if len(parts) == number + 1:
-            return self.serde.loads_typed((MSGPACK, parts[number]))
-        kind = unpack_text(parts[number])
+    def load_part(self, parts: Sequence[bytes]) -> Any:
+        """Return the value of `encode_parts`. Raises what the serialiser raises."""
+        if len(parts) == 1:
+            return self.serde.loads_typed((MSGPACK, parts[0]))
+        kind = unpack_text(parts[0])
         assert kind is not None
-        return self.serde.loads_typed((kind, unpack_bytes(parts[number + 1])))
+        return self.serde.loads_typed((kind, unpack_bytes(parts[1])))
 
     # --- metadata -----------------------------------------------------------------------
 
@@ -337,14 +341,14 @@ class Codec:
         if whole is not None:
             decoded: dict[str, Any] = self.decode(whole)
             return decoded
-        return {key: self._load(value) for key, value in metadata.items() if key not in _NATIVE}
+        return {
+            key: self._load(value) if isinstance(value, Packed | Serialised) else value
+            for key, value in metadata.items()
+            if key not in _NATIVE
+        }
 
-    def _load(self, value: Any) -> Any:
-        if isinstance(value, Packed):
-            return self.serde.loads_typed((MSGPACK, value.data))
-        if isinstance(value, Serialised):
-            return self.serde.loads_typed((value.type, value.data))
-        return value
+    def _load(self, value: Packed | Serialised) -> Any:
+        return self.serde.loads_typed((MSGPACK if isinstance(value, Packed) else value.type, value.data))
 
 
 _NATIVE = (NEEDS_KEY, SERVES_KEY)

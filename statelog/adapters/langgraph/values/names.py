@@ -45,6 +45,8 @@ _KEPT_THREADS = (STORE_THREAD_ID, CACHE_THREAD_ID)
 
 WRITES_BRANCH = "writes"
 _OURS = "langgraph:"
+OF_FORK = "@"
+"""In the name of a branch, between the line it belongs to and the checkpoint it begins with."""
 _OF_TASK = ":"
 """In a namespace, between the name of a node and the id of its task."""
 _PLAIN = re.compile(r"[\w:|.\-]{1,100}", re.ASCII)
@@ -203,12 +205,12 @@ def similar_lines(namespace: str) -> list[str]:
 
 def fork_name(namespace: str, id: str) -> str:
     """Return the branch that begins with a checkpoint whose parent has a successor already."""
-    return f"{line_name(namespace)}@{id if _PLAIN.fullmatch(id) else '#' + _digest(id)}"
+    return f"{line_name(namespace)}{OF_FORK}{id if _PLAIN.fullmatch(id) else '#' + _digest(id)}"
 
 
 def is_of_line(branch: str, line: str) -> bool:
     """Whether a branch is a namespace's, or a fork in it."""
-    return branch == line or branch.startswith(f"{line}@")
+    return branch == line or branch.startswith(f"{line}{OF_FORK}")
 
 
 @lru_cache(maxsize=1024)
@@ -235,6 +237,7 @@ def writes_prefix(place: Place) -> str:
     return checkpoint_prefix(place.namespace, place.id)
 
 
+@lru_cache(maxsize=256)
 def checkpoint_prefix(namespace: str, id: str) -> str:
     """Return `writes_prefix` of a checkpoint of any thread."""
     time = bytes.fromhex(id[:8] + id[9:13]) if _UUID.match(id) else bytes(6)
