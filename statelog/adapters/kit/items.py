@@ -44,24 +44,31 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Stored",
+    "Unread",
     "Write",
     "after",
     "append",
+    "append_made",
     "codec_prefix",
     "commit",
     "count",
     "edit",
     "gather",
     "get",
+    "has_key",
     "identity",
     "keys_between",
+    "opened",
     "pack_list",
     "put",
     "put_made",
     "put_once",
+    "put_once_made",
     "read",
     "read_list",
+    "read_tree",
     "remove",
+    "tree_between",
     "unwrap",
     "whole",
     "wrap",
@@ -97,10 +104,20 @@ def put_once(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | 
     return _PutOnce(channel, item, join)
 
 
+def put_once_made(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> Write:
+    """Return what `put_once` does, of an item that was made here: it is not checked again."""
+    return _new(_PutOnce, (channel, item, join, "put_once"))
+
+
 def append(channel: str, items: Sequence[bytes]) -> Write:
     """Return a write that adds items to a list, or begins one."""
     _check_all(items)
-    return Prepared(channel, extend, list(items))
+    return append_made(channel, items)
+
+
+def append_made(channel: str, items: Sequence[bytes]) -> Write:
+    """Return what `append` does, of items that were made here: they are not checked again."""
+    return _new(Prepared, (channel, extend, [*items], False, None))
 
 
 def edit(channel: str, start: int, stop: int, items: Sequence[bytes]) -> Write:
@@ -224,23 +241,38 @@ def get(state: MapView, channel: str) -> Stored | None:
     return None if tree is None or slot is None else _stored(tree.workspace, slot)
 
 
-def after(known: Mapping[str, Stored], writes: Sequence[Write], made: Checkpoint) -> dict[str, Stored]:
-    """Return what `read` returns of a checkpoint, made by `writes` of one of which it has returned `known`."""
+class Unread(NamedTuple):
+    """A value of a checkpoint that was committed here: it is read if somebody asks for it."""
+
+    made: Checkpoint
+    channel: str
+    identity: bytes
+    """The digest of the state, and the channel: no other value has these."""
+
+    def read(self) -> Stored | None:
+        """Return the value."""
+        return get(self.made.state, self.channel)
+
+
+def opened(stored: Stored | Unread | None) -> Stored | None:
+    """Return a value of `after`, read."""
+    return stored.read() if isinstance(stored, Unread) else stored
+
+
+def after(
+    known: Mapping[str, Stored | Unread], writes: Sequence[Write], made: Checkpoint
+) -> dict[str, Stored | Unread]:
+    """Return the channels of a checkpoint, made by `writes` of one of which these are known."""
     channels = dict(known)
-    state: MapView | None = None
+    digest = made.event.root_digest
     for write in writes:
         channel = write.channel
-        if type(write) is Prepared and write.reducer is replace and write.payload[0] >> 5 != _MAJOR_LIST:
-            channels[channel] = write.payload
-        elif isinstance(write, Removal):
+        if type(write) is Removal:
             channels.pop(channel, None)
+        elif type(write) is Prepared and write.reducer is replace and write.payload[0] >> 5 != _MAJOR_LIST:
+            channels[channel] = write.payload
         else:
-            state = state or made.state
-            stored = get(state, channel)
-            if stored is None:  # a later write removes it
-                channels.pop(channel, None)
-            else:
-                channels[channel] = stored
+            channels[channel] = _new(Unread, (made, channel, digest + channel.encode()))
     return channels
 
 

@@ -78,6 +78,4 @@ class Moment:
     def state(self, head: Head) -> Tree:
         """Return what a checkpoint holds."""
         event = head.event
-        return Tree(
-            self._workspace, self._workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)
-        )
+        return Tree(self._workspace, self._workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node))

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
 from statelog.adapters.kit import items
+from statelog.format.record import ROW
 from statelog.store.targets import head_at
 from statelog.store.views import MapView
-from statelog.tree.node import ROOT
+from statelog.tree.node import LEAF, ROOT
 from statelog.tree.tree import Tree
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ class Twins(NamedTuple):
     """Of the branch's channels, downwards."""
     held: Sequence[tuple[Checkpoint, str]] = ()
     """Checkpoints that may be there still, and channels of them."""
+    last: Checkpoint | None = None
+    """If this is the branch's head, all of it is in that one record."""
+    is_before: bool = False
+    """All of it is in what the same commit makes before."""
 
 
 _LOOKED_FOR_SIZE_BYTES_MIN = 1024
@@ -60,6 +65,11 @@ def similar_nodes(batch: Batch, thread: int, similar: Similar, *branches: int) -
 
 def leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, int]]:
     """Return (digest, LSN, number) of what lies in leaves of lists there."""
+    if twins.last is not None:
+        event = twins.last.event
+        held = batch.memory.heads.get((event.thread, event.branch))
+        if held is not None and held.event.lsn == event.lsn:
+            return _leaves_of_record(batch, event.lsn)
     number = batch.view.branch_number(thread, twins.branch)
     head = None if number is None else batch.head(thread, number)
     found: list[tuple[bytes, int, int]] = []
@@ -76,6 +86,19 @@ def leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, in
     return found
 
 
+def staged_leaves(batch: Batch) -> list[tuple[bytes, int, int]]:
+    """Return (digest, LSN, number) of the leaves in the record that was staged last."""
+    lsn = batch.last_lsn()
+    rows = enumerate(ROW.iter_unpack(batch.staged[-1].nodes.rows))
+    return [(digest, lsn, number) for number, (type_, digest, _content, _end) in rows if type_ == LEAF]
+
+
+def _leaves_of_record(batch: Batch, lsn: int) -> list[tuple[bytes, int, int]]:
+    record = batch.get_log(lsn)
+    rows = {} if record is None else kernels.record_rows(record)
+    return [(row[1], lsn, number) for number, row in rows.items() if row[0] == LEAF]
+
+
 def state_of(batch: Batch, head: Head) -> MapView:
     """Return the state of a checkpoint, as a commit sees it."""
     event = head.event
@@ -87,9 +110,10 @@ def of_successors(batch: Batch, followed: Sequence[Checkpoint]) -> list[tuple[by
     """Return (digest, LSN, number) of what the heads have stored that come right after some checkpoints."""
     found: list[tuple[bytes, int, int]] = []
     for parent in followed:
-        head = batch.memory.heads.get(parent.place)
+        of = parent.event
+        head = batch.memory.heads.get((of.thread, of.branch))
         event = None if head is None else head.event
-        if event is None or (event.parent_branch, event.parent_version) != (parent.place[1], parent.version):
+        if event is None or (event.parent_branch, event.parent_version) != (of.branch, of.version):
             continue
         record = batch.get_log(event.lsn)
         rows = {} if record is None else kernels.record_rows(record)

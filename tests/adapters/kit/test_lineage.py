@@ -179,7 +179,7 @@ def test_what_writes_make_of_a_state_is_what_it_reads_as(tmp_path_factory, commi
             made = lineage.commit(writes, id=f"{number}", parent=made, line="main", fork="f")
             known = items.after(known, writes, made)
             read = items.read(made.state)
-            assert {name: items.identity(stored) for name, stored in known.items()} == {
+            assert {name: items.identity(items.opened(stored)) for name, stored in known.items()} == {
                 name: items.identity(stored) for name, stored in read.items()
             }
 

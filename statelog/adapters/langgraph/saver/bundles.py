@@ -19,6 +19,7 @@ from statelog.adapters.kit.packed import MSGPACK
 from statelog.adapters.langgraph.values.codec import (
     is_packed,
     join,
+    may_be_split,
     pack,
     pack_bytes,
     pack_parts,
@@ -41,6 +42,7 @@ _new = tuple.__new__
 
 _NIL = pack_text(None)
 _TRUE = b"\xc3"
+_NO_BYTES = pack_bytes(b"")
 _TASK_PARTS, _WRITE_PARTS = 2, 4
 
 
@@ -83,15 +85,15 @@ def encode_writes(
     behind: list[bytes] = []
     for number, channel, value in writes:
         kind, data = codec.dump(value, f"write to {channel!r} of {what}")
-        is_msgpack = codec.is_one_value(kind, data)
-        parts = split(data) if is_msgpack else None
+        is_msgpack = kind == MSGPACK and (codec.proves or codec.is_one_value(kind, data))
+        parts = split(data) if is_msgpack and may_be_split(data) else None
         if parts is not None:
             header += (channel, str(number), _TRUE, str(len(parts)))
             behind += map(pack, parts)
         elif is_msgpack:
             header += (channel, str(number), None, data)
         else:
-            header += (channel, str(number), kind, pack_bytes(data))
+            header += (channel, str(number), kind, pack_bytes(data) if data else _NO_BYTES)
     return _new(Encoded, (header, behind))
 
 

@@ -64,6 +64,9 @@ class Own(NamedTuple):
     """The greatest id among it and the versions before it on its line."""
 
 
+_APART = ("id", "channel_values")
+"""Parts of a checkpoint that are kept apart."""
+
 END_OF_LINE = b"\xf6"
 """In place of an `Own`: the line was ended, so that its last checkpoint can go."""
 
@@ -71,9 +74,7 @@ END_OF_LINE = b"\xf6"
 def encode_kept(codec: Codec, own: Own, checkpoint: Mapping[str, Any]) -> bytes:
     """Return the item of `CHECKPOINT_CHANNEL`: where it stands, and what LangGraph keeps of it but id and values."""
     latest = None if own.latest == own.id else own.latest
-    kept = {**checkpoint}
-    for part in ("id", "channel_values"):
-        kept.pop(part, None)
+    kept = {part: value for part, value in checkpoint.items() if part not in _APART}
     return codec.encode_parts((own.namespace, own.id, own.parent, latest), kept, "checkpoint")
 
 
@@ -155,7 +156,7 @@ class Row(NamedTuple):
     writes: list[WriteRow]
 
 
-def read_latest(engine: Engine, codec: Codec, decoded: DecodedBy, asked: Place) -> Row | None | EllipsisType:
+def read_latest(engine: Engine, codec: Codec, decoded: DecodedBy, asked: Place) -> Row | EllipsisType | None:
     """Read the checkpoint that a config names, or the latest, in one short read; None if there is none.
 
     Returns ... if the latest is not simply the last one of the only line of its namespace: `Ordered` finds it then.

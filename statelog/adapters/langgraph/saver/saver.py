@@ -17,7 +17,7 @@ from statelog.adapters.langgraph.saver import pending as tasks
 from statelog.adapters.langgraph.saver.awaited import AsyncCalls, Begun
 from statelog.adapters.langgraph.saver.filtering import fits
 from statelog.adapters.langgraph.saver.gathering import Gatherer
-from statelog.adapters.langgraph.saver.metadata import metadata_of
+from statelog.adapters.langgraph.saver.metadata import DELTAS, metadata_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.putting import Base, Bases, value_writes
 from statelog.adapters.langgraph.saver.reading import (
@@ -123,6 +123,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         super().__init__(serde=serde)
         asking.check_store(store)
         self.store = store
+        self._engine = session_of(store).engine
         self._conflict = conflict
         self._codec_made = Codec(self.serde)
         self._frozen = Frozen()
@@ -195,7 +196,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         asked = place_of(config)
         codec = self._codec
         decoded = self._decoded.by(codec)
-        row = read_latest(session_of(self.store).engine, codec, decoded, asked)
+        row = read_latest(self._engine, codec, decoded, asked)
         if row is ...:
             row = self._read_latest_of_several(codec, decoded, asked)
         return None if row is None else decode_row(codec, row, config if asked.id else None, decoded)
@@ -315,14 +316,15 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         base = self._bases.get(asked)
         if base is not None:
             try:
-                self._put(base, asked, place, config, checkpoint, metadata, new_versions)
+                self._put(base, asked, place, config, checkpoint, metadata, new_versions, is_known=True)
             except (CheckpointNotFoundError, ExpiredError):  # what is remembered is not there any more
                 self._bases.forget(asked)
                 base = None
         if base is None:
             base = Base.find(self._codec, self._lineage(asked.thread_id), asked)
-            self._put(base, asked, place, config, checkpoint, metadata, new_versions)
-        _wait_for_remote(self.store, config)
+            self._put(base, asked, place, config, checkpoint, metadata, new_versions, is_known=False)
+        if self._engine.remote is not None:
+            _wait_for_remote(self.store, config)
         return config_of(place, config["configurable"]["thread_id"])
 
     def _put(
@@ -334,43 +336,50 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         checkpoint: LangGraphCheckpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
+        *,
+        is_known: bool,
     ) -> None:
-        codec, lineage = self._codec, self._lineage(place.thread_id)
+        """Put on top of a base; `is_known`: it was put by this saver, and so were its pending writes."""
+        codec, lineage, bases = self._codec, self._lineage(place.thread_id), self._bases
         changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
-        own = _new(Own, (place.namespace, place.id, asked.id or None, max(base.latest, place.id)))
+        latest = place.id if base.own is None else max(base.own.latest, place.id)
+        own = _new(Own, (place.namespace, place.id, asked.id or None, latest))
         told = metadata_of(config, metadata)
-        serves = served_by(place.namespace, metadata.get("parents"))
-        small, whole = codec.encode_metadata(told, place.thread_id, changes.needs(base, told), serves)
-        kept = encode_kept(codec, own, checkpoint)
-        writes = [*changes.writes, items.put_made(CHECKPOINT_CHANNEL, kept)]
+        parents = metadata.get("parents")
+        serves = served_by(place.namespace, parents) if place.namespace else None
+        needs = changes.needs(base, told) if DELTAS in told else ()
+        small, whole = codec.encode_metadata(told, place.thread_id, needs, serves)
+        writes = changes.writes
         if whole is not None:
             writes.append(items.put(METADATA_CHANNEL, whole))
-        elif base.has_metadata:
+        elif METADATA_CHANNEL in base.channels:
             writes.append(items.remove(METADATA_CHANNEL))
+        name = checkpoint_name(place.namespace, place.id)
         commit = partial(
             lineage.commit,
-            writes,
-            id=checkpoint_name(place.namespace, place.id),
+            [*writes, items.put_made(CHECKPOINT_CHANNEL, encode_kept(codec, own, checkpoint))],
+            id=name,
             parent=base.checkpoint,
             line=line_name(place.namespace),
             fork=partial(fork_name, place.namespace, place.id),
             metadata=small,
             at_head=self._conflict == "raise",
             counts=partial(is_in_namespace, codec, place.namespace),
-            twins=changes.twins(base, asked) if changes.lists or changes.snapshots else None,
-            similar=changes.similar(place),
-            follows=tasks.follows(asked, place, metadata.get("parents")),
+            similar=changes.similar(place) if changes.whole else None,
+            follows=tasks.follows(asked, place, parents),
         )
+        known = bases if is_known else None
         parts: Sequence[tasks.Pending] = ()
         try:
             with self._gatherer.taken(place.thread_id) as parts:
-                made = commit(before=tasks.with_checkpoint(lineage, parts, place))
+                before = tasks.with_checkpoint(lineage, parts, name) if parts else None
+                made = commit(before=before, twins=changes.twins(base, asked, known, is_together=before is not None))
         except tasks.REFUSED:  # whose it is shows when each is made alone
             if not parts:
                 raise
-            made = commit()
-        next_base = base.after(changes, writes, made, checkpoint["channel_versions"], own, kept)
-        self._bases.keep(place, next_base)
+            made = commit(twins=changes.twins(base, asked, known, is_together=False))
+        next_base = base.after(changes, writes, made, checkpoint["channel_versions"], own, has_deltas=DELTAS in told)
+        bases.keep(place, next_base)
         if changes.frozen:
             changes.remember(self._frozen, next_base)
 
@@ -401,9 +410,9 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         followed = None if base is None else base.checkpoint
         part = tasks.pending(self._codec, place, writes, task_id, task_path, followed, called)
         if part.together or part.others:
-            make = partial(tasks.commit_pending, self._lineage(place.thread_id))
+            make = partial(tasks.commit_pending, self._lineage(place.thread_id), self._bases)
             self._gatherer.commit(place.thread_id, part, make, is_followed=not part.others)
-            if part.others:  # maybe no checkpoint follows
+            if part.others and self._engine.remote is not None:  # maybe no checkpoint follows
                 _wait_for_remote(self.store, config)
         else:
             asking.check_open(self.store)

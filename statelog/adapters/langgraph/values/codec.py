@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -11,7 +12,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from statelog.adapters.kit import items
 from statelog.adapters.kit.notes import note
 from statelog.adapters.kit.packed import CUT, MSGPACK, SNAPSHOT, Packed, Serialised, put_together
-from statelog.adapters.langgraph.values.cutting import CUT_SIZE_BYTES_MIN, cut, hands_on, split_list
+from statelog.adapters.langgraph.values.cutting import ARRAYS, CUT_SIZE_BYTES_MIN, cut, hands_on, split_list
 from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
 from statelog.kernels.msgpack import array_head, join_array, split_array
@@ -46,10 +47,14 @@ class DecodedItems(Protocol):
 
 
 _PREFIX = items.codec_prefix(MSGPACK)
+_PREFIX_16 = _PREFIX + b"\x59"
+"""Before a size of two bytes."""
 _SHORT_PREFIXES_NUMBER = 256
 _SHORT_PREFIXES = tuple(items.wrap(_PREFIX, bytes(size))[: -size or None] for size in range(_SHORT_PREFIXES_NUMBER))
 """By the size of what follows."""
 _EXTENSIONS = frozenset([0xC7, 0xC8, 0xC9])
+_SPLIT = frozenset(bytes([first]) for first in (*ARRAYS, *_EXTENSIONS))
+"""What a value begins with that may be split, however short it is."""
 _SNAPSHOT_TYPE = 7
 """The extension type of what a DeltaChannel is stored as now and then."""
 
@@ -72,12 +77,14 @@ def read_whole(stored: items.Stored, known: dict[bytes, Joined] | None = None) -
 def pack(data: bytes) -> bytes:
     """Return the item of a value that is msgpack already."""
     size = len(data)
-    return _SHORT_PREFIXES[size] + data if size < _SHORT_PREFIXES_NUMBER else items.wrap(_PREFIX, data)
+    if size < _SHORT_PREFIXES_NUMBER:
+        return _SHORT_PREFIXES[size] + data
+    return _PREFIX_16 + size.to_bytes(2) + data if size < 1 << 16 else items.wrap(_PREFIX, data)
 
 
 def pack_parts(parts: list[str | bytes | None]) -> bytes:
     """Return the item of a msgpack array: of texts, None as nil, and bytes that are msgpack already."""
-    return pack(join_array([part if isinstance(part, bytes) else pack_text(part) for part in parts]))
+    return pack(join_array([part if type(part) is bytes else pack_text(part) for part in parts]))
 
 
 def unpack(item: bytes) -> bytes:
@@ -88,6 +95,11 @@ def unpack(item: bytes) -> bytes:
 def is_packed(item: bytes) -> bool:
     """Whether an item is one value that is msgpack."""
     return item.startswith(_PREFIX)
+
+
+def may_be_split(data: bytes) -> bool:
+    """Whether a value in msgpack may be worth splitting, by its first byte and its size."""
+    return len(data) >= CUT_SIZE_BYTES_MIN or data[:1] in _SPLIT
 
 
 def split(data: bytes) -> list[bytes] | None:
@@ -128,6 +140,12 @@ def is_snapshot(encoded: Encoded) -> bool:
 _SNAPSHOT_ITEM = pack(SNAPSHOT)
 _NIL = b"\xc0"
 _TEXT_32 = 0xDB
+
+
+@lru_cache(maxsize=16)
+def _empty(kind: str) -> bytes:
+    """Return the item of what is serialised to no bytes, as None is."""
+    return cbor.encode(Serialised(kind, b""))
 
 
 def _in_one(parts: list[Joined]) -> bytes:
@@ -224,8 +242,8 @@ class Codec:
         """Return a value's item, or those of a list."""
         kind, data = self.dump(value, what)
         if kind != MSGPACK:
-            return cbor.encode(Serialised(kind, data), path=what)
-        parts = split(data)
+            return cbor.encode(Serialised(kind, data), path=what) if data else _empty(kind)
+        parts = split(data) if may_be_split(data) else None
         return pack(data) if parts is None else [pack(part) for part in parts]
 
     def encode_items(self, values: Sequence[Any], what: str) -> list[bytes] | None:
@@ -233,6 +251,8 @@ class Codec:
         if not values:
             return []
         kind, data = self.dump(list(values), what)
+        if len(values) == 1 and self.proves and kind == MSGPACK:  # one that was proved to be serialised item by item
+            return [pack(data[1:])]
         parts = split_array(data) if kind == MSGPACK else None
         return None if parts is None or len(parts) != len(values) else [pack(part) for part in parts]
 
@@ -271,6 +291,8 @@ class Codec:
     def encode_parts(self, parts: Sequence[str | None], value: Any, what: str) -> bytes:
         """Return one item of some texts and a value."""
         kind, data = self.dump(value, what)
+        if self.proves and kind == MSGPACK:
+            return pack(join_array([*map(pack_text, parts), data]))
         return pack_parts([*parts, data] if self.is_one_value(kind, data) else [*parts, kind, pack_bytes(data)])
 
     @staticmethod
@@ -374,6 +396,7 @@ _SHORT_SIZE = 32
 _SHORT_HEADS = tuple(bytes([0xA0 | size]) for size in range(_SHORT_SIZE))
 
 
+@lru_cache(maxsize=1024)
 def pack_text(text: str | None) -> bytes:
     """Return a text, or nil, in msgpack."""
     if text is None:

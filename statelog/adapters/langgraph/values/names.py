@@ -153,6 +153,7 @@ def _digest(*parts: str) -> str:
     return digest
 
 
+@lru_cache(maxsize=256)
 def checkpoint_name(namespace: str, id: str) -> str:
     """Return the id a checkpoint has in the store."""
     if _PLAIN.fullmatch(id) and (not namespace or _PLAIN.fullmatch(namespace)):
@@ -283,6 +284,7 @@ _UUID_BEGINNING_US = 12_219_292_800_000_000
 """From the reform of the calendar to 1970, in microseconds."""
 
 
+@lru_cache(maxsize=256)
 def time_us_of(id: str) -> int | None:
     """Return when an id was made that LangGraph has made, a UUID of version 6 (RFC 9562); None of any other."""
     if _UUID_6.fullmatch(id) is None:
