@@ -368,16 +368,16 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
             similar=changes.similar(place) if changes.whole else None,
             follows=tasks.follows(asked, place, parents),
         )
-        known = bases if is_known else None
         parts: Sequence[tasks.Pending] = ()
         try:
             with self._gatherer.taken(place.thread_id) as parts:
                 before = tasks.with_checkpoint(lineage, parts, name) if parts else None
+                known = bases if is_known and (parts or not self._gatherer.is_busy(place.thread_id)) else None
                 made = commit(before=before, twins=changes.twins(base, asked, known, is_together=before is not None))
         except tasks.REFUSED:  # whose it is shows when each is made alone
             if not parts:
                 raise
-            made = commit(twins=changes.twins(base, asked, known, is_together=False))
+            made = commit(twins=changes.twins(base, asked, None, is_together=False))
         next_base = base.after(changes, writes, made, checkpoint["channel_versions"], own, has_deltas=DELTAS in told)
         bases.keep(place, next_base)
         if changes.frozen:
