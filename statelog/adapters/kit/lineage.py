@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.adapters.kit.shared_items import leaves, of_successors, similar_nodes, staged_leaves, state_of
+from statelog.adapters.kit.shared_items import leaves, leaves_of, of_successors, similar_nodes, staged_leaves, state_of
 from statelog.errors import CheckpointNotFoundError, ConflictError
 from statelog.format import keys
 from statelog.log import operations as writer
@@ -151,7 +151,7 @@ class Lineage:
                 written=written,
                 expected_version=None,
                 checkpoint_id=None if is_taken else id,
-                known=known if twins is None or twins.is_before else leaves(batch, thread, twins),
+                known=known if twins is None else [*known, *leaves(batch, thread, twins)],
                 parts=() if similar is None else similar_nodes(batch, thread, similar, branch),
             )
             if is_taken:
@@ -167,6 +167,7 @@ class Lineage:
         *,
         untag: Sequence[str] = (),
         followed: Sequence[Checkpoint] = (),
+        quoted: Sequence[Checkpoint] = (),
         similar: Similar | None = None,
         follows: Sequence[Follows] = (),
         is_flushed: bool = True,
@@ -178,12 +179,15 @@ class Lineage:
             writes: see `aside`.
             untag: see `aside`.
             followed: see `aside`.
+            quoted: see `aside`.
             similar: see `aside`.
             follows: see `aside`.
             is_flushed: False leaves the flush to the next commit, `interval_ms` later at the latest.
 
         """
-        work = self.aside(branch, writes, untag=untag, followed=followed, similar=similar, follows=follows)
+        work = self.aside(
+            branch, writes, untag=untag, followed=followed, quoted=quoted, similar=similar, follows=follows
+        )
         return self._made(self._session.write(work, is_flushed=is_flushed))
 
     def aside(
@@ -193,6 +197,7 @@ class Lineage:
         *,
         untag: Sequence[str] = (),
         followed: Sequence[Checkpoint] = (),
+        quoted: Sequence[Checkpoint] = (),
         similar: Similar | None = None,
         follows: Sequence[Follows] = (),
     ) -> Callable[[Batch], Head]:
@@ -204,8 +209,9 @@ class Lineage:
                 microseconds (a name made of it comes behind those of earlier commits), and which of the ids in
                 `follows` are not there.
             untag: ids of checkpoints that are superseded no more.
-            followed: checkpoints whose successor at the head of their line, if there is one, may have stored items of
-                the writes already: these are referred to, not stored again.
+            followed: checkpoints whose successors on their lines, if there are any, may have stored items of the
+                writes already: these are referred to, not stored again.
+            quoted: checkpoints that may have stored items of the writes themselves: likewise.
             similar: see `commit`.
             follows: with these the thread is begun anew if it was deleted. What goes on from an earlier life is
                 refused: from what was made before the deletion, or, if that cannot be told, is not there.
@@ -242,7 +248,10 @@ class Lineage:
                 written=written_item(made),
                 expected_version=None,
                 checkpoint_id=None,
-                known=of_successors(batch, followed),
+                known=[
+                    *of_successors(batch, followed),
+                    *[leaf for each in quoted for leaf in leaves_of(batch, each)],
+                ],
                 parts=() if similar is None else similar_nodes(batch, thread, similar),
             )
 

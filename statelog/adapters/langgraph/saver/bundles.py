@@ -1,8 +1,8 @@
 """The writes of tasks that were committed together, in one value: a packed header, and behind it the items of lists.
 
-Header: nil, and of each task its id, its path, how many writes it has, and four things for each of these: its channel,
-its number, and nil and its value; or the serialiser's kind and its bytes; or, of a list that is split, true and how
-many items. All items of all lists stand behind the header.
+Header: nil, and of each task its id (of a UUID its 16 bytes), its path, how many writes it has, and four things for
+each of these: its channel, its number, and nil and its value; or the serialiser's kind and its bytes; or, of a list
+that is split, true and how many items. All items of all lists stand behind the header.
 
 The writes of a task were once stored by themselves: then the header is the task, its path and its writes. And each
 write was once stored by itself: then its value stands without nil, and of a list all that is behind the header is its
@@ -22,12 +22,13 @@ from statelog.adapters.langgraph.values.codec import (
     may_be_split,
     pack,
     pack_bytes,
+    pack_id,
     pack_parts,
     pack_text,
     split,
     unpack,
     unpack_bytes,
-    unpack_text,
+    unpack_id,
 )
 from statelog.kernels.msgpack import split_array
 
@@ -42,7 +43,7 @@ _new = tuple.__new__
 
 _NIL = pack_text(None)
 _TRUE = b"\xc3"
-_NO_BYTES = pack_bytes(b"")
+_NO_BYTES = b"\xc4\x00"
 _TASK_PARTS, _WRITE_PARTS = 2, 4
 
 
@@ -81,7 +82,7 @@ def encode_writes(
         ValueTypeError: the serialiser refuses a value; the message names the channel.
 
     """
-    header: list[str | bytes | None] = [task_id, path, str(len(writes))]
+    header: list[str | bytes | None] = [pack_id(task_id), path, str(len(writes))]
     behind: list[bytes] = []
     for number, channel, value in writes:
         kind, data = codec.dump(value, f"write to {channel!r} of {what}")
@@ -182,4 +183,4 @@ def _decode_value(codec: Codec, write: BundledWrite, decoded: DecodedBy | None) 
 
 
 def _text(packed: bytes) -> str:
-    return unpack_text(packed) or ""
+    return unpack_id(packed) or ""

@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.constants import START
 
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Follows
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from statelog import Checkpoint
     from statelog.adapters.kit.items import Write
     from statelog.adapters.kit.lineage import Lineage
-    from statelog.adapters.langgraph.saver.putting import Bases
+    from statelog.adapters.langgraph.saver.putting import Base, Bases
     from statelog.adapters.langgraph.values.codec import Codec
     from statelog.adapters.langgraph.values.names import Place
     from statelog.log.batch import Batch, Head
@@ -55,6 +56,8 @@ class Pending(NamedTuple):
     followed: Checkpoint | None
     """The checkpoint they are put to, if it is remembered."""
     follows: Follows
+    is_quoting: bool
+    """Whether that may hold items of them: it is what a run begins with."""
     similar: Similar | None
     """Where most of a long list may lie: one that is given back whole, or handed on."""
 
@@ -67,6 +70,7 @@ class _Aside(TypedDict):
 
     writes: Callable[[int, Sequence[str]], Sequence[Write]]
     followed: Sequence[Checkpoint]
+    quoted: Sequence[Checkpoint]
     similar: Similar | None
     follows: Sequence[Follows]
 
@@ -77,10 +81,19 @@ def pending(
     writes: Sequence[tuple[str, Any]],
     task_id: str,
     task_path: str,
-    followed: Checkpoint | None,
+    base: Base | None,
     called: str,
 ) -> Pending:
-    """Return what is to be committed of a task's writes; `called` is the namespace of a graph whose result they are.
+    """Return what is to be committed of a task's writes.
+
+    Args:
+        codec: encodes them.
+        place: of the checkpoint that they follow.
+        writes: channels and values.
+        task_id: the task's.
+        task_path: the task's.
+        base: what is remembered of that checkpoint.
+        called: the namespace of a graph whose result they are; empty for none.
 
     Raises:
         ValueTypeError: the serialiser refuses a value; the message names the channel.
@@ -106,7 +119,10 @@ def pending(
     if encoded is not None and encoded.behind and are_looked_for(encoded.behind):
         lines = similar_lines(place.namespace) + [line_name(called)] * bool(called)
         similar = _new(Similar, (lines, len(encoded.behind)))
-    return _new(Pending, (prefix, encoded, made, followed, follows(place, place), similar))
+    followed = None if base is None else base.checkpoint
+    start = None if base is None or encoded is None or not encoded.behind else base.channels.get(START)
+    is_quoting = isinstance(start, items.Unread) and start.made is followed
+    return _new(Pending, (prefix, encoded, made, followed, follows(place, place), is_quoting, similar))
 
 
 REFUSED = (UsageError, LimitError, ThreadDeletedError)
@@ -170,6 +186,7 @@ def _aside(parts: Sequence[Pending], made: str | None = None) -> _Aside:
     return {
         "writes": writes,
         "followed": [part.followed for part in parts if part.followed is not None],
+        "quoted": [part.followed for part in parts if part.is_quoting and part.followed is not None],
         "follows": [part.follows for part in parts],
         "similar": _all_similar(similar) if (similar := [part.similar for part in parts if part.similar]) else None,
     }

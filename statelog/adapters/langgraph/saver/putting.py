@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from langgraph.constants import START
+
 from statelog.adapters.kit import items
 from statelog.adapters.kit.shared_items import Similar, Twins, are_looked_for
 from statelog.adapters.langgraph.saver.metadata import deltas_of
@@ -153,6 +155,8 @@ class Bases:
         if there are several."""
         self._lately: dict[tuple[str, str], tuple[tuple[str, Base], ...]] = {}
         """By thread and namespace: ids and what was put, the last one first."""
+        self.last_called: dict[tuple[str, ...], Checkpoint] = {}
+        """By thread and namespace: what was put last by a graph that a task in it has called."""
         self._called: dict[tuple[str, str], str] = {}
         """By thread and task: the namespace of the graph that the task has called."""
 
@@ -172,9 +176,12 @@ class Bases:
             if len(self._lately) >= _NAMESPACES_MAX:
                 self._lately.clear()
                 self._called.clear()
+                self.last_called.clear()
             if of[1]:
                 self._called[of[0], of[1].rpartition(":")[2]] = of[1]
         self._lately[of] = ((place[2], base), *lately[: _BASES_MAX - 1])
+        if of[1] and base.checkpoint is not None:
+            self.last_called[of[0], of[1].rpartition("|")[0]] = base.checkpoint
 
     def note_written(self, thread_id: str, prefix: str, made: Checkpoint) -> None:
         """Remember that pending writes of a checkpoint were committed."""
@@ -233,24 +240,36 @@ class Changes(NamedTuple):
         held = (set(base.channels) - gone) | {write.channel for write in self.writes if not isinstance(write, Removal)}
         return sorted(names - held)
 
-    def twins(self, base: Base, asked: Place, bases: Bases | None, *, is_together: bool) -> Twins | None:
+    def twins(
+        self, base: Base, asked: Place, made: Place, bases: Bases, *, is_known: bool, is_together: bool
+    ) -> Twins | None:
         """Return where items of what is written may lie.
 
         Args:
             base: what it is put on top of.
             asked: the place of that.
-            bases: these know of all its pending writes; None if nobody does.
-            is_together: whether some of them are committed with it.
+            made: its own.
+            bases: what was put here.
+            is_known: whether all pending writes of the two were, or are committed with it.
+            is_together: whether some are committed with it.
         """
-        if not asked.id or not (self.lists or self.snapshots):
+        if not (self.lists or self.snapshots):
             return None
-        prefix = checkpoint_prefix(asked.namespace, asked.id)
-        written = None if bases is None else bases.written.get((asked.thread_id, prefix), ...)
-        if self.snapshots or written is None or (is_together and written is not ...):
+        if self.snapshots and asked.id:
             return base.trail.twins(self.snapshots, asked)
-        if written is ...:
-            return _BEFORE if is_together else None
-        return _new(Twins, (WRITES_BRANCH, [writes_range(prefix)], (), written, False))
+        prefixes = [checkpoint_prefix(place.namespace, place.id) for place in (asked, made) if place.id]
+        known = bases.written
+        written = [known[of] for prefix in prefixes if (of := (made.thread_id, prefix)) in known]
+        called, start = bases.last_called.get(made[:2]), base.channels.get(START)
+        records = [] if called is None else [called]
+        if isinstance(start, items.Unread) and start.made is base.checkpoint:  # what a run begins with, cut
+            records.append(start.made)
+        if not is_known or len(written) > 1 or (written and (is_together or written[0] is None)):
+            ranges = [writes_range(prefix) for prefix in sorted(prefixes, reverse=True)]
+            return _new(Twins, (WRITES_BRANCH, ranges, (), None, is_together, records))
+        if written:
+            return _new(Twins, (WRITES_BRANCH, [*map(writes_range, prefixes)], (), written[0], False, records))
+        return _new(Twins, (WRITES_BRANCH, (), (), None, is_together, records)) if is_together or records else None
 
     def remember(self, memory: Frozen, made: Base) -> None:
         """Keep what the lists were, by what they are in the store now."""
@@ -258,9 +277,6 @@ class Changes(NamedTuple):
             stored = made.channels.get(name)
             if type(stored) is items.Unread:
                 memory.put(stored.identity, frozen)
-
-
-_BEFORE = Twins(WRITES_BRANCH, (), is_before=True)
 
 
 def value_writes(

@@ -15,6 +15,15 @@ from statelog.adapters.kit.moment import Moment
 from statelog.adapters.kit.notes import note
 from statelog.adapters.langgraph.saver.bundles import decode_bundles, decode_write, read_bundle
 from statelog.adapters.langgraph.saver.listed import ListedTuple
+from statelog.adapters.langgraph.values import versions
+from statelog.adapters.langgraph.values.codec import (
+    pack,
+    pack_bytes,
+    pack_id,
+    pack_text,
+    unpack_bytes,
+    unpack_id,
+)
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
@@ -31,6 +40,7 @@ from statelog.adapters.langgraph.values.names import (
 )
 from statelog.errors import FormatError
 from statelog.format import cbor
+from statelog.kernels.msgpack import join_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,6 +62,9 @@ _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
 _OWN_PARTS = 4
+_SHORT = b"\x01"
+"""What an item of `CHECKPOINT_CHANNEL` begins with whose versions are stored by `versions.encode`."""
+_SHORT_PARTS = 1 + _OWN_PARTS
 
 
 class Own(NamedTuple):
@@ -75,7 +88,12 @@ def encode_kept(codec: Codec, own: Own, checkpoint: Mapping[str, Any]) -> bytes:
     """Return the item of `CHECKPOINT_CHANNEL`: where it stands, and what LangGraph keeps of it but id and values."""
     latest = None if own.latest == own.id else own.latest
     kept = {part: value for part, value in checkpoint.items() if part not in _APART}
-    return codec.encode_parts((own.namespace, own.id, own.parent, latest), kept, "checkpoint")
+    short = versions.encode(kept) if codec.proves else None
+    if short is None:
+        return codec.encode_parts((own.namespace, own.id, own.parent, latest), kept, "checkpoint")
+    names, numbers = short
+    ids = [pack_id(own.id), pack_id(own.parent), pack_id(latest)]
+    return pack(join_array([_SHORT, pack_text(own.namespace), *ids, names, pack_bytes(numbers)]))
 
 
 def is_in_namespace(codec: Codec, namespace: str, state: MapView) -> bool:
@@ -90,16 +108,27 @@ class Kept(NamedTuple):
 
     own: Own
     value: Sequence[bytes]
-    """What `Codec.load_part` takes: what LangGraph keeps besides values and the id."""
+    """What LangGraph keeps besides values and the id: as `versions.decode` or `Codec.load_part` takes it."""
+    is_short: bool
+
+    def load(self, codec: Codec) -> Any:
+        """Return what LangGraph keeps. Raises what the serialiser raises."""
+        if self.is_short:
+            names, numbers = self.value
+            return versions.decode(names, unpack_bytes(numbers))
+        return codec.load_part(self.value)
 
 
 def split_kept(codec: Codec, item: bytes) -> Kept | None:
     """Return where a checkpoint stands, and what is kept of it; None for the end of a line. Nobody's code runs."""
     if item == END_OF_LINE:
         return None
-    (namespace, id, parent, latest), value = codec.split_parts(item, _OWN_PARTS)
+    parts = codec.split_parts(item)
+    is_short = parts[:1] == [_SHORT]
+    namespace, id, parent, latest = map(unpack_id, parts[1:_SHORT_PARTS] if is_short else parts[:_OWN_PARTS])
     id = id or ""
-    return _new(Kept, (_new(Own, (namespace or "", id, parent, latest or id)), value))
+    value = parts[_SHORT_PARTS if is_short else _OWN_PARTS :]
+    return _new(Kept, (_new(Own, (namespace or "", id, parent, latest or id)), value, is_short))
 
 
 def decode_own(codec: Codec, item: bytes) -> Own | None:
@@ -111,7 +140,7 @@ def decode_own(codec: Codec, item: bytes) -> Own | None:
 def decode_versions(codec: Codec, item: bytes) -> dict[str, Any]:
     """Return the versions of a checkpoint's channels."""
     kept = split_kept(codec, item)
-    checkpoint = {} if kept is None else codec.load_part(kept.value)
+    checkpoint = {} if kept is None else kept.load(codec)
     return checkpoint.get("channel_versions") or {}
 
 
@@ -236,7 +265,7 @@ def decode_row(
 
 def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: DecodedBy | None) -> CheckpointTuple:
     own = row.kept.own
-    checkpoint = codec.load_part(row.kept.value)
+    checkpoint = row.kept.load(codec)
     if not isinstance(checkpoint, dict):  # a serialiser may give anything for what another one wrote
         thread_id = row.place.thread_id
         message = f"checkpoint {own.id} of thread {thread_id!r} cannot be read without the serialiser that wrote it"

@@ -372,12 +372,13 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         try:
             with self._gatherer.taken(place.thread_id) as parts:
                 before = tasks.with_checkpoint(lineage, parts, name) if parts else None
-                known = bases if is_known and (parts or not self._gatherer.is_busy(place.thread_id)) else None
-                made = commit(before=before, twins=changes.twins(base, asked, known, is_together=before is not None))
+                is_known = is_known and (len(parts) > 0 or not self._gatherer.is_busy(place.thread_id))
+                twins = changes.twins(base, asked, place, bases, is_known=is_known, is_together=len(parts) > 0)
+                made = commit(before=before, twins=twins)
         except tasks.REFUSED:  # whose it is shows when each is made alone
             if not parts:
                 raise
-            made = commit(twins=changes.twins(base, asked, None, is_together=False))
+            made = commit(twins=changes.twins(base, asked, place, bases, is_known=False, is_together=False))
         next_base = base.after(changes, writes, made, checkpoint["channel_versions"], own, has_deltas=DELTAS in told)
         bases.keep(place, next_base)
         if changes.frozen:
@@ -407,8 +408,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
             message = "a config for pending writes has configurable.checkpoint_id"
             raise UsageError(message, argument="checkpoint_id", value=None)
         base, called = self._bases.get(place), self._bases.called_by(place.thread_id, task_id)
-        followed = None if base is None else base.checkpoint
-        part = tasks.pending(self._codec, place, writes, task_id, task_path, followed, called)
+        part = tasks.pending(self._codec, place, writes, task_id, task_path, base, called)
         if part.together or part.others:
             make = partial(tasks.commit_pending, self._lineage(place.thread_id), self._bases)
             self._gatherer.commit(place.thread_id, part, make, is_followed=not part.others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -139,7 +140,6 @@ def is_snapshot(encoded: Encoded) -> bool:
 
 _SNAPSHOT_ITEM = pack(SNAPSHOT)
 _NIL = b"\xc0"
-_TEXT_32 = 0xDB
 
 
 @lru_cache(maxsize=16)
@@ -296,14 +296,9 @@ class Codec:
         return pack_parts([*parts, data] if self.is_one_value(kind, data) else [*parts, kind, pack_bytes(data)])
 
     @staticmethod
-    def split_parts(item: bytes, number: int) -> tuple[list[str | None], Sequence[bytes]]:
-        """Return so many texts of `encode_parts`, and the value as `load_part` takes it. Nobody's code runs."""
-        parts = split_array(items.unwrap(_PREFIX, item)) or []
-        texts = [
-            None if part == _NIL else part[1 if part[0] != _TEXT_32 else 5 :].decode("utf-8", "surrogatepass")
-            for part in parts[:number]
-        ]
-        return texts, parts[number:]
+    def split_parts(item: bytes) -> Sequence[bytes]:
+        """Return the parts of an item that is an array, each as msgpack. Nobody's code runs."""
+        return split_array(items.unwrap(_PREFIX, item)) or []
 
     def load_part(self, parts: Sequence[bytes]) -> Any:
         """Return the value of `encode_parts`. Raises what the serialiser raises."""
@@ -421,3 +416,24 @@ def pack_bytes(data: bytes) -> bytes:
 def unpack_bytes(item: bytes) -> bytes:
     """Return the bytes of `pack_bytes`."""
     return item[5:]
+
+
+_UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UUID_HEAD = b"\xc4\x10"
+"""What stands before 16 bytes in msgpack."""
+
+
+@lru_cache(maxsize=256)
+def pack_id(text: str | None) -> bytes:
+    """Return a text in msgpack, of a UUID its 16 bytes; or nil."""
+    if text is None or _UUID.fullmatch(text) is None:
+        return pack_text(text)
+    return _UUID_HEAD + bytes.fromhex(text.replace("-", ""))
+
+
+def unpack_id(item: bytes) -> str | None:
+    """Return the text of `pack_id` or `pack_text`."""
+    if not item.startswith(_UUID_HEAD):
+        return unpack_text(item)
+    digits = item[2:].hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -16,7 +16,7 @@ from statelog.kernels.msgpack import array_head, split_array
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-CUT_SIZE_BYTES_MIN = 1024
+CUT_SIZE_BYTES_MIN = 384
 """A list of fewer bytes is not cut out."""
 SPLIT_SIZE_BYTES_MIN = 32
 """A list is split if its items have so many bytes on average: numbers are not worth the 14 that an item costs."""

@@ -27,9 +27,9 @@ from statelog.adapters.langgraph.saver.bundles import (
     read_bundle,
 )
 from statelog.adapters.langgraph.saver.reading import decode_writes
-from statelog.adapters.langgraph.values.codec import Codec, pack, pack_bytes, pack_parts, pack_text
+from statelog.adapters.langgraph.values.codec import Codec, pack, pack_bytes, pack_parts, pack_text, unpack, unpack_text
 from statelog.adapters.langgraph.values.names import WRITES_BRANCH, place_of, write_name, writes_prefix
-from statelog.kernels.msgpack import join_array
+from statelog.kernels.msgpack import join_array, split_array
 
 CODEC = Codec(JsonPlusSerializer())
 
@@ -56,8 +56,9 @@ def test_texts_and_a_dict_are_packed_as_the_serialiser_packs_it(texts, value):
     kind, data = CODEC.dump(value, "x")
     assert item == pack_parts([*texts, data])
     assert kind == "msgpack"
-    assert CODEC.load_part(CODEC.split_parts(item, len(texts))[1]) == value
-    assert CODEC.split_parts(item, len(texts))[0] == texts
+    parts = split_array(unpack(item))
+    assert CODEC.load_part(parts[len(texts) :]) == value
+    assert [*map(unpack_text, parts[: len(texts)])] == texts
 
 
 def encoded(*found, task="task", path="path"):

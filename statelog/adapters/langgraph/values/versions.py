@@ -1,0 +1,130 @@
+"""What LangGraph keeps of a checkpoint, in few bytes: its time, the versions of its channels, and what nodes saw.
+
+LangGraph writes a version as 43 characters, and each of them several times, and a time as 32. Here a version is stored
+once, as a number and five bytes, a name once, and a time as a number. What is not as LangGraph makes it, to the last
+character, is left to the serialiser.
+
+The form: an array of msgpack with the names, and bytes with the numbers, those of any size in groups of seven bits, low
+ones first (LEB128), all others one byte. `v`; the time in microseconds; the greatest number of a version, and how many
+versions there are. Of each version how far its number is below the greatest one, and its five bytes. How many nodes
+there are that have seen something. Then the channels: how many, and of each its name and its version, as positions. For
+each node its name, and the same of the channels it has seen. The channels updated: how many and one, and their names;
+or 0 for None.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import ormsgpack
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_KEYS = ["v", "ts", "channel_versions", "versions_seen", "updated_channels"]
+_POSITIONS_MAX = 128
+_NUMBER_WIDTH, _CHANCE_SIZE_BYTES = 32, 5
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_US = timedelta(microseconds=1)
+_PLAIN, _TEXT, _LISTS = {int, dict}, {str}, (list, type(None))
+
+
+def encode(kept: Mapping[str, Any]) -> tuple[bytes, bytes] | None:
+    """Return names and numbers; None if something is not as LangGraph makes it."""
+    if [*kept] != _KEYS:
+        return None
+    try:
+        return _encode(*kept.values())
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _encode(v: Any, ts: Any, channel_versions: Any, versions_seen: Any, updated: Any) -> tuple[bytes, bytes] | None:
+    names: dict[str, int] = {}
+    versions: dict[str, int] = {}
+    out = bytearray([len(versions_seen)])
+    for node, seen in ((None, channel_versions), *versions_seen.items()):
+        if node is not None:
+            out.append(names.setdefault(node, len(names)))
+        out.append(len(seen))
+        for channel, version in seen.items():
+            out.append(names.setdefault(channel, len(names)))
+            out.append(versions.setdefault(version, len(versions)))
+    out.append(0 if updated is None else len(updated) + 1)
+    out += bytes([names.setdefault(each, len(names)) for each in updated or ()])
+    kinds = {type(v), type(versions_seen), type(channel_versions), *map(type, versions_seen.values())}
+    is_plain = kinds <= _PLAIN and {type(ts), *map(type, names), *map(type, versions)} <= _TEXT
+    if not is_plain or type(updated) not in _LISTS or type(v) is not int or not 0 <= v < _POSITIONS_MAX:
+        return None
+    if max(out) >= _POSITIONS_MAX or max(len(names), len(versions)) > _POSITIONS_MAX:
+        return None
+    time = datetime.fromisoformat(ts)
+    pairs = [(int(version[:_NUMBER_WIDTH]), version[_NUMBER_WIDTH + 1 :]) for version in versions]
+    if time.tzinfo is not UTC or time.isoformat() != ts or time < _EPOCH:
+        return None
+    if [f"{number:032}.{chance}" for number, chance in pairs] != [*versions]:
+        return None
+    chances = [bytes.fromhex(chance) for _number, chance in pairs]
+    if [chance.hex() for chance in chances] != [chance for _number, chance in pairs]:
+        return None
+    greatest = max([number for number, _chance in pairs], default=0)
+    below = [greatest - number for number, _chance in pairs]
+    if {*map(len, chances)} - {_CHANCE_SIZE_BYTES} or min(below, default=0) < 0:
+        return None
+    head = bytes([v]) + _leb128((time - _EPOCH) // _US) + _leb128(greatest) + bytes([len(pairs)])
+    middle = [
+        (bytes([number]) if number < _POSITIONS_MAX else _leb128(number)) + chance
+        for number, chance in zip(below, chances, strict=True)
+    ]
+    return ormsgpack.packb([*names]), b"".join([head, *middle, out])
+
+
+def _leb128(number: int) -> bytes:
+    if number < _POSITIONS_MAX:
+        return bytes([number])
+    out = bytearray()
+    while number >= _POSITIONS_MAX:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def decode(packed_names: bytes, numbers: bytes) -> dict[str, Any]:
+    """Return what `encode` was given."""
+    names: list[str] = ormsgpack.unpackb(packed_names)
+    time_us, at = _read(numbers, 1)
+    greatest, at = _read(numbers, at)
+    count, at = numbers[at], at + 1
+    versions = []
+    for _ in range(count):
+        below, at = _read(numbers, at) if numbers[at] >= _POSITIONS_MAX else (numbers[at], at + 1)
+        versions.append(f"{greatest - below:032}.{numbers[at : at + _CHANCE_SIZE_BYTES].hex()}")
+        at += _CHANCE_SIZE_BYTES
+    positions = iter(numbers[at:])
+    nodes = next(positions)
+    groups: list[tuple[str, dict[str, str]]] = []
+    for number in range(nodes + 1):
+        node = names[next(positions)] if number else ""
+        groups.append((node, {names[next(positions)]: versions[next(positions)] for _ in range(next(positions))}))
+    updated = next(positions)
+    return {
+        "v": numbers[0],
+        "ts": (_EPOCH + timedelta(microseconds=time_us)).isoformat(),
+        "channel_versions": groups[0][1],
+        "versions_seen": dict(groups[1:]),
+        "updated_channels": [names[next(positions)] for _ in range(updated - 1)] if updated else None,
+    }
+
+
+def _read(numbers: bytes, at: int) -> tuple[int, int]:
+    """Return a number, and where the next one stands."""
+    number = shift = 0
+    while True:
+        byte = numbers[at]
+        at += 1
+        number |= (byte & 127) << shift
+        if byte < _POSITIONS_MAX:
+            return number, at
+        shift += 7
