@@ -85,7 +85,12 @@ def pack(data: bytes) -> bytes:
 
 def pack_parts(parts: list[str | bytes | None]) -> bytes:
     """Return the item of a msgpack array: of texts, None as nil, and bytes that are msgpack already."""
-    return pack(join_array([part if type(part) is bytes else pack_text(part) for part in parts]))
+    return pack(join_parts(parts))
+
+
+def join_parts(parts: list[str | bytes | None]) -> bytes:
+    """Return a msgpack array: of texts, None as nil, and bytes that are msgpack already."""
+    return join_array([part if type(part) is bytes else pack_text(part) for part in parts])
 
 
 def unpack(item: bytes) -> bytes:
