@@ -27,10 +27,10 @@ PINNED = {
     "board.get": (14, 10),
     "board.list, an entry": (0.63, 16),
     "state[...]": (13, 8),
-    "StatelogSaver.put": (137, 51),
-    "StatelogSaver.put_writes": (121, 45),
-    "StatelogSaver.put with what a task has written": (190, 51),
-    "StatelogSaver.get_tuple": (134, 23),
+    "StatelogSaver.put": (143, 52),
+    "StatelogSaver.put_writes": (119, 45),
+    "StatelogSaver.put with what a task has written": (195, 52),
+    "StatelogSaver.get_tuple": (137, 22),
 }
 
 OTHER = """

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog.log.batch import Batch, Head
+    from statelog.log.events import CheckpointEvent
     from statelog.store.checkpoint import Checkpoint
 
 
@@ -70,8 +71,9 @@ def leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, in
     found: list[tuple[bytes, int, int]] = []
     for checkpoint in twins.records:
         found += leaves_of(batch, checkpoint)
-    if twins.last is not None and is_head(batch, twins.last):
-        return found + leaves_of(batch, twins.last)
+    event = None if twins.last is None else twins.last.event
+    if event is not None and _is_head(batch, event):
+        return found + _leaves_at(batch, event.lsn)
     number = batch.view.branch_number(thread, twins.branch) if twins.ranges else None
     head = None if number is None else batch.head(thread, number)
     if head is not None:
@@ -94,20 +96,19 @@ def staged_leaves(batch: Batch) -> list[tuple[bytes, int, int]]:
     return [(digest, lsn, number) for number, (type_, digest, _content, _end) in rows if type_ == LEAF]
 
 
-def is_head(batch: Batch, checkpoint: Checkpoint) -> bool:
+def _is_head(batch: Batch, event: CheckpointEvent) -> bool:
     """Return True if a checkpoint is remembered as the head of its branch."""
-    event = checkpoint.event
     head = batch.memory.heads.get((event.thread, event.branch))
     return head is not None and head.event.lsn == event.lsn
 
 
 def leaves_of(batch: Batch, checkpoint: Checkpoint) -> list[tuple[bytes, int, int]]:
     """Return (digest, LSN, number) of the leaves in a checkpoint's record; none if it has expired."""
-    lsn, thread = checkpoint.lsn, checkpoint.place[0]
-    is_there = is_head(batch, checkpoint) or (
-        batch.view.is_alive(thread) and head_at(batch.view, thread, lsn) is not None
+    event = checkpoint.event
+    is_there = _is_head(batch, event) or (
+        batch.view.is_alive(event.thread) and head_at(batch.view, event.thread, event.lsn) is not None
     )
-    return _leaves_at(batch, lsn) if is_there else []
+    return _leaves_at(batch, event.lsn) if is_there else []
 
 
 def _leaves_at(batch: Batch, lsn: int) -> list[tuple[bytes, int, int]]:

@@ -259,16 +259,17 @@ class Changes(NamedTuple):
             return base.trail.twins(self.snapshots, asked)
         prefixes = [checkpoint_prefix(place.namespace, place.id) for place in (asked, made) if place.id]
         known = bases.written
-        written = [known[of] for prefix in prefixes if (of := (made.thread_id, prefix)) in known]
+        written = [(prefix, known[of]) for prefix in prefixes if (of := (made.thread_id, prefix)) in known]
         called, start = bases.last_called.get(made[:2]), base.channels.get(START)
         records = [] if called is None else [called]
         if isinstance(start, items.Unread) and start.made is base.checkpoint:  # what a run begins with, cut
             records.append(start.made)
-        if not is_known or len(written) > 1 or (written and (is_together or written[0] is None)):
+        if not is_known or len(written) > 1 or (written and (is_together or written[0][1] is None)):
             ranges = [writes_range(prefix) for prefix in sorted(prefixes, reverse=True)]
             return _new(Twins, (WRITES_BRANCH, ranges, (), None, is_together, records))
         if written:
-            return _new(Twins, (WRITES_BRANCH, [*map(writes_range, prefixes)], (), written[0], False, records))
+            prefix, last = written[0]
+            return _new(Twins, (WRITES_BRANCH, [writes_range(prefix)], (), last, False, records))
         return _new(Twins, (WRITES_BRANCH, (), (), None, is_together, records)) if is_together or records else None
 
     def remember(self, memory: Frozen, made: Base) -> None:
