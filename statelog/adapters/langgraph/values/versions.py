@@ -15,6 +15,7 @@ or 0 for None.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import ormsgpack
@@ -59,25 +60,35 @@ def _encode(v: Any, ts: Any, channel_versions: Any, versions_seen: Any, updated:
         return None
     if max(out) >= _POSITIONS_MAX or max(len(names), len(versions)) > _POSITIONS_MAX:
         return None
-    time = datetime.fromisoformat(ts)
-    pairs = [(int(version[:_NUMBER_WIDTH]), version[_NUMBER_WIDTH + 1 :]) for version in versions]
-    if time.tzinfo is not UTC or time.isoformat() != ts or time < _EPOCH:
+    pairs = [*map(_parse, versions)]
+    time_us = _time_us(ts)
+    if None in pairs or time_us is None:
         return None
-    if [f"{number:032}.{chance}" for number, chance in pairs] != [*versions]:
-        return None
-    chances = [bytes.fromhex(chance) for _number, chance in pairs]
-    if [chance.hex() for chance in chances] != [chance for _number, chance in pairs]:
-        return None
-    greatest = max([number for number, _chance in pairs], default=0)
-    below = [greatest - number for number, _chance in pairs]
-    if {*map(len, chances)} - {_CHANCE_SIZE_BYTES} or min(below, default=0) < 0:
-        return None
-    head = bytes([v]) + _leb128((time - _EPOCH) // _US) + _leb128(greatest) + bytes([len(pairs)])
+    numbers = [pair[0] for pair in pairs if pair is not None]
+    greatest = max(numbers, default=0)
+    head = bytes([v]) + _leb128(time_us) + _leb128(greatest) + bytes([len(pairs)])
     middle = [
-        (bytes([number]) if number < _POSITIONS_MAX else _leb128(number)) + chance
-        for number, chance in zip(below, chances, strict=True)
+        (bytes([below]) if (below := greatest - pair[0]) < _POSITIONS_MAX else _leb128(below)) + pair[1]
+        for pair in pairs
+        if pair is not None
     ]
     return ormsgpack.packb([*names]), b"".join([head, *middle, out])
+
+
+@lru_cache(maxsize=1024)
+def _parse(version: str) -> tuple[int, bytes] | None:
+    """Return a version's number and its chance, None of one of another form."""
+    number, chance = int(version[:_NUMBER_WIDTH]), bytes.fromhex(version[_NUMBER_WIDTH + 1 :])
+    is_exact = len(chance) == _CHANCE_SIZE_BYTES and number >= 0 and f"{number:032}.{chance.hex()}" == version
+    return (number, chance) if is_exact else None
+
+
+def _time_us(text: str) -> int | None:
+    """Return a time, None of one of another form."""
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is not UTC or time < _EPOCH or time.isoformat() != text:
+        return None
+    return (time - _EPOCH) // _US
 
 
 def _leb128(number: int) -> bytes:
