@@ -220,13 +220,15 @@ class Lineage:
 
         def work(batch: Batch) -> Head:
             at_head = [event for each in followed if (event := _event_at_head(batch, each)) is not None]
-            thread, number = self._asides.get(branch, (0, None)) if at_head else (0, None)
+            are_all_there = len(at_head) == len(followed) >= max(len(follows), 1)
+            thread, number = self._asides.get(branch, (0, None)) if are_all_there else (0, None)
             if number is None or at_head[0].thread != thread or (thread, number) not in batch.memory.heads:
                 thread = self._thread_for_writing(batch, follows)
                 number = batch.view.branch_number(thread, branch)
                 if number is None:
                     number = writer.fork(batch, self.id, thread, branch, (0, 0))
-                self._asides[branch] = (thread, number)
+                elif (thread, number) in batch.memory.heads:  # it is stored: what is begun here may come to nothing
+                    self._asides[branch] = (thread, number)
             for name in untag:
                 if batch.get_index(keys.encode_tag_key(thread, name)) is not None:
                     writer.tag(batch, thread, name, 0)
