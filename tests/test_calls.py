@@ -187,7 +187,10 @@ def test_the_calls_of_a_small_chat(chat, saver):
         check(f"StatelogSaver.{name}", usual(counts[1:]))
 
 
-def test_a_put_of_a_small_chat_takes_what_a_task_has_written(chat, saver):
+def test_a_put_of_a_small_chat_takes_what_a_task_has_written(chat, saver, monkeypatch):
+    from statelog.adapters.langgraph.saver import gathering
+
+    monkeypatch.setattr(gathering, "_PATIENCE_S", 60)
     found = []
     written = None
     for name, arguments in chat:
@@ -196,6 +199,7 @@ def test_a_put_of_a_small_chat_takes_what_a_task_has_written(chat, saver):
             saver._gatherer._skips = saver._gatherer._skipped = 0
             written.start()
             while not saver._gatherer._patient:
+                assert written.is_alive()
                 sleep(0.0001)
         elif name == "put":
             counts = counted(lambda arguments=arguments: saver.put(*arguments))
