@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
+from time import sleep
 
 import pytest
 
@@ -13,6 +15,7 @@ import statelog
 PACKAGE = str(Path(statelog.__file__).parent)
 GROWTH_MAX = 1.05
 ENTRIES = 100
+CHAT_TURNS = 5
 AGE_COMMITS = 300
 
 # Functions called, and files of these. Lower a number when it shrinks.
@@ -24,6 +27,10 @@ PINNED = {
     "board.get": (14, 10),
     "board.list, an entry": (0.63, 16),
     "state[...]": (13, 8),
+    "StatelogSaver.put": (143, 52),
+    "StatelogSaver.put_writes": (119, 45),
+    "StatelogSaver.put with what a task has written": (195, 52),
+    "StatelogSaver.get_tuple": (137, 22),
 }
 
 OTHER = """
@@ -59,6 +66,11 @@ def least(operation, before=lambda: None):
         before()
         found.append(counted(operation))
     return min(found)
+
+
+def usual(counts):
+    """Return the count that a quarter is below: the others do what is due by the clock, too."""
+    return sorted(counts)[len(counts) // 4]
 
 
 def check(name, found):
@@ -127,3 +139,72 @@ def test_list_of_entries(store):
 def test_a_value_of_the_state(store):
     thread = store.thread("own")
     check("state[...]", least(lambda: thread.state["n"]))
+
+
+@pytest.fixture(scope="module")
+def chat():
+    """The calls of a saver that a small chat makes, a graph of two nodes, in the order in which it makes them."""
+    pytest.importorskip("langgraph.graph")
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.graph import START, MessagesState, StateGraph
+
+    made = []
+
+    class Noting(InMemorySaver):
+        def get_tuple(self, *arguments):
+            made.append(("get_tuple", arguments))
+            return super().get_tuple(*arguments)
+
+        def put(self, *arguments):
+            made.append(("put", arguments))
+            return super().put(*arguments)
+
+        def put_writes(self, *arguments):
+            made.append(("put_writes", arguments))
+            return super().put_writes(*arguments)
+
+    builder = StateGraph(MessagesState)
+    builder.add_sequence([(name, lambda _state: {"messages": [("ai", "a few words " * 5)]}) for name in ("one", "two")])
+    builder.add_edge(START, "one")
+    graph = builder.compile(checkpointer=Noting())
+    for _ in range(CHAT_TURNS):
+        graph.invoke({"messages": [("user", "a question")]}, {"configurable": {"thread_id": "t"}}, durability="sync")
+    return made
+
+
+@pytest.fixture
+def saver(store):
+    from statelog.adapters.langgraph import StatelogSaver
+
+    return StatelogSaver(store)
+
+
+def test_the_calls_of_a_small_chat(chat, saver):
+    found = {"get_tuple": [], "put": [], "put_writes": []}
+    for name, arguments in chat:
+        found[name].append(counted(lambda name=name, arguments=arguments: getattr(saver, name)(*arguments)))
+    for name, counts in found.items():
+        check(f"StatelogSaver.{name}", usual(counts[1:]))
+
+
+def test_a_put_of_a_small_chat_takes_what_a_task_has_written(chat, saver, monkeypatch):
+    from statelog.adapters.langgraph.saver import gathering
+
+    monkeypatch.setattr(gathering, "_PATIENCE_S", 60)
+    found = []
+    written = None
+    for name, arguments in chat:
+        if name == "put_writes":
+            written = Thread(target=saver.put_writes, args=arguments)
+            saver._gatherer._skips = saver._gatherer._skipped = 0
+            written.start()
+            while not saver._gatherer._patient:
+                assert written.is_alive()
+                sleep(0.0001)
+        elif name == "put":
+            counts = counted(lambda arguments=arguments: saver.put(*arguments))
+            if written is not None:
+                written.join()
+                found.append(counts)
+            written = None
+    check("StatelogSaver.put with what a task has written", usual(found))

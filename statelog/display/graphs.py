@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from statelog.display import graph_versions
 from statelog.display.packed import Constructed, unpacked
 from statelog.limits import GRAPH_CHANNEL
 
@@ -20,6 +21,7 @@ _INNER = ("langgraph:", "branch:", "join:", "start:", "__")
 _INPUT = "__start__"
 _MESSAGES = "messages"
 _OWN_PARTS = 4
+_SHORT, _SHORT_PARTS = 1, 7
 _PAIR = 2
 _SAID_MAX = 3
 """Channels, and members of an input, that one row tells of."""
@@ -63,6 +65,11 @@ def _versions_seen(checkpoint: CheckpointShape) -> Mapping[str, Any]:
     state = checkpoint.state
     kept = unpacked(state[GRAPH_CHANNEL]) if GRAPH_CHANNEL in state else None
     rest = kept[_OWN_PARTS] if isinstance(kept, list) and len(kept) > _OWN_PARTS else None
+    if isinstance(kept, list) and len(kept) == _SHORT_PARTS and kept[0] == _SHORT:
+        try:
+            rest = graph_versions.decode(*kept[-2:])
+        except (LookupError, StopIteration, TypeError, ValueError):  # not as this release stores them
+            rest = None
     seen = rest.get("versions_seen") if isinstance(rest, dict) else None
     return seen if isinstance(seen, dict) else {}
 

@@ -47,7 +47,8 @@ CHAINED_EVERY = 64
 """LSNs from one short record that is chained to the next one."""
 
 _CHECKSUM = struct.Struct(">Q")
-_ROW = struct.Struct(">B20sII")
+ROW = struct.Struct(">B20sII")
+"""A row of `Nodes`: type, digest, where the content ends, and where the node ends."""
 _END = struct.Struct(">I")
 _ENDS = struct.Struct(">II")
 _ENVELOPE = struct.Struct(">QBBHIQQ20sI")
@@ -92,7 +93,7 @@ class Nodes(NamedTuple):
 
     def digest(self, number: int) -> bytes:
         """Return the digest of one of them; nothing if there is none."""
-        at = _ROW.size * number + 1
+        at = ROW.size * number + 1
         return self.rows[at : at + DIGEST_SIZE_BYTES]
 
 
@@ -101,7 +102,7 @@ NO_NODES = Nodes(0, b"", b"")
 
 def find_node(rows: bytes, data: bytes, digest: bytes, number: int) -> tuple[bytes, int] | None:
     """Return data and content size of one of `Nodes`, None if that number is not the one with this digest."""
-    at = _ROW.size * number + 1
+    at = ROW.size * number + 1
     if rows[at : at + DIGEST_SIZE_BYTES] != digest:
         return None
     content_end, end = _ENDS.unpack_from(rows, at + DIGEST_SIZE_BYTES)
@@ -116,7 +117,7 @@ def pack_nodes(rows: Sequence[NodeRow]) -> Nodes:
     for node_type, digest, data, content_size in rows:
         start = end
         end += len(data)
-        table.append(_ROW.pack(node_type, digest, start + content_size, end))
+        table.append(ROW.pack(node_type, digest, start + content_size, end))
     return Nodes(len(rows), b"".join(table), b"".join([row.data for row in rows]))
 
 

@@ -9,6 +9,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from statelog.errors import ClosedError, StoreFullError, UsageError
+from statelog.log.batch import Head
 from statelog.log.commit import committer_of
 from statelog.log.commit_queue import Request
 from statelog.log.nodes import NodeCache, read_node, read_nodes
@@ -102,11 +103,7 @@ class Engine:
 
     def reader_in(self, transaction: Transaction) -> Callable[[int, bytes, int, int], Node]:
         """Return a reader of nodes through a transaction that is open already."""
-
-        def read(type_: int, digest: bytes, lsn: int, number: int) -> Node:
-            return read_node(transaction, self.cache, type_, digest, lsn, number)
-
-        return read
+        return partial(read_node, transaction, self.cache)
 
     def commit(
         self,
@@ -143,6 +140,20 @@ class Engine:
     def memory_of(self, snapshot_id: int | None) -> Memory | None:
         """Return a copy of what is remembered of a commit of the store; None if it is not this process's last one."""
         return self.committer.memory_of(snapshot_id)
+
+    def head(self, view: View, thread: int, branch: int) -> Head | None:
+        """Return the last checkpoint of a branch in a view of the store, or None if the branch has none.
+
+        It is remembered if this process made the last commit that the view contains.
+        """
+        committer = self.committer
+        last = committer.last
+        if last is not None and last.number == view.snapshot_id():
+            head = last.memory.heads.get((thread, branch))
+            if head is not None and committer.last is last:  # Nobody has changed the memory meanwhile.
+                return head
+        found = view.head_checkpoint(thread, branch)
+        return None if found is None else Head(*found)
 
     def flush(self) -> None:
         """Make everything committed so far durable. Raises StorageError."""

@@ -70,9 +70,17 @@ class NodeCache:
 
     def get_all(self, refs: Sequence[NodeRef]) -> list[Node | None]:
         """Return several nodes, as `get`."""
-        if not (self._young or self._old or self._young_nodes or self._old_nodes):
+        young, found = self._young, []
+        if not (young or self._old or self._young_nodes or self._old_nodes):
             return [None] * len(refs)
-        return [self.get(digest, lsn, number) for _type, digest, lsn, number in refs]
+        for _type, digest, lsn, number in refs:
+            nodes = young.get(lsn)
+            if nodes is None:
+                found.append(self.get(digest, lsn, number))
+            else:
+                place = find_node(*nodes, digest, number)
+                found.append(None if place is None else _new(Node, (*place, lsn)))
+        return found
 
     def put(self, digest: bytes, node: Node, lsn: int, number: int) -> None:
         """Remember a node."""

@@ -118,13 +118,17 @@ class Tree:
         """Return the slots of the level-0 entries [start, stop) (not for str and bytes)."""
         slots: list[Slot] = []
         for node, table, first, last in self.runs(start, stop):
-            data = node.data
-            numbers = iter(table[first * STRIDE : last * STRIDE])
-            slots += [
-                _new(Slot, (data[slot_at if slot_at < end else at : end], lsn, number))
-                for at, slot_at, end, _covered, lsn, number in zip(*[numbers] * STRIDE, strict=True)
-            ]
+            slots += self.slots_in(node, table[first * STRIDE : last * STRIDE])
         return slots
+
+    @staticmethod
+    def slots_in(node: Node, table: list[int]) -> list[Slot]:
+        """Return the slots of level-0 entries of a node, given their part of its table."""
+        data, numbers = node.data, iter(table)
+        return [
+            _new(Slot, (data[slot_at if slot_at < end else at : end], lsn, number))
+            for at, slot_at, end, _covered, lsn, number in zip(*[numbers] * STRIDE, strict=True)
+        ]
 
     def runs_below(self, node: Node, level: int, low: int, high: int) -> Iterator[Run]:
         """Yield level-0 entries below a node, positions relative to it."""

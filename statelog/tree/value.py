@@ -263,7 +263,7 @@ def read_items(workspace: Workspace, slots: Sequence[Slot]) -> list[bytes]:
     refs = [(LEAF, data[1:], lsn, number) for data, lsn, number in slots if data[:1] == REF_LEAF]
     if len(refs) < 2:
         return [read_item(workspace, slot) for slot in slots]
-    contents = [node.content for node in workspace.read_many(refs)]
+    contents = [data[:content_size] for data, content_size, _lsn in workspace.read_many(refs)]
     if len(contents) == len(slots):
         return contents
     leaves = iter(contents)

@@ -13,12 +13,12 @@ from statelog import kernels
 from statelog.errors import UsageError
 from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES
-from statelog.log.names import channel_key
+from statelog.log.names import channel_key, channel_keys
 from statelog.log.operations import check_version, seen
 from statelog.log.step import Write
 from statelog.reducers import Prepared, Removal, extend, replace
 from statelog.tree import sequence
-from statelog.tree.node import CHUNK, REF_LEAF, REF_SIZE_BYTES, Node, Slot
+from statelog.tree.node import CHUNK, LEAF, REF_BYTE_MIN, REF_LEAF, REF_SIZE_BYTES, ROOT, Node, Slot
 from statelog.tree.tree import LISTS, STRIDE, Tree
 from statelog.tree.value import (
     encode_slot,
@@ -44,24 +44,31 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Stored",
+    "Unread",
     "Write",
     "after",
     "append",
+    "append_made",
     "codec_prefix",
     "commit",
     "count",
     "edit",
     "gather",
     "get",
+    "has_key",
     "identity",
     "keys_between",
+    "opened",
     "pack_list",
     "put",
     "put_made",
     "put_once",
+    "put_once_made",
     "read",
     "read_list",
+    "read_tree",
     "remove",
+    "tree_between",
     "unwrap",
     "whole",
     "wrap",
@@ -73,6 +80,8 @@ _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
 _MAJOR_LIST = 4
+_LONG_TEXT = 0x78
+"""The first byte of a text of 24 bytes or more; that of a shorter one is all that stands before it."""
 
 Stored = bytes | Tree
 """A stored value: its item, or, of a long list, what `read_list` reads."""
@@ -95,10 +104,20 @@ def put_once(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | 
     return _PutOnce(channel, item, join)
 
 
+def put_once_made(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> Write:
+    """Return what `put_once` does, of an item that was made here: it is not checked again."""
+    return _new(_PutOnce, (channel, item, join, "put_once"))
+
+
 def append(channel: str, items: Sequence[bytes]) -> Write:
     """Return a write that adds items to a list, or begins one."""
     _check_all(items)
-    return Prepared(channel, extend, list(items))
+    return append_made(channel, items)
+
+
+def append_made(channel: str, items: Sequence[bytes]) -> Write:
+    """Return what `append` does, of items that were made here: they are not checked again."""
+    return _new(Prepared, (channel, extend, [*items], False, None))
 
 
 def edit(channel: str, start: int, stop: int, items: Sequence[bytes]) -> Write:
@@ -207,10 +226,12 @@ class _Edit(NamedTuple):
 
 def read(state: MapView) -> dict[str, Stored]:
     """Return every channel of a state: its item, or the tree of a long list, by which `read_list` reads."""
-    tree = state.tree
-    if tree is None:
-        return {}
-    return dict(_entries(tree, 0, tree.count))
+    return {} if state.tree is None else read_tree(state.tree)
+
+
+def read_tree(tree: Tree) -> dict[str, Stored]:
+    """Return what `read` returns of a state whose tree is open."""
+    return _entries(tree, 0, tree.head.count)
 
 
 def get(state: MapView, channel: str) -> Stored | None:
@@ -220,23 +241,38 @@ def get(state: MapView, channel: str) -> Stored | None:
     return None if tree is None or slot is None else _stored(tree.workspace, slot)
 
 
-def after(known: Mapping[str, Stored], writes: Sequence[Write], made: Checkpoint) -> dict[str, Stored]:
-    """Return what `read` returns of a checkpoint, made by `writes` of one of which it has returned `known`."""
+class Unread(NamedTuple):
+    """A value of a checkpoint that was committed here: it is read if somebody asks for it."""
+
+    made: Checkpoint
+    channel: str
+    identity: bytes
+    """The digest of the state, and the channel: no other value has these."""
+
+    def read(self) -> Stored | None:
+        """Return the value."""
+        return get(self.made.state, self.channel)
+
+
+def opened(stored: Stored | Unread | None) -> Stored | None:
+    """Return a value of `after`, read."""
+    return stored.read() if isinstance(stored, Unread) else stored
+
+
+def after(
+    known: Mapping[str, Stored | Unread], writes: Sequence[Write], made: Checkpoint
+) -> dict[str, Stored | Unread]:
+    """Return the channels of a checkpoint, made by `writes` of one of which these are known."""
     channels = dict(known)
-    state: MapView | None = None
+    digest = made.event.root_digest
     for write in writes:
         channel = write.channel
-        if type(write) is Prepared and write.reducer is replace and write.payload[0] >> 5 != _MAJOR_LIST:
-            channels[channel] = write.payload
-        elif isinstance(write, Removal):
+        if type(write) is Removal:
             channels.pop(channel, None)
+        elif type(write) is Prepared and write.reducer is replace and write.payload[0] >> 5 != _MAJOR_LIST:
+            channels[channel] = write.payload
         else:
-            state = state or made.state
-            stored = get(state, channel)
-            if stored is None:  # a later write removes it
-                channels.pop(channel, None)
-            else:
-                channels[channel] = stored
+            channels[channel] = _new(Unread, (made, channel, digest + channel.encode()))
     return channels
 
 
@@ -245,12 +281,23 @@ def keys_between(state: MapView, first: str, last: str) -> dict[str, Stored]:
 
     Keys of one length stand in the order of their UTF-8, all shorter ones before them.
     """
-    tree = state.tree
-    if tree is None:
-        return {}
-    start = tree.find(channel_key(first))[0]
-    stop = start if start == tree.count else tree.find(channel_key(last))[0]
-    return dict(_entries(tree, start, stop)) if start < stop else {}
+    return {} if state.tree is None else tree_between(state.tree, first, last)
+
+
+def tree_between(tree: Tree, first: str, last: str) -> dict[str, Stored]:
+    """Return what `keys_between` returns of a state whose tree is open."""
+    start, count = tree.find(_key(first))[0], tree.head.count
+    return _entries(tree, start, count, _key(last)) if start < count else {}
+
+
+def has_key(tree: Tree, channel: str) -> bool:
+    """Return True if a state whose tree is open has a channel of that name."""
+    return tree.find(_key(channel))[1] is not None
+
+
+def _key(channel: str) -> bytes:
+    """Return a channel's key. The names of pending writes are used once: they are not remembered."""
+    return channel_keys.get(channel) or cbor.encode(channel)
 
 
 class Ranges:
@@ -289,19 +336,38 @@ class Ranges:
             self._keys = [tree.key(run.node, run.table, index) for index in range(len(run.table) // STRIDE)]
 
 
-def _entries(tree: Tree, start: int, stop: int) -> Iterator[tuple[str, Stored]]:
+def _entries(tree: Tree, start: int, stop: int, below: bytes | None = None) -> dict[str, Stored]:
+    """Return the channels from one position to before another, or to before a key. All nodes are read in one go."""
+    found: dict[str, Stored] = {}
+    refs: list[tuple[int, bytes, int, int]] = []
+    channels: list[str] = []
     for node, table, low, high in tree.runs(start, stop):
-        for index in range(low, high):
-            slot = tree.slot(node, table, index)
-            yield cbor.decode(tree.key(node, table, index)), _stored(tree.workspace, slot)
+        data, numbers = node.data, iter(table[low * STRIDE : high * STRIDE])
+        for at, slot_at, end, _covered, lsn, number in zip(*[numbers] * STRIDE, strict=True):
+            key = data[at:slot_at]
+            if below is not None and key >= below:
+                break
+            channel = key[1:].decode() if key[0] < _LONG_TEXT else cbor.decode(key)
+            found[channel] = item = data[slot_at:end]
+            if item[0] >= REF_BYTE_MIN:
+                channels.append(channel)
+                refs.append((LEAF if item[:1] == REF_LEAF else ROOT, item[1:], lsn, number))
+        else:
+            continue
+        break
+    if refs:
+        workspace = tree.workspace
+        for channel, ref, node in zip(channels, refs, workspace.read_many(refs), strict=True):
+            found[channel] = node.data[: node.content_size] if ref[0] == LEAF else _opened(Tree(workspace, node))
+    return found
 
 
 def _stored(workspace: Workspace, slot: Slot) -> Stored:
-    if is_tree(slot):
-        opened = open_root(workspace, slot)
-        if opened.kind in LISTS:
-            return opened
-    return read_item(workspace, slot)
+    return _opened(open_root(workspace, slot)) if is_tree(slot) else read_item(workspace, slot)
+
+
+def _opened(opened: Tree) -> Stored:
+    return opened if opened.head.kind in LISTS else tree_item(opened)
 
 
 def read_list(stored: Stored, start: int = 0, stop: int | None = None) -> list[bytes]:
@@ -331,10 +397,10 @@ def _gather_below(
     tree: Tree, node: Node, level: int, known: dict[bytes, T], make: Callable[[list[bytes]], T], found: list[T]
 ) -> None:
     table = tree.table(node, level)
-    entries = range(len(table) // STRIDE)
     if level == 0:
-        found.append(make(read_items(tree.workspace, [tree.slot(node, table, index) for index in entries])))
+        found.append(make(read_items(tree.workspace, tree.slots_in(node, table))))
         return
+    entries = range(len(table) // STRIDE)
     for index in entries:
         if level > 1:
             _gather_below(tree, tree.child(node, table, index, level), level - 1, known, make, found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.adapters.kit.shared_items import leaves, of_successors, similar_nodes, state_of
+from statelog.adapters.kit.shared_items import leaves, leaves_of, of_successors, similar_nodes, staged_leaves, state_of
 from statelog.errors import CheckpointNotFoundError, ConflictError
 from statelog.format import keys
 from statelog.log import operations as writer
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from statelog.adapters.kit.shared_items import Similar, Twins
     from statelog.log.batch import Batch
+    from statelog.log.events import CheckpointEvent
     from statelog.log.step import Write
     from statelog.log.view import View
     from statelog.store.session import Holder, Outcome, Session
@@ -69,6 +70,8 @@ class Lineage:
         self.id = thread_id
         self._number: int | None = None
         """The thread's, of a snapshot."""
+        self._asides: dict[str, tuple[int, int]] = {}
+        """Thread and number of branches that `aside` has committed to, by name."""
 
     @property
     def is_of_one_moment(self) -> bool:
@@ -120,15 +123,19 @@ class Lineage:
         written = written_item(writes)
 
         def work(batch: Batch) -> Head:
+            known: Sequence[tuple[bytes, int, int]] = ()
             if before is not None:
                 before(batch)
-            thread = None if parent is None else _thread_at_head(batch, parent)
-            is_at_head = thread is not None
-            if thread is None:
+                if twins is not None and twins.is_before:
+                    known = staged_leaves(batch)
+            event = None if parent is None else _event_at_head(batch, parent)
+            if event is None:
                 thread = self._thread_for_writing(batch, () if follows is None else (follows,))
+            else:
+                thread = event.thread
             is_taken = batch.has_id(thread, id)
-            if is_at_head and parent is not None:
-                branch = parent.place[1]
+            if event is not None:
+                branch = event.branch
             else:
                 refused = counts if at_head and not is_taken else None
                 branch = self._line_of(batch, thread, parent, line, fork, refused)
@@ -142,7 +149,7 @@ class Lineage:
                 written=written,
                 expected_version=None,
                 checkpoint_id=None if is_taken else id,
-                known=() if twins is None else leaves(batch, thread, twins),
+                known=known if twins is None else [*known, *leaves(batch, thread, twins)],
                 parts=() if similar is None else similar_nodes(batch, thread, similar, branch),
             )
             if is_taken:
@@ -158,6 +165,7 @@ class Lineage:
         *,
         untag: Sequence[str] = (),
         followed: Sequence[Checkpoint] = (),
+        quoted: Sequence[Checkpoint] = (),
         similar: Similar | None = None,
         follows: Sequence[Follows] = (),
         is_flushed: bool = True,
@@ -169,12 +177,15 @@ class Lineage:
             writes: see `aside`.
             untag: see `aside`.
             followed: see `aside`.
+            quoted: see `aside`.
             similar: see `aside`.
             follows: see `aside`.
             is_flushed: False leaves the flush to the next commit, `interval_ms` later at the latest.
 
         """
-        work = self.aside(branch, writes, untag=untag, followed=followed, similar=similar, follows=follows)
+        work = self.aside(
+            branch, writes, untag=untag, followed=followed, quoted=quoted, similar=similar, follows=follows
+        )
         return self._made(self._session.write(work, is_flushed=is_flushed))
 
     def aside(
@@ -184,6 +195,7 @@ class Lineage:
         *,
         untag: Sequence[str] = (),
         followed: Sequence[Checkpoint] = (),
+        quoted: Sequence[Checkpoint] = (),
         similar: Similar | None = None,
         follows: Sequence[Follows] = (),
     ) -> Callable[[Batch], Head]:
@@ -195,8 +207,9 @@ class Lineage:
                 microseconds (a name made of it comes behind those of earlier commits), and which of the ids in
                 `follows` are not there.
             untag: ids of checkpoints that are superseded no more.
-            followed: checkpoints whose successor at the head of their line, if there is one, may have stored items of
-                the writes already: these are referred to, not stored again.
+            followed: checkpoints whose successors on their lines, if there are any, may have stored items of the
+                writes already: these are referred to, not stored again.
+            quoted: checkpoints that may have stored items of the writes themselves: likewise.
             similar: see `commit`.
             follows: with these the thread is begun anew if it was deleted. What goes on from an earlier life is
                 refused: from what was made before the deletion, or, if that cannot be told, is not there.
@@ -204,15 +217,24 @@ class Lineage:
         """
 
         def work(batch: Batch) -> Head:
-            thread = self._thread_for_writing(batch, follows)
-            number = batch.view.branch_number(thread, branch)
-            if number is None:
-                number = writer.fork(batch, self.id, thread, branch, (0, 0))
+            at_head = [event for each in followed if (event := _event_at_head(batch, each)) is not None]
+            are_all_there = len(at_head) == len(followed) >= max(len(follows), 1)
+            thread, number = self._asides.get(branch, (0, None)) if are_all_there else (0, None)
+            if number is None or at_head[0].thread != thread or (thread, number) not in batch.memory.heads:
+                thread = self._thread_for_writing(batch, follows)
+                number = batch.view.branch_number(thread, branch)
+                if number is None:
+                    number = writer.fork(batch, self.id, thread, branch, (0, 0))
+                elif (thread, number) in batch.memory.heads:  # it is stored: what is begun here may come to nothing
+                    self._asides[branch] = (thread, number)
             for name in untag:
                 if batch.get_index(keys.encode_tag_key(thread, name)) is not None:
                     writer.tag(batch, thread, name, 0)
             if callable(writes):
-                missing = [id for _us, id in follows if id is not None and not batch.has_id(thread, id)]
+                there = [event.id for event in at_head]
+                missing = [
+                    id for _us, id in follows if id is not None and id not in there and not batch.has_id(thread, id)
+                ]
                 made = writes(batch.next_time_us(thread, number), missing)
             else:
                 made = writes
@@ -226,14 +248,17 @@ class Lineage:
                 written=written_item(made),
                 expected_version=None,
                 checkpoint_id=None,
-                known=of_successors(batch, followed),
+                known=[
+                    *of_successors(batch, followed),
+                    *[leaf for each in quoted for leaf in leaves_of(batch, each)],
+                ],
                 parts=() if similar is None else similar_nodes(batch, thread, similar),
             )
 
         return work
 
     def _made(self, outcome: Outcome) -> Checkpoint:
-        head = outcome if type(outcome) is Head else outcome.head
+        head: Head = outcome if type(outcome) is Head else outcome.head
         if not (head.event.version + 1) % POLICY_STEP_VERSIONS:
             self._session.after_commit(head)
         return Checkpoint(self._session, self.id, outcome)
@@ -459,10 +484,11 @@ class Lineage:
         return Checkpoint(self._session, self.id, head)
 
 
-def _thread_at_head(batch: Batch, parent: Checkpoint) -> int | None:
-    """Return the thread if a checkpoint is remembered as the head of its branch; whose head is remembered is there."""
-    head = batch.memory.heads.get(parent.place)
-    return parent.place[0] if head is not None and head.event.lsn == parent.lsn else None
+def _event_at_head(batch: Batch, checkpoint: Checkpoint) -> CheckpointEvent | None:
+    """Return the event of a checkpoint that is remembered as the head of its branch. Its thread is there then."""
+    event = checkpoint.event
+    head = batch.memory.heads.get((event.thread, event.branch))
+    return event if head is not None and head.event.lsn == event.lsn else None
 
 
 def _heads_from(batch: Batch, thread: int, place: tuple[int, int]) -> list[Head]:

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
 from statelog.adapters.kit import items
+from statelog.format.record import ROW
 from statelog.store.targets import head_at
 from statelog.store.views import MapView
-from statelog.tree.node import ROOT
+from statelog.tree.node import LEAF, ROOT
 from statelog.tree.tree import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog.log.batch import Batch, Head
+    from statelog.log.events import CheckpointEvent
     from statelog.store.checkpoint import Checkpoint
 
 
@@ -27,6 +29,12 @@ class Twins(NamedTuple):
     """Of the branch's channels, downwards."""
     held: Sequence[tuple[Checkpoint, str]] = ()
     """Checkpoints that may be there still, and channels of them."""
+    last: Checkpoint | None = None
+    """If this is the branch's head, all that the ranges hold is in that one record."""
+    is_before: bool = False
+    """All of it is in what the same commit makes before."""
+    records: Sequence[Checkpoint] = ()
+    """Besides, what the records of these checkpoints hold, if they are there still."""
 
 
 _LOOKED_FOR_SIZE_BYTES_MIN = 1024
@@ -60,9 +68,14 @@ def similar_nodes(batch: Batch, thread: int, similar: Similar, *branches: int) -
 
 def leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, int]]:
     """Return (digest, LSN, number) of what lies in leaves of lists there."""
-    number = batch.view.branch_number(thread, twins.branch)
-    head = None if number is None else batch.head(thread, number)
     found: list[tuple[bytes, int, int]] = []
+    for checkpoint in twins.records:
+        found += leaves_of(batch, checkpoint)
+    event = None if twins.last is None else twins.last.event
+    if event is not None and _is_head(batch, event):
+        return found + _leaves_at(batch, event.lsn)
+    number = batch.view.branch_number(thread, twins.branch) if twins.ranges else None
+    head = None if number is None else batch.head(thread, number)
     if head is not None:
         state = state_of(batch, head)
         between = partial(items.keys_between, state) if len(twins.ranges) == 1 else items.Ranges(state).between
@@ -76,6 +89,34 @@ def leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, in
     return found
 
 
+def staged_leaves(batch: Batch) -> list[tuple[bytes, int, int]]:
+    """Return (digest, LSN, number) of the leaves in the record that was staged last."""
+    lsn = batch.last_lsn()
+    rows = enumerate(ROW.iter_unpack(batch.staged[-1].nodes.rows))
+    return [(digest, lsn, number) for number, (type_, digest, _content, _end) in rows if type_ == LEAF]
+
+
+def _is_head(batch: Batch, event: CheckpointEvent) -> bool:
+    """Return True if a checkpoint is remembered as the head of its branch."""
+    head = batch.memory.heads.get((event.thread, event.branch))
+    return head is not None and head.event.lsn == event.lsn
+
+
+def leaves_of(batch: Batch, checkpoint: Checkpoint) -> list[tuple[bytes, int, int]]:
+    """Return (digest, LSN, number) of the leaves in a checkpoint's record; none if it has expired."""
+    event = checkpoint.event
+    is_there = _is_head(batch, event) or (
+        batch.view.is_alive(event.thread) and head_at(batch.view, event.thread, event.lsn) is not None
+    )
+    return _leaves_at(batch, event.lsn) if is_there else []
+
+
+def _leaves_at(batch: Batch, lsn: int) -> list[tuple[bytes, int, int]]:
+    record = batch.get_log(lsn)
+    rows = {} if record is None else kernels.record_rows(record)
+    return [(row[1], lsn, number) for number, row in rows.items() if row[0] == LEAF]
+
+
 def state_of(batch: Batch, head: Head) -> MapView:
     """Return the state of a checkpoint, as a commit sees it."""
     event = head.event
@@ -84,14 +125,15 @@ def state_of(batch: Batch, head: Head) -> MapView:
 
 
 def of_successors(batch: Batch, followed: Sequence[Checkpoint]) -> list[tuple[bytes, int, int]]:
-    """Return (digest, LSN, number) of what the heads have stored that come right after some checkpoints."""
+    """Return (digest, LSN, number) of what the checkpoints have stored that come right after some on their lines."""
     found: list[tuple[bytes, int, int]] = []
     for parent in followed:
-        head = batch.memory.heads.get(parent.place)
+        of = parent.event
+        head = batch.memory.heads.get((of.thread, of.branch))
         event = None if head is None else head.event
-        if event is None or (event.parent_branch, event.parent_version) != (parent.place[1], parent.version):
-            continue
-        record = batch.get_log(event.lsn)
-        rows = {} if record is None else kernels.record_rows(record)
-        found += [(row[1], event.lsn, number) for number, row in rows.items()]
+        if event is not None and event.version > of.version + 1:
+            next_one = batch.view.checkpoint_of(of.thread, of.branch, of.version + 1)
+            event = None if next_one is None else next_one[0]
+        if event is not None and (event.parent_branch, event.parent_version) == (of.branch, of.version):
+            found += _leaves_at(batch, event.lsn)
     return found

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TURNS_BY_THREADS = {15: 8, 160: 2}
 _TEXT_BYTES = 200
-_TARGET = 1.1
+_TARGET = 0.9
 
 
 def agent(saver: BaseCheckpointSaver[str]) -> CompiledStateGraph[Any, Any, Any, Any]:

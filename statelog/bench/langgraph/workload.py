@@ -7,7 +7,18 @@ from statelog.bench.workload import Bench, Workload
 
 
 def _measure(bench: Bench) -> Result:
-    from statelog.bench.langgraph import chat, conversations, delta, handing, long, serving, short, steps, together
+    from statelog.bench.langgraph import (
+        chat,
+        conversations,
+        delta,
+        handing,
+        long,
+        serving,
+        short,
+        steps,
+        together,
+        turns,
+    )
 
     return Result.joined(
         [
@@ -16,6 +27,7 @@ def _measure(bench: Bench) -> Result:
             together.measure_together(bench),
             delta.measure(bench),
             handing.measure_handed(bench),
+            turns.measure_turns(bench),
             short.measure_short(bench),
             conversations.measure_conversations(bench),
             serving.measure_serving(bench),

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 import statelog
 from statelog.adapters.kit import items
-from statelog.adapters.kit.lineage import Lineage
+from statelog.adapters.kit.lineage import Follows, Lineage
 from statelog.adapters.kit.shared_items import Twins
 from statelog.errors import ConflictError, CorruptionError, ThreadDeletedError, UsageError
 from statelog.format import cbor
 from statelog.format.unregistered import Unregistered
+from statelog.store.session import session_of
 
 
 @pytest.fixture
@@ -179,7 +180,7 @@ def test_what_writes_make_of_a_state_is_what_it_reads_as(tmp_path_factory, commi
             made = lineage.commit(writes, id=f"{number}", parent=made, line="main", fork="f")
             known = items.after(known, writes, made)
             read = items.read(made.state)
-            assert {name: items.identity(stored) for name, stored in known.items()} == {
+            assert {name: items.identity(items.opened(stored)) for name, stored in known.items()} == {
                 name: items.identity(stored) for name, stored in read.items()
             }
 
@@ -274,3 +275,37 @@ def test_an_id_is_known_to_be_taken_whoever_committed_it(tmp_path_factory, commi
         assert lineages[0].superseded() == again
         for id, lsn in last.items():
             assert lineages[1].find(id).lsn == lsn
+
+
+def test_a_branch_aside_that_came_to_nothing_is_not_taken_for_the_one_that_has_its_number(store):
+    lineage = Lineage(store, "t")
+    a = lineage.commit([items.put("x", b"\x01")], id="a", parent=None, line="main", fork="f")
+    work = lineage.aside("writes", [items.put("y", b"\x02")], followed=[a])
+
+    def fail(batch):
+        work(batch)
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        session_of(store).write(fail)
+    b = lineage.commit([items.put("x", b"\x02")], id="b", parent=a, line="main", fork="f")
+    lineage.commit([items.put("x", b"\x03")], id="c", parent=a, line="main", fork="f")
+    for _ in range(3):
+        made = lineage.commit_aside("writes", [items.put("y", b"\x04")], followed=[b])
+        assert made.branch == "writes"
+        assert made.state == {"y": 4}
+    assert lineage.find("c").branch == "f"
+    assert lineage.find("c").state == {"x": 3}
+
+
+def test_a_write_of_an_earlier_life_is_refused_beside_one_of_this_life(store):
+    lineage = Lineage(store, "t")
+    lineage.commit([], id="a", parent=None, line="main", fork="f")
+    store.delete_thread("t")
+    now = Follows(2**62, None)
+    b = lineage.commit([], id="b", parent=None, line="main", fork="f", follows=now)
+    for _ in range(2):
+        lineage.commit_aside("writes", [items.put("x", b"\x01")], followed=[b], follows=[now])
+    with pytest.raises(ThreadDeletedError):
+        lineage.commit_aside("writes", [items.put("x", b"\x02")], followed=[b], follows=[now, Follows(None, "a")])
+    assert lineage.head("writes").state == {"x": 1}

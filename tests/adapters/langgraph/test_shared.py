@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.base.id import uuid6
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Send
 
@@ -226,3 +227,53 @@ def test_without_a_crooked_memory_the_same_is_whole(saver):
     assert saver.store.verify().ok
     found = saver.get_tuple(config("t", "child:1"))
     assert found.checkpoint["channel_values"]["x"] == {"messages": messages}
+
+
+def _copies(store, text):
+    """Return in how many places of the log a text stands."""
+    with store._engine.read() as view:
+        records = [bytes(view.transaction.get_log(lsn)) for lsn in range(1, view.transaction.last_lsn() + 1)]
+    return sum(record.count(text.encode()) for record in records)
+
+
+def _next(saver, last, changed, at, step, source="loop"):
+    versions = dict.fromkeys(
+        changed, saver.get_next_version(max(last["channel_versions"].values(), default=None), None)
+    )
+    made = {
+        **last,
+        "id": str(uuid6()),
+        "channel_values": last["channel_values"] | changed,
+        "channel_versions": last["channel_versions"] | versions,
+    }
+    return made, lambda: saver.put(at, made, {"source": source, "step": step, "parents": {}}, versions)
+
+
+@pytest.mark.parametrize(
+    "order", [("input", "writes", "step"), ("writes", "input", "step"), ("input", "step", "writes")], ids="-".join
+)
+@pytest.mark.parametrize("is_another_between", [False, True])
+def test_what_a_run_begins_with_is_stored_once_in_whatever_order_it_comes(saver, order, is_another_between):
+    """LangGraph hands each of these to an OS thread. It waits for the checkpoint before, but for no writes."""
+    message = HumanMessage("a question " * 50, id="1")
+    first = {**empty_checkpoint(), "id": str(uuid6())}
+    at = saver.put(CONFIG, first, {"source": "loop", "step": -2, "parents": {}}, {})
+    begun, put_input = _next(saver, first, {"__start__": {"messages": [message]}}, at, -1, "input")
+    at_input = {"configurable": at["configurable"] | {"checkpoint_id": begun["id"]}}
+    _made, put_step = _next(saver, begun, {"messages": [message]}, at_input, 0)
+    calls = {
+        "input": put_input,
+        "writes": lambda: saver.put_writes(at_input, [("messages", [message])], "task", "path"),
+        "step": put_step,
+    }
+    for name in order:
+        calls[name]()
+        if is_another_between:
+            other = saver.put(config("other"), {**empty_checkpoint(), "id": str(uuid6())}, {}, {})
+            saver.put_writes(other, [("x", [1, 2])], "other", "path")
+    assert _copies(saver.store, "a question a question") == 25
+    found = saver.get_tuple(at_input)
+    assert found.checkpoint["channel_values"]["__start__"] == {"messages": [message]}
+    assert found.pending_writes == [("task", "messages", [message])]
+    assert saver.get_tuple(CONFIG).checkpoint["channel_values"]["messages"] == [message]
+    assert saver.store.verify().ok

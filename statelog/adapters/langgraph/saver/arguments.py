@@ -53,18 +53,14 @@ def check_open(store: Store) -> None:
 _TEXTS = {str}
 
 
-def _is_whole(checkpoint: dict[str, Any]) -> bool:
-    """Whether it is as LangGraph makes it: what it has is not looked at one by one then."""
-    id, versions = checkpoint.get("id"), checkpoint.get("channel_versions")
-    if type(id) is not str or not id or type(versions) is not dict:
-        return False
-    return {*map(type, versions)} <= _TEXTS and type(checkpoint.get("channel_values")) is dict
-
-
 def check_put(checkpoint: Any, metadata: object, new_versions: object) -> None:
     """Refuse what is no checkpoint, or none that could be read again."""
-    if type(checkpoint) is type(metadata) is type(new_versions) is dict and _is_whole(checkpoint):
-        return
+    if type(checkpoint) is type(metadata) is type(new_versions) is dict:  # as LangGraph makes it
+        id: Any = checkpoint.get("id")
+        versions: Any = checkpoint.get("channel_versions")
+        is_whole = type(id) is str and id and type(versions) is type(checkpoint.get("channel_values")) is dict
+        if is_whole and {*map(type, versions)} <= _TEXTS:
+            return
     for argument, value in (("checkpoint", checkpoint), ("metadata", metadata), ("new_versions", new_versions)):
         _check_dict(argument, value)
     id = checkpoint.get("id")

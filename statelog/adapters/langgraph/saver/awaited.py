@@ -25,26 +25,26 @@ class Begun:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._futures: dict[Future[Any], str | None] = {}
+        self.futures: dict[Future[Any], str | None] = {}
 
     def note(self, future: Future[Any], thread_id: str | None) -> None:
         """Remember one, of a thread of LangGraph's, or None of any."""
         with self._lock:
-            self._futures[future] = thread_id
+            self.futures[future] = thread_id
         future.add_done_callback(self._forget)
 
     def _forget(self, future: Future[Any]) -> None:
         with self._lock:
-            self._futures.pop(future, None)
+            self.futures.pop(future, None)
 
     def before(self, config: RunnableConfig | None) -> list[Future[Any]]:
         """Return those that a read of a config, or of all threads, is to see."""
-        if not self._futures:
+        if not self.futures:
             return []
         wanted = _thread_id(config)
         with self._lock:
             return [
-                each for each, thread_id in self._futures.items() if None in (wanted, thread_id) or thread_id == wanted
+                each for each, thread_id in self.futures.items() if None in (wanted, thread_id) or thread_id == wanted
             ]
 
     def wait(self, config: RunnableConfig | None) -> None:

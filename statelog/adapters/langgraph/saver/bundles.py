@@ -1,12 +1,15 @@
-"""The writes of tasks that were committed together, in one value: a packed header, and behind it the items of lists.
+"""The writes of tasks that were committed together, in one value: a header, or the items of lists and then a header.
 
-Header: nil, and of each task its id, its path, how many writes it has, and four things for each of these: its channel,
-its number, and nil and its value; or the serialiser's kind and its bytes; or, of a list that is split, true and how
-many items. All items of all lists stand behind the header.
+Header: nil, and of each task its id (of a UUID its 16 bytes), its path, how many writes it has, and four things for
+each of these: its channel, its number, and nil and its value; or the serialiser's kind and its bytes; or, of a list
+that is split, true and how many items. All items of all lists stand before the header. So they are cut into the same
+chunks as in the channel that they are added to. The header is one item of msgpack if there are none, else bytes, which
+no item of a list is.
 
-The writes of a task were once stored by themselves: then the header is the task, its path and its writes. And each
-write was once stored by itself: then its value stands without nil, and of a list all that is behind the header is its
-items. Both are read, too; and an error, interrupt or resume is still stored as the first.
+Other forms are read, too. The header once was an item of msgpack before the items of lists. The writes of a task were
+once stored by themselves: then the header is the task, its path and its writes; an error, interrupt or resume is still
+stored so. And each write was once stored by itself: then its value stands without nil, and of a list all items beside
+the header are its own.
 """
 
 from __future__ import annotations
@@ -16,16 +19,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statelog.adapters.kit import items
 from statelog.adapters.kit.notes import note
 from statelog.adapters.kit.packed import MSGPACK
-from statelog.adapters.langgraph.values.codec import join, split
+from statelog.adapters.langgraph.values.codec import join, may_be_split, split
 from statelog.adapters.langgraph.values.packing import (
     is_packed,
+    join_parts,
     pack,
     pack_bytes,
+    pack_id,
     pack_parts,
     pack_text,
     unpack,
     unpack_bytes,
-    unpack_text,
+    unpack_id,
 )
 from statelog.kernels.msgpack import split_array
 
@@ -40,6 +45,7 @@ _new = tuple.__new__
 
 _NIL = pack_text(None)
 _TRUE = b"\xc3"
+_NO_BYTES = b"\xc4\x00"
 _TASK_PARTS, _WRITE_PARTS = 2, 4
 
 
@@ -78,19 +84,19 @@ def encode_writes(
         ValueTypeError: the serialiser refuses a value; the message names the channel.
 
     """
-    header: list[str | bytes | None] = [task_id, path, str(len(writes))]
+    header: list[str | bytes | None] = [pack_id(task_id), path, str(len(writes))]
     behind: list[bytes] = []
     for number, channel, value in writes:
         kind, data = codec.dump(value, f"write to {channel!r} of {what}")
-        is_msgpack = codec.is_one_value(kind, data)
-        parts = split(data) if is_msgpack else None
+        is_msgpack = kind == MSGPACK and (codec.proves or codec.is_one_value(kind, data))
+        parts = split(data) if is_msgpack and may_be_split(data) else None
         if parts is not None:
             header += (channel, str(number), _TRUE, str(len(parts)))
             behind += map(pack, parts)
         elif is_msgpack:
             header += (channel, str(number), None, data)
         else:
-            header += (channel, str(number), kind, pack_bytes(data))
+            header += (channel, str(number), kind, pack_bytes(data) if data else _NO_BYTES)
     return _new(Encoded, (header, behind))
 
 
@@ -101,14 +107,18 @@ def encode_bundles(tasks: Sequence[Encoded]) -> bytes:
     for task in tasks:
         header += task.header
         behind += task.behind
-    packed = pack_parts(header)
-    return items.pack_list([packed, *behind]) if behind else packed
+    return _pack(header, behind)
 
 
 def encode_alone(task: Encoded) -> bytes:
     """Return the item of a task's writes that are stored by themselves."""
-    packed = pack_parts([*task.header[:_TASK_PARTS], *task.header[_TASK_PARTS + 1 :]])
-    return items.pack_list([packed, *task.behind]) if task.behind else packed
+    return _pack([*task.header[:_TASK_PARTS], *task.header[_TASK_PARTS + 1 :]], task.behind)
+
+
+def _pack(header: list[str | bytes | None], behind: Sequence[bytes]) -> bytes:
+    if not behind:
+        return pack_parts(header)
+    return items.pack_list([*behind, items.wrap(b"", join_parts(header))])
 
 
 def decode_bundles(stored: Sequence[bytes]) -> tuple[list[Bundle], bool]:
@@ -149,15 +159,17 @@ def _decode_writes(parts: Sequence[bytes], stored: Sequence[bytes], at: int) -> 
 
 def read_bundle(stored: items.Stored) -> list[bytes]:
     """Return what `decode_bundles` takes, of a value as `statelog.adapters.kit.items` reads it."""
-    return [stored] if isinstance(stored, bytes) and is_packed(stored) else items.read_list(stored)
+    if isinstance(stored, bytes) and is_packed(stored):
+        return [stored]
+    *found, last = items.read_list(stored)
+    return [*found, last] if is_packed(last) else [pack(items.unwrap(b"", last)), *found]
 
 
 def join_bundles(held: bytes, new: bytes) -> bytes:
     """Return the item of two that were to be stored under one name, both `encode_bundles`'."""
     first, more = read_bundle(held), read_bundle(new)
-    behind = [*first[1:], *more[1:]]
-    packed = pack_parts([*(split_array(unpack(first[0])) or []), *(split_array(unpack(more[0])) or [])[1:]])
-    return items.pack_list([packed, *behind]) if behind else packed
+    header = [*(split_array(unpack(first[0])) or []), *(split_array(unpack(more[0])) or [])[1:]]
+    return _pack([*header], [*first[1:], *more[1:]])
 
 
 def decode_write(codec: Codec, write: BundledWrite, decoded: DecodedBy | None = None) -> Any:
@@ -179,4 +191,4 @@ def _decode_value(codec: Codec, write: BundledWrite, decoded: DecodedBy | None) 
 
 
 def _text(packed: bytes) -> str:
-    return unpack_text(packed) or ""
+    return unpack_id(packed) or ""

@@ -100,6 +100,10 @@ class Gatherer(Generic[T]):
         if request.error is not None:
             raise request.error
 
+    def is_busy(self, name: str) -> bool:
+        """Return True if a part may be on its way to the same: it waits, or is being committed."""
+        return name in self._lines
+
     @contextmanager
     def taken(self, name: str) -> Iterator[list[T]]:
         """Take the parts that wait: they are committed with the end of the `with` block, unless it raises."""

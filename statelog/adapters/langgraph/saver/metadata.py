@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from langgraph.checkpoint.base import get_checkpoint_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import CheckpointMetadata
@@ -29,23 +29,13 @@ _taken: set[str] = set()
 def metadata_of(config: RunnableConfig, metadata: CheckpointMetadata) -> CheckpointMetadata:
     """Return what `get_checkpoint_metadata` returns, or what was given if that is equal."""
     given: Any = config
-    if (
-        _is_left_out(given.get("configurable"))
-        and _is_left_out(given.get("metadata"))
-        and _is_as_given(metadata.values())
-    ):
-        return metadata
-    return get_checkpoint_metadata(config, metadata)
-
-
-def _is_as_given(values: Iterable[object]) -> bool:
-    for value in values:
-        if type(value) is str:
-            if "\0" in value:
-                return False
-        elif isinstance(value, str):
-            return False
-    return True
+    for part in (given.get("configurable"), given.get("metadata")):
+        if part and not (type(part) is dict and part.keys() <= _left_out) and not _is_left_out(part):
+            return get_checkpoint_metadata(config, metadata)
+    for value in metadata.values():
+        if isinstance(value, str) and (type(value) is not str or "\0" in value):
+            return get_checkpoint_metadata(config, metadata)
+    return metadata
 
 
 def _is_left_out(part: Any) -> bool:
@@ -53,7 +43,9 @@ def _is_left_out(part: Any) -> bool:
     if type(part) is dict:
         return part.keys() <= _left_out or _learn(part)
     if type(part) is ChainMap:
-        return all(map(_is_left_out, part.maps))
+        return all(
+            not each or (type(each) is dict and each.keys() <= _left_out) or _is_left_out(each) for each in part.maps
+        )
     return not part
 
 
@@ -73,7 +65,11 @@ def _is_nothing(key: str, value: object) -> bool:
     return not any(get_checkpoint_metadata(config, {}) for config in named)
 
 
+DELTAS = "counters_since_delta_snapshot"
+"""The key of metadata that names the DeltaChannels without a value of their own."""
+
+
 def deltas_of(metadata: Mapping[str, Any]) -> set[str]:
     """Return the DeltaChannels of a checkpoint that have no value of their own, by its metadata."""
-    counters = metadata.get("counters_since_delta_snapshot")
+    counters = metadata.get(DELTAS)
     return set(map(str, counters)) if isinstance(counters, dict) else set()

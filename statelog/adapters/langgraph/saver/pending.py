@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.constants import START
 
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Follows
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from statelog import Checkpoint
     from statelog.adapters.kit.items import Write
     from statelog.adapters.kit.lineage import Lineage
+    from statelog.adapters.langgraph.saver.putting import Base, Bases
     from statelog.adapters.langgraph.values.codec import Codec
     from statelog.adapters.langgraph.values.names import Place
     from statelog.log.batch import Batch, Head
@@ -53,8 +56,13 @@ class Pending(NamedTuple):
     followed: Checkpoint | None
     """The checkpoint they are put to, if it is remembered."""
     follows: Follows
+    is_quoting: bool
+    """Whether that may hold items of them: it is what a run begins with."""
     similar: Similar | None
     """Where most of a long list may lie: one that is given back whole, or handed on."""
+
+
+_others = attrgetter("others")
 
 
 class _Aside(TypedDict):
@@ -62,6 +70,7 @@ class _Aside(TypedDict):
 
     writes: Callable[[int, Sequence[str]], Sequence[Write]]
     followed: Sequence[Checkpoint]
+    quoted: Sequence[Checkpoint]
     similar: Similar | None
     follows: Sequence[Follows]
 
@@ -72,10 +81,19 @@ def pending(
     writes: Sequence[tuple[str, Any]],
     task_id: str,
     task_path: str,
-    followed: Checkpoint | None,
+    base: Base | None,
     called: str,
 ) -> Pending:
-    """Return what is to be committed of a task's writes; `called` is the namespace of a graph whose result they are.
+    """Return what is to be committed of a task's writes.
+
+    Args:
+        codec: encodes them.
+        place: of the checkpoint that they follow.
+        writes: channels and values.
+        task_id: the task's.
+        task_path: the task's.
+        base: what is remembered of that checkpoint.
+        called: the namespace of a graph whose result they are; empty for none.
 
     Raises:
         ValueTypeError: the serialiser refuses a value; the message names the channel.
@@ -87,7 +105,7 @@ def pending(
     prefix = checkpoint_prefix(place.namespace, place.id)
     what = f"task {task_id!r} of thread {place.thread_id!r}"
     together, made = [], []
-    for number, write in enumerate(several("writes", writes)):
+    for number, write in enumerate(writes if type(writes) is list else several("writes", writes)):
         is_pair = type(write) is tuple and len(write) == 2 and type(write[0]) is str
         channel, value = write if is_pair else pair_of(write)
         index = WRITES_IDX_MAP.get(channel, number)
@@ -98,10 +116,13 @@ def pending(
             together.append((index, channel, value))
     encoded = encode_writes(codec, task_id, task_path, together, what=what) if together else None
     similar = None
-    if encoded is not None and are_looked_for(encoded.behind):
+    if encoded is not None and encoded.behind and are_looked_for(encoded.behind):
         lines = similar_lines(place.namespace) + [line_name(called)] * bool(called)
         similar = _new(Similar, (lines, len(encoded.behind)))
-    return _new(Pending, (prefix, encoded, made, followed, follows(place, place), similar))
+    followed = None if base is None else base.checkpoint
+    start = None if base is None or encoded is None or not encoded.behind else base.channels.get(START)
+    is_quoting = isinstance(start, items.Unread) and start.made is followed
+    return _new(Pending, (prefix, encoded, made, followed, follows(place, place), is_quoting, similar))
 
 
 REFUSED = (UsageError, LimitError, ThreadDeletedError)
@@ -128,20 +149,22 @@ def _refuse_others(*given: tuple[str, Any]) -> None:
             raise UsageError(message, argument=argument, value=text)
 
 
-def _all_similar(parts: Sequence[Similar]) -> Similar | None:
+def _all_similar(parts: Sequence[Similar]) -> Similar:
     lines = {line for part in parts for line in part.lines}
-    return Similar(sorted(lines), max(part.length for part in parts)) if parts else None
+    return Similar(sorted(lines), max(part.length for part in parts))
 
 
-def commit_pending(lineage: Lineage, parts: Sequence[Pending]) -> None:
+def commit_pending(lineage: Lineage, bases: Bases, parts: Sequence[Pending]) -> None:
     """Commit the writes of some tasks."""
-    lineage.commit_aside(WRITES_BRANCH, **_aside(parts), is_flushed=any(part.others for part in parts))
+    is_flushed = any(map(_others, parts))
+    made = lineage.commit_aside(WRITES_BRANCH, **_aside(parts), is_flushed=is_flushed)
+    for part in parts:
+        bases.note_written(lineage.id, part.prefix, made)
 
 
-def with_checkpoint(lineage: Lineage, parts: Sequence[Pending], place: Place) -> Callable[[Batch], Head] | None:
-    """Return what commits the writes of some tasks before a checkpoint; None if there are none."""
-    made = checkpoint_name(place.namespace, place.id)
-    return lineage.aside(WRITES_BRANCH, **_aside(parts, made)) if parts else None
+def with_checkpoint(lineage: Lineage, parts: Sequence[Pending], made: str) -> Callable[[Batch], Head]:
+    """Return what commits the writes of some tasks before a checkpoint, of this id in the store."""
+    return lineage.aside(WRITES_BRANCH, **_aside(parts, made))
 
 
 def _aside(parts: Sequence[Pending], made: str | None = None) -> _Aside:
@@ -154,13 +177,16 @@ def _aside(parts: Sequence[Pending], made: str | None = None) -> _Aside:
     others = [write for part in parts for write in part.others]
 
     def writes(time_us: int, missing: Sequence[str]) -> Sequence[Write]:
-        groups = [items.put_once(group_name(prefix, time_us), item, join_bundles) for prefix, item in bundles.items()]
+        groups = [
+            items.put_once_made(group_name(prefix, time_us), item, join_bundles) for prefix, item in bundles.items()
+        ]
         awaited = [prefixes[name] for name in missing if name != made]
         return [*[items.put(awaited_name(prefix), cbor.encode(time_us)) for prefix in awaited], *groups, *others]
 
     return {
         "writes": writes,
         "followed": [part.followed for part in parts if part.followed is not None],
+        "quoted": [part.followed for part in parts if part.is_quoting and part.followed is not None],
         "follows": [part.follows for part in parts],
-        "similar": _all_similar([part.similar for part in parts if part.similar is not None]),
+        "similar": _all_similar(similar) if (similar := [part.similar for part in parts if part.similar]) else None,
     }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from langgraph.constants import START
+
 from statelog.adapters.kit import items
 from statelog.adapters.kit.shared_items import Similar, Twins, are_looked_for
 from statelog.adapters.langgraph.saver.metadata import deltas_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
-from statelog.adapters.langgraph.saver.reading import decode_checkpoint, find_place
+from statelog.adapters.langgraph.saver.reading import decode_versions, find_place
 from statelog.adapters.langgraph.values.codec import is_cut, is_snapshot
 from statelog.adapters.langgraph.values.frozen import common_ends, equal_ends, freeze, still
 from statelog.adapters.langgraph.values.names import (
@@ -99,12 +101,10 @@ class Base(NamedTuple):
 
     checkpoint: Checkpoint | None
     versions: Mapping[str, Any]
-    channels: Mapping[str, Stored]
+    channels: Mapping[str, Stored | items.Unread]
     own: Own | None
     """Where it stands, if it is one."""
     trail: Trail
-    kept: bytes
-    """The item of `CHECKPOINT_CHANNEL`."""
 
     @property
     def latest(self) -> str:
@@ -123,13 +123,13 @@ class Base(NamedTuple):
         made: Checkpoint,
         versions: Mapping[str, Any],
         own: Own,
-        kept: bytes,
+        *,
+        has_deltas: bool,
     ) -> Base:
-        """Return what a put has made of this one, for the next."""
+        """Return what a put has made of this one, for the next; `has_deltas`: it has DeltaChannels."""
         channels = items.after(self.channels, writes, made)
-        del channels[CHECKPOINT_CHANNEL]
-        trail = self.trail.after(changes.snapshots, made, own)
-        return _new(Base, (made, dict(versions), channels, own, trail, kept))
+        trail = self.trail.after(changes.snapshots, made, own) if has_deltas or changes.snapshots else NO_TRAIL
+        return _new(Base, (made, dict(versions), channels, own, trail))
 
     @classmethod
     def find(cls, codec: Codec, lineage: Lineage, asked: Place) -> Base:
@@ -139,9 +139,9 @@ class Base(NamedTuple):
         kept = channels.pop(CHECKPOINT_CHANNEL, None)
         own = decode_own(kept) if isinstance(kept, bytes) else None
         if own is None or not isinstance(kept, bytes):
-            return cls(None, {}, {}, None, NO_TRAIL, b"")
-        versions = decode_checkpoint(codec, kept).get("channel_versions") or {}
-        return cls(parent, versions, channels, own, NO_TRAIL.after((), parent, own), kept)
+            return cls(None, {}, {}, None, NO_TRAIL)
+        versions = decode_versions(codec, kept)
+        return cls(parent, versions, channels, own, NO_TRAIL.after((), parent, own))
 
 
 class Bases:
@@ -151,8 +151,13 @@ class Bases:
     """
 
     def __init__(self) -> None:
+        self.written: dict[tuple[str, str], Checkpoint | None] = {}
+        """By thread and `checkpoint_prefix`: the commit of all pending writes of a checkpoint that was put here; None
+        if there are several."""
         self._lately: dict[tuple[str, str], tuple[tuple[str, Base], ...]] = {}
         """By thread and namespace: ids and what was put, the last one first."""
+        self.last_called: dict[tuple[str, ...], Checkpoint] = {}
+        """By thread and namespace: what was put last by a graph that a task in it has called."""
         self._called: dict[tuple[str, str], str] = {}
         """By thread and task: the namespace of the graph that the task has called."""
 
@@ -172,9 +177,19 @@ class Bases:
             if len(self._lately) >= _NAMESPACES_MAX:
                 self._lately.clear()
                 self._called.clear()
+                self.last_called.clear()
             if of[1]:
                 self._called[of[0], of[1].rpartition(":")[2]] = of[1]
         self._lately[of] = ((place[2], base), *lately[: _BASES_MAX - 1])
+        if of[1] and base.checkpoint is not None:
+            self.last_called[of[0], of[1].rpartition("|")[0]] = base.checkpoint
+
+    def note_written(self, thread_id: str, prefix: str, made: Checkpoint) -> None:
+        """Remember that pending writes of a checkpoint were committed."""
+        of = (thread_id, prefix)
+        if len(self.written) >= _NAMESPACES_MAX:
+            self.written.clear()
+        self.written[of] = None if of in self.written else made
 
     def called_by(self, thread_id: str, task_id: str) -> str:
         """Return the namespace of the graph that a task has called, whose result it writes; empty if none is known."""
@@ -192,7 +207,7 @@ def _find_elsewhere(codec: Codec, lineage: Lineage, namespace: str, wanted: dict
     for found in Ordered(lineage, namespace).draw(lineage, _ALL, hidden=True):
         state = found.checkpoint.state
         kept = kept_item(state)
-        versions = {} if kept is None else decode_checkpoint(codec, kept).get("channel_versions") or {}
+        versions = {} if kept is None else decode_versions(codec, kept)
         for channel in [channel for channel, version in missing.items() if versions.get(channel) == version]:
             stored = items.get(state, channel_name(channel))
             if stored is not None:
@@ -215,10 +230,9 @@ class Changes(NamedTuple):
     whole: list[int]
     """The lengths of lists that are written whole, but for small ones."""
 
-    def similar(self, place: Place) -> Similar | None:
-        """Return where parts of lists may lie that are written whole."""
-        longest = max(self.whole, default=0)
-        return _new(Similar, (similar_lines(place.namespace), longest)) if longest else None
+    def similar(self, place: Place) -> Similar:
+        """Return where parts of lists may lie that are written whole, if there are any."""
+        return _new(Similar, (similar_lines(place.namespace), max(self.whole)))
 
     def needs(self, base: Base, metadata: Mapping[str, Any]) -> list[str]:
         """Return the DeltaChannels that are made of what the ancestors of the checkpoint hold."""
@@ -227,16 +241,44 @@ class Changes(NamedTuple):
         held = (set(base.channels) - gone) | {write.channel for write in self.writes if not isinstance(write, Removal)}
         return sorted(names - held)
 
-    def twins(self, base: Base, asked: Place) -> Twins | None:
-        """Return where items of what is written may lie."""
-        return base.trail.twins(self.snapshots, asked) if asked.id else None
+    def twins(
+        self, base: Base, asked: Place, made: Place, bases: Bases, *, is_known: bool, is_together: bool
+    ) -> Twins | None:
+        """Return where items of what is written may lie.
+
+        Args:
+            base: what it is put on top of.
+            asked: the place of that.
+            made: its own.
+            bases: what was put here.
+            is_known: whether all pending writes of the two were, or are committed with it.
+            is_together: whether some are committed with it.
+        """
+        if not (self.lists or self.snapshots):
+            return None
+        if self.snapshots and asked.id:
+            return base.trail.twins(self.snapshots, asked)
+        prefixes = [checkpoint_prefix(place.namespace, place.id) for place in (asked, made) if place.id]
+        known = bases.written
+        written = [(prefix, known[of]) for prefix in prefixes if (of := (made.thread_id, prefix)) in known]
+        called, start = bases.last_called.get(made[:2]), base.channels.get(START)
+        records = [] if called is None else [called]
+        if isinstance(start, items.Unread) and start.made is base.checkpoint:  # what a run begins with, cut
+            records.append(start.made)
+        if not is_known or len(written) > 1 or (written and (is_together or written[0][1] is None)):
+            ranges = [writes_range(prefix) for prefix in sorted(prefixes, reverse=True)]
+            return _new(Twins, (WRITES_BRANCH, ranges, (), None, is_together, records))
+        if written:
+            prefix, last = written[0]
+            return _new(Twins, (WRITES_BRANCH, [writes_range(prefix)], (), last, False, records))
+        return _new(Twins, (WRITES_BRANCH, (), (), None, is_together, records)) if is_together or records else None
 
     def remember(self, memory: Frozen, made: Base) -> None:
         """Keep what the lists were, by what they are in the store now."""
         for name, frozen in self.frozen.items():
             stored = made.channels.get(name)
-            if stored is not None and not isinstance(stored, bytes) and stored.count == len(frozen):
-                memory.put(items.identity(stored), frozen)
+            if type(stored) is items.Unread:
+                memory.put(stored.identity, frozen)
 
 
 def value_writes(
@@ -249,11 +291,11 @@ def value_writes(
     place: Place,
 ) -> Changes:
     """Return the writes that make a checkpoint's values of its base's."""
-    _checkpoint, known_versions, channels, _own, _trail, _kept = base
+    _checkpoint, known_versions, channels, _own, _trail = base
     values = checkpoint["channel_values"]
     writes: list[Write] = []
     changes = _new(Changes, (writes, {}, [], [], []))
-    left = set(channels)
+    left = {*channels}
     left.discard(METADATA_CHANNEL)
     missing = {}
     for channel, version in checkpoint["channel_versions"].items():
@@ -275,13 +317,19 @@ def value_writes(
             if name not in elsewhere:  # what had it was pruned, deleted or superseded meanwhile
                 left.discard(name)
                 writes += _value_writes(codec, memory, changes, channel, channels.get(name), values[channel], place)
-    if left:
-        writes += map(items.remove, sorted(left))
+    for name in sorted(left):
+        writes.append(items.remove(name))
     return changes
 
 
 def _value_writes(
-    codec: Codec, memory: Frozen, changes: Changes, channel: str, held: Stored | None, value: Any, place: Place
+    codec: Codec,
+    memory: Frozen,
+    changes: Changes,
+    channel: str,
+    held: Stored | items.Unread | None,
+    value: Any,
+    place: Place,
 ) -> Sequence[Write]:
     """Return the writes that set a channel, none if it is what it was."""
     name = channel_name(channel)
@@ -289,12 +337,12 @@ def _value_writes(
     if type(value) is not list or not codec.proves:
         alone = codec.encode(value, what)
         if type(alone) is bytes:
-            return [] if held == alone else [items.put(name, alone)]
+            return () if held == alone else (items.put_made(name, alone),)
         (changes.snapshots if is_snapshot(alone) else changes.lists).append(name)
         return _encoded_writes(changes, name, held, alone)
     value = [*value]  # another OS thread may lengthen it meanwhile
-    known = None if held is None or isinstance(held, bytes) else memory.get(items.identity(held))
-    if known is not None and not isinstance(held, bytes | None):
+    known = memory.get(held.identity) if type(held) is items.Unread else None
+    if known is not None and held is not None:
         first, last = common_ends(known, value)
         middle = value[first : len(value) - last]
         was = freeze(middle)
@@ -303,50 +351,62 @@ def _value_writes(
             if encoded:
                 changes.lists.append(name)
             changes.frozen[name] = known[:first] + still(was, middle) + known[len(known) - last :]
-            return _spliced(changes, name, held, first, last, encoded)
+            return _spliced(changes, name, held, len(known), first, last, encoded)
     was = freeze(value)
     whole = codec.encode(value, what)
     if isinstance(whole, list):
         changes.lists.append(name)
-    if not is_cut(whole):
-        changes.frozen[name] = still(was, value)
+        if not is_cut(whole):
+            changes.frozen[name] = still(was, value)
     return _encoded_writes(changes, name, held, whole)
 
 
-def _encoded_writes(changes: Changes, name: str, held: Stored | None, encoded: Encoded) -> list[Write]:
+def _encoded_writes(
+    changes: Changes, name: str, held: Stored | items.Unread | None, encoded: Encoded
+) -> Sequence[Write]:
     if not isinstance(encoded, list):
-        return [] if held == encoded else [items.put(name, encoded)]
-    if held is None or isinstance(held, bytes):
+        return () if held == encoded else (items.put_made(name, encoded),)
+    stored = items.opened(held)
+    if stored is None or isinstance(stored, bytes):
         return _whole(changes, name, encoded)
-    return _spliced(changes, name, held, 0, 0, encoded)
+    return _spliced(changes, name, stored, stored.count, 0, 0, encoded)
 
 
-def _whole(changes: Changes, name: str, encoded: Sequence[bytes]) -> list[Write]:
+def _whole(changes: Changes, name: str, encoded: Sequence[bytes]) -> Sequence[Write]:
     if are_looked_for(encoded):
         changes.whole.append(len(encoded))
-    return [items.put(name, items.pack_list(encoded))]
+    return (items.put_made(name, items.pack_list(encoded)),)
 
 
-def _spliced(changes: Changes, name: str, held: Stored, first: int, last: int, encoded: Sequence[bytes]) -> list[Write]:
-    """Return the writes that leave of a list so many items at its ends, and put these between.
+def _spliced(
+    changes: Changes,
+    name: str,
+    held: Stored | items.Unread,
+    count: int,
+    first: int,
+    last: int,
+    encoded: Sequence[bytes],
+) -> Sequence[Write]:
+    """Return the writes that leave of a list of `count` items so many at its ends, and put these between.
 
     That an item could not be proved to be unchanged costs serialising it, not writing it again.
     """
-    count = items.count(held)
     stop = count - last
     if first == stop or not encoded:
         return _list_writes(name, encoded, first, stop, count)
-    alike, alike_behind = equal_ends(items.read_list(held, first, stop), encoded)
+    stored = items.opened(held)
+    assert stored is not None
+    alike, alike_behind = equal_ends(items.read_list(stored, first, stop), encoded)
     changed = encoded[alike : len(encoded) - alike_behind]
     if len(changed) > _EDITED_MAX and first + alike < count:
-        whole = [*items.read_list(held, 0, first), *encoded, *items.read_list(held, stop)]
+        whole = [*items.read_list(stored, 0, first), *encoded, *items.read_list(stored, stop)]
         return _whole(changes, name, whole)  # which finds what it shares wherever it is
     return _list_writes(name, changed, first + alike, stop - alike_behind, count)
 
 
-def _list_writes(name: str, encoded: Sequence[bytes], start: int, stop: int, count: int) -> list[Write]:
+def _list_writes(name: str, encoded: Sequence[bytes], start: int, stop: int, count: int) -> Sequence[Write]:
     if start == stop and not encoded:
-        return []
+        return ()
     if start == stop == count:
-        return [items.append(name, encoded)]
-    return [items.edit(name, start, stop, encoded)]
+        return (items.append_made(name, encoded),)
+    return (items.edit(name, start, stop, encoded),)

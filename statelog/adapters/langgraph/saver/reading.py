@@ -8,27 +8,38 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import ormsgpack
 from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
 
 from statelog.adapters.kit import items
+from statelog.adapters.kit.moment import Moment
 from statelog.adapters.kit.notes import note
 from statelog.adapters.langgraph.saver.bundles import decode_bundles, decode_write, read_bundle
 from statelog.adapters.langgraph.saver.listed import ListedTuple
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
+    OF_FORK,
+    WRITES_BRANCH,
     Place,
     channel_name,
     checkpoint_name,
     config_of,
+    hidden_name,
+    line_name,
+    orphan_name,
     writes_prefix,
     writes_range,
 )
-from statelog.adapters.langgraph.values.own import END_OF_LINE, OWN_PARTS, Own, decode_own, kept_item
+from statelog.adapters.langgraph.values.own import Kept, Own, decode_own, kept_item, pack_own, split_kept
+from statelog.adapters.langgraph.values.packing import pack_bytes, unpack_bytes
+from statelog.display import graph_versions
 from statelog.errors import FormatError
+from statelog.format import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from types import EllipsisType
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
@@ -39,18 +50,25 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.saver.bundles import Bundle, BundledWrite
     from statelog.adapters.langgraph.values.codec import Codec, Read
     from statelog.adapters.langgraph.values.copying import DecodedBy
+    from statelog.log.engine import Engine
     from statelog.store.views import MapView
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
 
+_APART = ("id", "channel_values")
+"""Parts of a checkpoint that are kept apart."""
+
+
 def encode_kept(codec: Codec, own: Own, checkpoint: Mapping[str, Any]) -> bytes:
     """Return the item of `CHECKPOINT_CHANNEL`: where it stands, and what LangGraph keeps of it but id and values."""
-    kept = {**checkpoint}
-    for part in ("id", "channel_values"):
-        kept.pop(part, None)
-    return codec.encode_parts(own.texts, kept, "checkpoint")
+    kept = {part: value for part, value in checkpoint.items() if part not in _APART}
+    short = graph_versions.encode(kept) if codec.proves else None
+    if short is None:
+        return pack_own(own, codec.dump_part(kept, "checkpoint"), is_short=False)
+    names, numbers = short
+    return pack_own(own, (ormsgpack.packb(names), pack_bytes(numbers)), is_short=True)
 
 
 def is_in_namespace(namespace: str, state: MapView) -> bool:
@@ -60,10 +78,19 @@ def is_in_namespace(namespace: str, state: MapView) -> bool:
     return own is not None and own.namespace == namespace
 
 
-def decode_checkpoint(codec: Codec, item: bytes) -> dict[str, Any]:
-    """Return what LangGraph keeps of a checkpoint besides values and its id."""
-    checkpoint: dict[str, Any] = codec.decode_value(item, OWN_PARTS)
-    return checkpoint
+def load_kept(codec: Codec, kept: Kept) -> Any:
+    """Return what LangGraph keeps of a checkpoint besides values and its id. Raises what the serialiser raises."""
+    if kept.is_short:
+        names, numbers = kept.value
+        return graph_versions.decode(ormsgpack.unpackb(names), unpack_bytes(numbers))
+    return codec.load_part(kept.value)
+
+
+def decode_versions(codec: Codec, item: bytes) -> dict[str, Any]:
+    """Return the versions of a checkpoint's channels."""
+    kept = split_kept(item)
+    checkpoint = {} if kept is None else load_kept(codec, kept)
+    return checkpoint.get("channel_versions") or {}
 
 
 # --- pending writes -----------------------------------------------------------------
@@ -89,16 +116,64 @@ class Row(NamedTuple):
     """One checkpoint, as stored: everything is read."""
 
     place: Place
-    checkpoint: Checkpoint
-    kept: bytes
-    metadata: dict[str, Any]
+    kept: Kept
+    metadata: bytes
+    """The item of the checkpoint's."""
     channels: dict[str, Read]
     writes: list[WriteRow]
     is_orphan: bool
 
-    def parent_config(self, own: Own) -> RunnableConfig | None:
+    def parent_config(self) -> RunnableConfig | None:
         """Return the config of the parent, None if there is none."""
-        return None if own.parent is None or self.is_orphan else config_of(self.place._replace(id=own.parent))
+        parent = self.kept.own.parent
+        return None if parent is None or self.is_orphan else config_of(self.place._replace(id=parent))
+
+
+def read_latest(engine: Engine, decoded: DecodedBy, asked: Place) -> Row | EllipsisType | None:
+    """Read the checkpoint that a config names, or the latest, in one short read; None if there is none.
+
+    Returns ... if the latest is not simply the last one of the only line of its namespace: `Ordered` finds it then.
+    """
+    with engine.read() as view:
+        moment = Moment(engine, view, asked.thread_id)
+        branch = moment.branch(WRITES_BRANCH)
+        absent = None if asked.id else ...
+        if asked.id:
+            head = moment.named(checkpoint_name(asked.namespace, asked.id))
+        else:
+            lines = moment.lines(line_name(asked.namespace), OF_FORK, branch)
+            if len(lines) > 1:
+                return ...
+            head = moment.head(lines[0]) if lines else None
+            if head is None or head.event.branch != lines[0] or head.event.version == 0:
+                return None
+        if head is None:
+            return None
+        stored = items.read_tree(moment.state(head))
+        item = stored.pop(CHECKPOINT_CHANNEL, None)
+        kept = split_kept(item) if isinstance(item, bytes) else None
+        if kept is None:
+            return absent
+        place = asked
+        if not asked.id:
+            own = kept.own
+            place = _new(Place, (asked.thread_id, own.namespace, own.id))
+            if own.latest != own.id or not moment.is_last_of(head, checkpoint_name(own.namespace, own.id)):
+                return ...
+        pending = None if branch is None else moment.head(branch)
+        found: dict[str, items.Stored] = {}
+        if pending is not None:
+            state, prefix = moment.state(pending), writes_prefix(place)
+            if items.has_key(state, hidden_name(prefix)):
+                return absent
+            found = items.tree_between(state, *writes_range(prefix))
+        return _row(place, kept, head.event.metadata, decoded.read_all(stored), found)
+
+
+def _row(place: Place, kept: Kept, metadata: bytes, channels: dict[str, Read], found: dict[str, items.Stored]) -> Row:
+    """Return a row. `found` has what stands in the range of its writes, by name."""
+    is_orphan = bool(found) and found.pop(orphan_name(writes_prefix(place)), None) is not None
+    return _new(Row, (place, kept, metadata, channels, [*map(read_bundle, found.values())], is_orphan))
 
 
 def find_place(lineage: Lineage, place: Place) -> Checkpoint | None:
@@ -108,16 +183,13 @@ def find_place(lineage: Lineage, place: Place) -> Checkpoint | None:
 
 def read_row(decoded: DecodedBy, checkpoint: Checkpoint, place: Place, pending: MapView | None) -> Row | None:
     """Read a checkpoint whole; None if it is none of LangGraph's."""
-    channels: dict[str, Read] = {name: decoded.read(stored) for name, stored in items.read(checkpoint.state).items()}
-    kept = channels.pop(CHECKPOINT_CHANNEL, None)
-    if not isinstance(kept, bytes) or kept == END_OF_LINE:
+    stored = items.read(checkpoint.state)
+    item = stored.pop(CHECKPOINT_CHANNEL, None)
+    kept = split_kept(item) if isinstance(item, bytes) else None
+    if kept is None:
         return None
-    first, last = writes_range(writes_prefix(place))
-    found = {} if pending is None else items.keys_between(pending, first, last)
-    # The name `first` is `orphan_name`, which no write has.
-    is_orphan = found.pop(first, None) is not None
-    writes = [read_bundle(stored) for stored in found.values()]
-    return Row(place, checkpoint, kept, checkpoint.metadata, channels, writes, is_orphan)
+    found = {} if pending is None else items.keys_between(pending, *writes_range(writes_prefix(place)))
+    return _row(place, kept, checkpoint.event.metadata, decoded.read_all(stored), found)
 
 
 def decode_row(
@@ -135,9 +207,8 @@ def decode_row(
 
 
 def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: DecodedBy | None) -> CheckpointTuple:
-    own = decode_own(row.kept)
-    assert own is not None
-    checkpoint = decode_checkpoint(codec, row.kept)
+    own = row.kept.own
+    checkpoint = load_kept(codec, row.kept)
     if not isinstance(checkpoint, dict):  # a serialiser may give anything for what another one wrote
         thread_id = row.place.thread_id
         message = f"checkpoint {own.id} of thread {thread_id!r} cannot be read without the serialiser that wrote it"
@@ -146,10 +217,10 @@ def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: 
     values: dict[str, Any] = {}
     checkpoint["channel_values"] = values
     for channel in checkpoint.get("channel_versions") or ():
-        name = channel_name(channel)
-        if name in row.channels:
+        read = row.channels.get(channel_name(channel))
+        if read is not None:
             try:
-                values[channel] = codec.decode(row.channels[name], decoded)
+                values[channel] = codec.decode(read, decoded)
             except Exception as error:
                 note(error, f"raised by the serialiser for channel {channel!r}")
                 raise
@@ -157,26 +228,25 @@ def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: 
         config=config_of(row.place) if config is None else config,
         checkpoint=cast("LangGraphCheckpoint", checkpoint),
         metadata=cast("CheckpointMetadata", row_metadata(codec, row)),
-        parent_config=row.parent_config(own),
-        pending_writes=decode_writes(codec, row.writes, decoded=decoded),
+        parent_config=row.parent_config(),
+        pending_writes=decode_writes(codec, row.writes, decoded=decoded) if row.writes else [],
     )
 
 
 def list_row(codec: Codec, row: Row, decoded: DecodedBy) -> CheckpointTuple:
     """Return what LangGraph gets of one of several, decoded as far as it is looked at."""
-    own = decode_own(row.kept)
-    assert own is not None
     return ListedTuple.of(
         config_of(row.place),
         cast("CheckpointMetadata", row_metadata(codec, row)),
-        row.parent_config(own),
+        row.parent_config(),
         partial(decode_row, codec, row, None, decoded),
     )
 
 
 def row_metadata(codec: Codec, row: Row) -> dict[str, Any]:
     """Return LangGraph's metadata."""
-    return codec.decode_metadata(row.metadata, row.channels.get(METADATA_CHANNEL))
+    metadata = cbor.decode(row.metadata, loosely=True)
+    return codec.decode_metadata(metadata, row.channels.get(METADATA_CHANNEL))
 
 
 class Written(NamedTuple):

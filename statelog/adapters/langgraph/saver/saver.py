@@ -17,16 +17,16 @@ from statelog.adapters.langgraph.saver import pending as tasks
 from statelog.adapters.langgraph.saver.awaited import AsyncCalls, Begun
 from statelog.adapters.langgraph.saver.filtering import fits
 from statelog.adapters.langgraph.saver.gathering import Gatherer
-from statelog.adapters.langgraph.saver.metadata import metadata_of
+from statelog.adapters.langgraph.saver.metadata import DELTAS, metadata_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.putting import Base, Bases, value_writes
 from statelog.adapters.langgraph.saver.reading import (
     Row,
     decode_row,
     encode_kept,
-    find_place,
     is_in_namespace,
     list_row,
+    read_latest,
     read_row,
     row_metadata,
 )
@@ -48,7 +48,7 @@ from statelog.adapters.langgraph.values.names import (
     served_by,
     thread_id_of,
 )
-from statelog.adapters.langgraph.values.own import Own, is_hidden, writes_state
+from statelog.adapters.langgraph.values.own import Own
 from statelog.aio.running import Runner
 from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
 from statelog.store.session import session_of
@@ -123,6 +123,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         super().__init__(serde=serde)
         asking.check_store(store)
         self.store = store
+        self._engine = session_of(store).engine
         self._conflict = conflict
         self._codec_made = Codec(self.serde)
         self._frozen = Frozen()
@@ -187,26 +188,24 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
             UsageError: the config names no thread. ClosedError: the store was closed.
 
         """
-        self._begun.wait(config)
+        if self._begun.futures:
+            self._begun.wait(config)
         return self._get_tuple(config)
 
     def _get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         asked = place_of(config)
         codec = self._codec
         decoded = self._decoded.by(codec)
+        row = read_latest(self._engine, decoded, asked)
+        if row is ...:
+            row = self._read_latest_of_several(decoded, asked)
+        return None if row is None else decode_row(codec, row, config if asked.id else None, decoded)
+
+    def _read_latest_of_several(self, decoded: DecodedBy, asked: Place) -> Row | None:
         with self.store.snapshot() as snapshot:
             lineage = Lineage(snapshot, asked.thread_id)
-            if asked.id:
-                place, checkpoint, pending = asked, find_place(lineage, asked), writes_state(lineage)
-                if checkpoint is None or is_hidden(pending, asked):
-                    return None
-            else:
-                latest = next(Ordered(lineage, asked.namespace).draw(lineage, 1), None)
-                if latest is None:
-                    return None
-                place, checkpoint, pending = latest.place, latest.checkpoint, latest.pending
-            row = read_row(decoded, checkpoint, place, pending)
-        return None if row is None else decode_row(codec, row, config if asked.id else None, decoded)
+            latest = next(Ordered(lineage, asked.namespace).draw(lineage, 1), None)
+            return None if latest is None else read_row(decoded, latest.checkpoint, latest.place, latest.pending)
 
     def list(
         self,
@@ -317,14 +316,15 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         base = self._bases.get(asked)
         if base is not None:
             try:
-                self._put(base, asked, place, config, checkpoint, metadata, new_versions)
+                self._put(base, asked, place, config, checkpoint, metadata, new_versions, is_known=True)
             except (CheckpointNotFoundError, ExpiredError):  # what is remembered is not there any more
                 self._bases.forget(asked)
                 base = None
         if base is None:
             base = Base.find(self._codec, self._lineage(asked.thread_id), asked)
-            self._put(base, asked, place, config, checkpoint, metadata, new_versions)
-        _wait_for_remote(self.store, config)
+            self._put(base, asked, place, config, checkpoint, metadata, new_versions, is_known=False)
+        if self._engine.remote is not None:
+            _wait_for_remote(self.store, config)
         return config_of(place, config["configurable"]["thread_id"])
 
     def _put(
@@ -336,43 +336,51 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         checkpoint: LangGraphCheckpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
+        *,
+        is_known: bool,
     ) -> None:
-        codec, lineage = self._codec, self._lineage(place.thread_id)
+        """Put on top of a base; `is_known`: it was put by this saver, and so were its pending writes."""
+        codec, lineage, bases = self._codec, self._lineage(place.thread_id), self._bases
         changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
-        own = _new(Own, (place.namespace, place.id, asked.id or None, max(base.latest, place.id)))
+        latest = place.id if base.own is None else max(base.own.latest, place.id)
+        own = _new(Own, (place.namespace, place.id, asked.id or None, latest))
         told = metadata_of(config, metadata)
-        serves = served_by(place.namespace, metadata.get("parents"))
-        small, whole = codec.encode_metadata(told, place.thread_id, changes.needs(base, told), serves)
-        kept = encode_kept(codec, own, checkpoint)
-        writes = [*changes.writes, items.put_made(CHECKPOINT_CHANNEL, kept)]
+        parents = metadata.get("parents")
+        serves = served_by(place.namespace, parents) if place.namespace else None
+        needs = changes.needs(base, told) if DELTAS in told else ()
+        small, whole = codec.encode_metadata(told, place.thread_id, needs, serves)
+        writes = changes.writes
         if whole is not None:
             writes.append(items.put(METADATA_CHANNEL, whole))
-        elif base.has_metadata:
+        elif METADATA_CHANNEL in base.channels:
             writes.append(items.remove(METADATA_CHANNEL))
+        name = checkpoint_name(place.namespace, place.id)
         commit = partial(
             lineage.commit,
-            writes,
-            id=checkpoint_name(place.namespace, place.id),
+            [*writes, items.put_made(CHECKPOINT_CHANNEL, encode_kept(codec, own, checkpoint))],
+            id=name,
             parent=base.checkpoint,
             line=line_name(place.namespace),
             fork=partial(fork_name, place.namespace, place.id),
             metadata=small,
             at_head=self._conflict == "raise",
             counts=partial(is_in_namespace, place.namespace),
-            twins=changes.twins(base, asked) if changes.lists or changes.snapshots else None,
-            similar=changes.similar(place),
-            follows=tasks.follows(asked, place, metadata.get("parents")),
+            similar=changes.similar(place) if changes.whole else None,
+            follows=tasks.follows(asked, place, parents),
         )
         parts: Sequence[tasks.Pending] = ()
         try:
             with self._gatherer.taken(place.thread_id) as parts:
-                made = commit(before=tasks.with_checkpoint(lineage, parts, place))
+                before = tasks.with_checkpoint(lineage, parts, name) if parts else None
+                is_known = is_known and (len(parts) > 0 or not self._gatherer.is_busy(place.thread_id))
+                twins = changes.twins(base, asked, place, bases, is_known=is_known, is_together=len(parts) > 0)
+                made = commit(before=before, twins=twins)
         except tasks.REFUSED:  # whose it is shows when each is made alone
             if not parts:
                 raise
-            made = commit()
-        next_base = base.after(changes, writes, made, checkpoint["channel_versions"], own, kept)
-        self._bases.keep(place, next_base)
+            made = commit(twins=changes.twins(base, asked, place, bases, is_known=False, is_together=False))
+        next_base = base.after(changes, writes, made, checkpoint["channel_versions"], own, has_deltas=DELTAS in told)
+        bases.keep(place, next_base)
         if changes.frozen:
             changes.remember(self._frozen, next_base)
 
@@ -400,12 +408,11 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
             message = "a config for pending writes has configurable.checkpoint_id"
             raise UsageError(message, argument="checkpoint_id", value=None)
         base, called = self._bases.get(place), self._bases.called_by(place.thread_id, task_id)
-        followed = None if base is None else base.checkpoint
-        part = tasks.pending(self._codec, place, writes, task_id, task_path, followed, called)
+        part = tasks.pending(self._codec, place, writes, task_id, task_path, base, called)
         if part.together or part.others:
-            make = partial(tasks.commit_pending, self._lineage(place.thread_id))
+            make = partial(tasks.commit_pending, self._lineage(place.thread_id), self._bases)
             self._gatherer.commit(place.thread_id, part, make, is_followed=not part.others)
-            if part.others:  # maybe no checkpoint follows
+            if part.others and self._engine.remote is not None:  # maybe no checkpoint follows
                 _wait_for_remote(self.store, config)
         else:
             asking.check_open(self.store)

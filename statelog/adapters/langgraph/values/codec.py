@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -11,12 +12,12 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from statelog.adapters.kit import items
 from statelog.adapters.kit.notes import note
 from statelog.adapters.kit.packed import CUT, MSGPACK, SNAPSHOT, Packed, Serialised, put_together
-from statelog.adapters.langgraph.values.cutting import CUT_SIZE_BYTES_MIN, cut, hands_on, split_list
+from statelog.adapters.langgraph.values.cutting import ARRAYS, CUT_SIZE_BYTES_MIN, cut, hands_on, split_list
 from statelog.adapters.langgraph.values.packing import (
     PREFIX,
     pack,
     pack_bytes,
-    pack_parts,
+    pack_text,
     unpack,
     unpack_bytes,
     unpack_text,
@@ -55,6 +56,8 @@ class DecodedItems(Protocol):
 
 
 _EXTENSIONS = frozenset([0xC7, 0xC8, 0xC9])
+_SPLIT = frozenset(bytes([first]) for first in (*ARRAYS, *_EXTENSIONS))
+"""What a value begins with that may be split, however short it is."""
 _SNAPSHOT_TYPE = 7
 """The extension type of what a DeltaChannel is stored as now and then."""
 
@@ -72,6 +75,11 @@ def join(encoded: Sequence[bytes]) -> Joined:
 def read_whole(stored: items.Stored, known: dict[bytes, Joined] | None = None) -> Read:
     """Return a stored value; parts of lists that are `known` by their digests are not read, and others put there."""
     return stored if isinstance(stored, bytes) else items.gather(stored, {} if known is None else known, join)
+
+
+def may_be_split(data: bytes) -> bool:
+    """Whether a value in msgpack may be worth splitting, by its first byte and its size."""
+    return len(data) >= CUT_SIZE_BYTES_MIN or data[:1] in _SPLIT
 
 
 def split(data: bytes) -> list[bytes] | None:
@@ -111,6 +119,12 @@ def is_snapshot(encoded: Encoded) -> bool:
 
 _SNAPSHOT_ITEM = pack(SNAPSHOT)
 _NIL = b"\xc0"
+
+
+@lru_cache(maxsize=16)
+def _empty(kind: str) -> bytes:
+    """Return the item of what is serialised to no bytes, as None is."""
+    return cbor.encode(Serialised(kind, b""))
 
 
 def _in_one(parts: list[Joined]) -> bytes:
@@ -207,8 +221,8 @@ class Codec:
         """Return a value's item, or those of a list."""
         kind, data = self.dump(value, what)
         if kind != MSGPACK:
-            return cbor.encode(Serialised(kind, data), path=what)
-        parts = split(data)
+            return cbor.encode(Serialised(kind, data), path=what) if data else _empty(kind)
+        parts = split(data) if may_be_split(data) else None
         return pack(data) if parts is None else [pack(part) for part in parts]
 
     def encode_items(self, values: Sequence[Any], what: str) -> list[bytes] | None:
@@ -216,6 +230,8 @@ class Codec:
         if not values:
             return []
         kind, data = self.dump(list(values), what)
+        if len(values) == 1 and self.proves and kind == MSGPACK:  # one that was proved to be serialised item by item
+            return [pack(data[1:])]
         parts = split_array(data) if kind == MSGPACK else None
         return None if parts is None or len(parts) != len(values) else [pack(part) for part in parts]
 
@@ -251,19 +267,19 @@ class Codec:
 
     # --- what is kept of a checkpoint -------------------------------------------------
 
-    def encode_parts(self, parts: Sequence[str | None], value: Any, what: str) -> bytes:
-        """Return one item of some texts and a value."""
+    def dump_part(self, value: Any, what: str) -> list[bytes]:
+        """Return a value as parts of an array of msgpack: one, or its kind and its bytes. Raises as `dump`."""
         kind, data = self.dump(value, what)
-        return pack_parts([*parts, data] if self.is_one_value(kind, data) else [*parts, kind, pack_bytes(data)])
+        is_one = kind == MSGPACK and (self.proves or self.is_one_value(kind, data))
+        return [data] if is_one else [pack_text(kind), pack_bytes(data)]
 
-    def decode_value(self, item: bytes, number: int) -> Any:
-        """Return the value of `encode_parts`, which so many texts stand before."""
-        parts = split_array(unpack(item)) or []
-        if len(parts) == number + 1:
-            return self.serde.loads_typed((MSGPACK, parts[number]))
-        kind = unpack_text(parts[number])
+    def load_part(self, parts: Sequence[bytes]) -> Any:
+        """Return the value of `dump_part`. Raises what the serialiser raises."""
+        if len(parts) == 1:
+            return self.serde.loads_typed((MSGPACK, parts[0]))
+        kind = unpack_text(parts[0])
         assert kind is not None
-        return self.serde.loads_typed((kind, unpack_bytes(parts[number + 1])))
+        return self.serde.loads_typed((kind, unpack_bytes(parts[1])))
 
     # --- metadata -----------------------------------------------------------------------
 
@@ -315,14 +331,14 @@ class Codec:
         if whole is not None:
             decoded: dict[str, Any] = self.decode(whole)
             return decoded
-        return {key: self._load(value) for key, value in metadata.items() if key not in _NATIVE}
+        return {
+            key: self._load(value) if isinstance(value, Packed | Serialised) else value
+            for key, value in metadata.items()
+            if key not in _NATIVE
+        }
 
-    def _load(self, value: Any) -> Any:
-        if isinstance(value, Packed):
-            return self.serde.loads_typed((MSGPACK, value.data))
-        if isinstance(value, Serialised):
-            return self.serde.loads_typed((value.type, value.data))
-        return value
+    def _load(self, value: Packed | Serialised) -> Any:
+        return self.serde.loads_typed((MSGPACK if isinstance(value, Packed) else value.type, value.data))
 
 
 _NATIVE = (NEEDS_KEY, SERVES_KEY)

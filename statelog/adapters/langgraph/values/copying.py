@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache, partial
-from operator import call
+from operator import call, is_not
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from statelog.adapters.langgraph.values.codec import read_whole
 from statelog.adapters.langgraph.values.frozen import is_plain_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from statelog.adapters.kit.items import Stored
     from statelog.adapters.langgraph.values.codec import Codec, Joined, Read
@@ -167,7 +167,7 @@ class Decoded:
     def by(self, codec: Codec) -> DecodedBy:
         """Return what was decoded by a serialiser that would decode as this one does."""
         last = self._last
-        if last is None or not last.holds_for(codec):
+        if last is None or any(map(is_not, last.of, what_decodes(codec))):
             last = self._last = DecodedBy(codec, self._size_bytes_max)
         return last
 
@@ -195,21 +195,20 @@ class DecodedBy:
 
     def __init__(self, codec: Codec, size_bytes_max: int = CACHE_SIZE_BYTES) -> None:
         self.codec = codec
-        self._of = _what_decodes(codec)
+        self.of = what_decodes(codec)
         self._size_bytes_max = size_bytes_max
         self._size = 0
         self._makers: dict[bytes, Any] = {}
         self._parts = _Parts(self._take)
 
-    def holds_for(self, codec: Codec) -> bool:
-        """Whether that would decode as what has decoded this."""
-        serde, modules, hook = _what_decodes(codec)
-        its_serde, its_modules, its_hook = self._of
-        return serde is its_serde and modules is its_modules and hook is its_hook
-
     def read(self, stored: Stored) -> Read:
         """Return a stored value, read whole."""
         return read_whole(stored, self._parts)
+
+    def read_all(self, stored: Mapping[str, Stored]) -> dict[str, Read]:
+        """Return the values of several channels, read whole."""
+        parts = self._parts
+        return {name: each if type(each) is bytes else read_whole(each, parts) for name, each in stored.items()}
 
     def expect(self, reads: Iterable[Read]) -> None:
         """Say what will be decoded next: what occurs in it twice is kept at once."""
@@ -259,6 +258,7 @@ class DecodedBy:
             self._size = size_bytes
 
 
-def _what_decodes(codec: Codec) -> tuple[object, object, object]:
+def what_decodes(codec: Codec) -> tuple[object, object, object]:
+    """Return what makes a difference to what a serialiser decodes."""
     serde = codec.serde
     return serde, getattr(serde, "_allowed_msgpack_modules", None), getattr(serde, "_unpack_ext_hook", None)

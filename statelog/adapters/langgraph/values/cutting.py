@@ -16,7 +16,7 @@ from statelog.kernels.msgpack import array_head, split_array
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-CUT_SIZE_BYTES_MIN = 1024
+CUT_SIZE_BYTES_MIN = 384
 """A list of fewer bytes is not cut out."""
 SPLIT_SIZE_BYTES_MIN = 32
 """A list is split if its items have so many bytes on average: numbers are not worth the 14 that an item costs."""
@@ -25,7 +25,8 @@ _DEPTH_MAX = 32
 
 _MAPS = {0xDE: 2, 0xDF: 4} | dict.fromkeys(range(0x80, 0x90), 0)
 """What a map begins with, and how many bytes its count has behind that."""
-_ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
+ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
+"""What a list begins with."""
 _EXTENSIONS = {0xC7: 3, 0xC8: 4, 0xC9: 6}
 """What an extension begins with, and the size of its head with the type."""
 _BY_POSITION = 1
@@ -38,7 +39,7 @@ _MESSAGE = b"langchain_core.messages."
 
 def split_list(data: bytes) -> list[bytes] | None:
     """Return the items of a list that is worth splitting, None of anything else."""
-    parts = split_array(data) if data and data[0] in _ARRAYS else None
+    parts = split_array(data) if data and data[0] in ARRAYS else None
     return None if parts is None or len(data) < SPLIT_SIZE_BYTES_MIN * len(parts) else parts
 
 
@@ -68,7 +69,7 @@ def _add(pieces: list[tuple[bool, bytes]], data: bytes, depth: int) -> None:
     first = data[0]
     if len(data) < CUT_SIZE_BYTES_MIN or depth > _DEPTH_MAX:
         pieces.append((False, data))
-    elif first in _ARRAYS:
+    elif first in ARRAYS:
         _add_list(pieces, data, depth)
     elif first in _MAPS:
         _add_map(pieces, data, depth)

@@ -47,6 +47,8 @@ _KEPT_THREADS = (STORE_THREAD_ID, CACHE_THREAD_ID)
 
 WRITES_BRANCH = "writes"
 _OURS = "langgraph:"
+OF_FORK = "@"
+"""In the name of a branch, between the line it belongs to and the checkpoint it begins with."""
 _OF_TASK = ":"
 """In a namespace, between the name of a node and the id of its task."""
 _PLAIN = re.compile(r"[\w:|.\-]{1,100}", re.ASCII)
@@ -153,6 +155,7 @@ def _digest(*parts: str) -> str:
     return digest
 
 
+@lru_cache(maxsize=256)
 def checkpoint_name(namespace: str, id: str) -> str:
     """Return the id a checkpoint has in the store."""
     if _PLAIN.fullmatch(id) and (not namespace or _PLAIN.fullmatch(namespace)):
@@ -205,12 +208,12 @@ def similar_lines(namespace: str) -> list[str]:
 
 def fork_name(namespace: str, id: str) -> str:
     """Return the branch that begins with a checkpoint whose parent has a successor already."""
-    return f"{line_name(namespace)}@{id if _PLAIN.fullmatch(id) else '#' + _digest(id)}"
+    return f"{line_name(namespace)}{OF_FORK}{id if _PLAIN.fullmatch(id) else '#' + _digest(id)}"
 
 
 def is_of_line(branch: str, line: str) -> bool:
     """Whether a branch is a namespace's, or a fork in it."""
-    return branch == line or branch.startswith(f"{line}@")
+    return branch == line or branch.startswith(f"{line}{OF_FORK}")
 
 
 @lru_cache(maxsize=1024)
@@ -237,6 +240,7 @@ def writes_prefix(place: Place) -> str:
     return checkpoint_prefix(place.namespace, place.id)
 
 
+@lru_cache(maxsize=256)
 def checkpoint_prefix(namespace: str, id: str) -> str:
     """Return `writes_prefix` of a checkpoint of any thread."""
     time = bytes.fromhex(id[:8] + id[9:13]) if _UUID.match(id) else bytes(6)
@@ -284,6 +288,7 @@ _TICKS_WIDTH = 15
 """Hexadecimal digits of its time, in steps of 100 ns."""
 
 
+@lru_cache(maxsize=256)
 def time_us_of(id: str) -> int | None:
     """Return when an id was made that LangGraph has made, a UUID of version 6 (RFC 9562); None of any other."""
     if _UUID_6.fullmatch(id) is None:

@@ -13,12 +13,17 @@ from statelog.adapters.langgraph.values.names import (
     orphan_name,
     writes_prefix,
 )
-from statelog.adapters.langgraph.values.packing import pack, pack_text, unpack, unpack_texts
-from statelog.kernels.msgpack import join_array, split_array
+from statelog.adapters.langgraph.values.packing import pack, pack_id, pack_text, split_parts, unpack_id
+from statelog.kernels.msgpack import join_array
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from statelog.adapters.kit.lineage import Lineage
     from statelog.store.views import MapView
+
+_new = tuple.__new__
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 
 class Own(NamedTuple):
@@ -30,30 +35,57 @@ class Own(NamedTuple):
     latest: str
     """The greatest id among it and the versions before it on its line."""
 
-    @property
-    def texts(self) -> tuple[str | None, ...]:
-        """The texts that `CHECKPOINT_CHANNEL` begins with."""
-        return (self.namespace, self.id, self.parent, None if self.latest == self.id else self.latest)
 
-
-OWN_PARTS = len(Own._fields)
+_OWN_PARTS = len(Own._fields)
+SHORT = b"\x01"
+"""What an item of `CHECKPOINT_CHANNEL` begins with whose versions are stored by `display.graph_versions`."""
 
 END_OF_LINE = b"\xf6"
 """In place of an `Own`: the line was ended, so that its last checkpoint can go."""
 
 
-def decode_own(item: bytes) -> Own | None:
-    """Return where a checkpoint stands, None for the end of a line. Nothing of anybody's code runs."""
+class Kept(NamedTuple):
+    """What is kept of a checkpoint, as stored."""
+
+    own: Own
+    value: Sequence[bytes]
+    """What LangGraph keeps besides values and the id: names and numbers of its versions, or a value of its codec."""
+    is_short: bool
+
+
+def split_kept(item: bytes) -> Kept | None:
+    """Return where a checkpoint stands, and what is kept of it; None for the end of a line. Nobody's code runs."""
     if item == END_OF_LINE:
         return None
-    namespace, id, parent, latest = unpack_texts(item, OWN_PARTS)
-    return Own(namespace or "", id or "", parent, latest or id or "")
+    parts = split_parts(item)
+    is_short = parts[:1] == [SHORT]
+    if is_short:
+        del parts[0]
+    namespace, id, parent, latest = map(unpack_id, parts[:_OWN_PARTS])
+    id = id or ""
+    return _new(Kept, (_new(Own, (namespace or "", id, parent, latest or id)), parts[_OWN_PARTS:], is_short))
+
+
+def decode_own(item: bytes) -> Own | None:
+    """Return where a checkpoint stands, None for the end of a line. Nothing of anybody's code runs."""
+    kept = split_kept(item)
+    return None if kept is None else kept.own
+
+
+def pack_own(own: Own, value: Sequence[bytes], *, is_short: bool) -> bytes:
+    """Inverse of `split_kept`."""
+    latest = None if own.latest == own.id else own.latest
+    if is_short:
+        ids = [pack_id(own.id), pack_id(own.parent), pack_id(latest)]
+        return pack(join_array([SHORT, pack_text(own.namespace), *ids, *value]))
+    return pack(join_array([*map(pack_text, (own.namespace, own.id, own.parent, latest)), *value]))
 
 
 def replace_own(item: bytes, own: Own) -> bytes:
     """Return the item of `CHECKPOINT_CHANNEL` of a checkpoint that stands elsewhere and is the same otherwise."""
-    parts = split_array(unpack(item)) or []
-    return pack(join_array([*map(pack_text, own.texts), *parts[OWN_PARTS:]]))
+    kept = split_kept(item)
+    assert kept is not None
+    return pack_own(own, kept.value, is_short=kept.is_short)
 
 
 def kept_item(state: MapView) -> bytes | None:

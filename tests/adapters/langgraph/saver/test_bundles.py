@@ -29,7 +29,8 @@ from statelog.adapters.langgraph.saver.bundles import (
 from statelog.adapters.langgraph.saver.reading import decode_writes
 from statelog.adapters.langgraph.values.codec import Codec
 from statelog.adapters.langgraph.values.names import WRITES_BRANCH, place_of, write_name, writes_prefix
-from statelog.adapters.langgraph.values.packing import pack, pack_bytes, pack_parts, pack_text, unpack_texts
+from statelog.adapters.langgraph.values.packing import pack, pack_bytes, pack_text
+from statelog.format import cbor
 from statelog.kernels.msgpack import join_array
 
 CODEC = Codec(JsonPlusSerializer())
@@ -50,15 +51,13 @@ writes = st.lists(
 )
 
 
-@given(st.lists(st.none() | st.text(max_size=40), max_size=4), st.dictionaries(st.text(max_size=3), nested_values))
-def test_texts_and_a_dict_are_packed_as_the_serialiser_packs_it(texts, value):
+@given(st.dictionaries(st.text(max_size=3), nested_values))
+def test_a_dict_is_packed_as_the_serialiser_packs_it(value):
     """Where one is no plain value, the serialiser is asked."""
-    item = CODEC.encode_parts(texts, value, "x")
     kind, data = CODEC.dump(value, "x")
-    assert item == pack_parts([*texts, data])
+    assert CODEC.dump_part(value, "x") == [data]
     assert kind == "msgpack"
-    assert CODEC.decode_value(item, len(texts)) == value
-    assert unpack_texts(item, len(texts)) == texts
+    assert CODEC.load_part(CODEC.dump_part(value, "x")) == value
 
 
 def encoded(*found, task="task", path="path"):
@@ -104,6 +103,16 @@ def test_of_a_number_the_first_write_stays(calls, is_first_alone):
         rows[:1] = [read_bundle(encode_alone(encoded(*calls[0])))]
     first = {number: (channel, value) for found in reversed(calls) for number, channel, value in reversed(found)}
     assert decode_writes(CODEC, rows) == [("task", *first[number]) for number in sorted(first)]
+
+
+@given(st.lists(st.text(min_size=40, max_size=60), min_size=1, max_size=9))
+def test_a_header_before_the_items_is_read_as_one_behind_them(texts):
+    item = encode_bundles([encoded((0, "messages", texts)), encoded((0, "x", 1), task="another")])
+    *held, header = items.read_list(item)
+    assert len(held) == len(texts)
+    former = items.pack_list([pack(cbor.decode(header)), *held])
+    assert decode(former) == decode(item) == [("task", "path", 0, "messages", texts), ("another", "path", 0, "x", 1)]
+    assert decode(join_bundles(former, item)) == decode(item) * 2
 
 
 def one_by_one(task, path, channel, number, *value, values=()):
