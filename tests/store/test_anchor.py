@@ -14,7 +14,9 @@ from xxhash import xxh3_64_digest
 import statelog
 from statelog.errors import (
     AnchorError,
+    ClosedError,
     CorruptionError,
+    FencedError,
     ForgeryError,
     FormatError,
     NewerFormatError,
@@ -178,6 +180,50 @@ def test_an_anchor_is_not_given_if_the_flush_fails(path, monkeypatch):
         monkeypatch.setattr(store._engine, "flush", fail)
         with pytest.raises(statelog.StorageError):
             store.anchor()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_closed_store_gives_no_anchor(path, read_only):
+    fill(path)
+    store = statelog.open(path, read_only=read_only)
+    store.close()
+    with pytest.raises(ClosedError):
+        store.anchor()
+
+
+def test_a_fenced_store_gives_its_anchor(path):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"n": 1})
+        store.fence(FencedError("another owner"))
+        anchor = store.anchor()
+    with statelog.open(path, expect=anchor) as store:
+        assert store.verify(expect=anchor).ok
+
+
+_TAKER = """
+import os, sys, statelog
+store = statelog.open(sys.argv[1], durability="interval", interval_ms=60_000)
+for number in range(3):
+    store.thread("t").commit({"n": number})
+print(store.anchor().hex(), flush=True)
+store.thread("t").commit({"n": 3})
+os._exit(9)
+"""
+
+
+def anchor_of_a_killed_process(path):
+    """Return the anchor that a process has taken before it ended without closing the store."""
+    found = forks.run([sys.executable, "-c", _TAKER, str(path)], capture_output=True, text=True)
+    assert found.returncode == 9
+    return bytes.fromhex(found.stdout)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_whose_process_was_killed_has_its_anchor(path, read_only):
+    anchor = anchor_of_a_killed_process(path)
+    with statelog.open(path, expect=anchor, read_only=read_only) as store:
+        assert store.thread("t").state["n"] == 3
+        assert store.verify(expect=anchor).ok
 
 
 def test_an_opening_with_an_anchor_reads_one_record(path, monkeypatch):
