@@ -458,6 +458,16 @@ def test_a_fleets_store_that_is_not_the_expected_one_is_given_up_again(path, tmp
             assert store.thread("t").state["n"] == 1
 
 
+def test_a_fleets_store_that_is_expected_is_not_made(path, tmp_path):
+    anchor = fill(path)
+    (tmp_path / "bucket").mkdir()
+    with connect((tmp_path / "bucket").as_uri(), cache=tmp_path / "here") as fleet:
+        with pytest.raises(StoreNotFoundError):
+            fleet.open("s", expect=anchor)
+        assert fleet.stores() == []
+        assert not fleet.path("s").exists()
+
+
 # --- what is found ------------------------------------------------------------------------
 
 
