@@ -134,6 +134,10 @@ class CursorError(UsageError):
     """A cursor of another store, or of a history that a loss of power took back. Facts: cursor."""
 
 
+class AnchorError(UsageError, ValueError):
+    """A value for `expect=` that is not an anchor. Facts: argument, value."""
+
+
 class SchemaError(UsageError):
     """A schema that cannot be one, or differs from the remembered one. Facts: thread, stored, given."""
 
@@ -219,6 +223,30 @@ class CorruptionError(StatelogError):
 
 class JournalMissingError(CorruptionError):
     """A store was not closed, and the journal beside it is gone. Facts: path, journal."""
+
+
+class RollbackError(CorruptionError):
+    """The log ends before the LSN of an expected anchor: the file is an earlier copy, or its end was cut off.
+
+    Facts: path, lsn (of the anchor), last_lsn, expected (chain digest in hex), found (None).
+    """
+
+
+class ForgeryError(CorruptionError):
+    """The log has another history than an expected anchor names.
+
+    Records up to the anchor's LSN were changed. Or an earlier copy was put back, and other commits have followed.
+
+    Facts: path, lsn (of the anchor), expected, found (chain digests in hex).
+    """
+
+
+class OtherStoreError(ForgeryError):
+    """The file is another store than the one of an expected anchor, and does not have its history.
+
+    Facts: path, lsn, expected, found (as of ForgeryError; None if the log ends before `lsn`), expected_store_id,
+    found_store_id (in hex).
+    """
 
 
 class StorageError(StatelogError):

@@ -17,6 +17,7 @@ import xxhash
 import statelog
 from statelog import errors, reducers
 from statelog.format import cbor
+from statelog.format.anchor import Anchor, encode_anchor
 
 GROUPS = {
     errors.UsageError: 2,
@@ -144,6 +145,27 @@ def store_not_found(store):
     statelog.open(store.path.with_name("no such file"), create=False)
 
 
+def anchor(store):
+    statelog.open(store.path, expect=b"no anchor")
+
+
+def rollback(store):
+    anchor = Anchor(store._engine.store_file.lmdb_file.store_id, store.last_lsn + 1, bytes(20))
+    store.verify(expect=encode_anchor(anchor))
+
+
+def forgery(store):
+    store.thread("t").commit({"x": 1})
+    anchor = Anchor(store._engine.store_file.lmdb_file.store_id, store.last_lsn, bytes(20))
+    store.verify(expect=encode_anchor(anchor))
+
+
+def other_store(store):
+    with statelog.open(store.path.with_name("other.state")) as other:
+        anchor = other.anchor()
+    store.verify(expect=anchor)
+
+
 def schema(store):
     store.thread("t", schema={"x": reducers.add}).commit({"x": 1})
     store.thread("t", schema={"x": reducers.append})
@@ -235,6 +257,10 @@ RAISERS = {
     errors.LeaseLostError: lease_lost,
     errors.CursorError: cursor,
     errors.CursorExpiredError: cursor_expired,
+    errors.AnchorError: anchor,
+    errors.RollbackError: rollback,
+    errors.ForgeryError: forgery,
+    errors.OtherStoreError: other_store,
     errors.StoreNotFoundError: store_not_found,
     errors.SchemaError: schema,
     errors.ChannelError: channel,

@@ -37,11 +37,13 @@ ON_ONE_SIDE = {
             *("AccessError", "Change", "Checkpoint", "ConflictError", "CorruptionError", "Diff", "Encoded", "Entry"),
             *(
                 "Event",
+                "ForgeryError",
                 "FormatError",
                 "JournalMissingError",
                 "Lease",
                 "LimitError",
                 "NotFoundError",
+                "RollbackError",
                 "Rules",
                 "StatelogError",
             ),

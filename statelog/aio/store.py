@@ -206,9 +206,15 @@ class Store(Threads):
         """See `statelog.Store.statistics`."""
         return await self._runner.run(self._store.statistics, progress=progress)
 
-    async def verify(self, *, deep: bool = True, progress: Progress | None = None) -> VerifyReport:
+    async def verify(
+        self, *, deep: bool = True, expect: bytes | None = None, progress: Progress | None = None
+    ) -> VerifyReport:
         """See `statelog.Store.verify`."""
-        return await self._runner.run(self._store.verify, deep=deep, progress=progress)
+        return await self._runner.run(self._store.verify, deep=deep, expect=expect, progress=progress)
+
+    async def anchor(self) -> bytes:
+        """See `statelog.Store.anchor`."""
+        return await self._runner.run(self._store.anchor)
 
     async def rebuild_index(self, progress: Progress | None = None) -> int:
         """See `statelog.Store.rebuild_index`."""

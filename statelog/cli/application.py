@@ -14,7 +14,7 @@ import click
 from statelog.cli import exits
 from statelog.cli.bench import bench
 from statelog.cli.board import board
-from statelog.cli.care import rebuild_index, stat, verify
+from statelog.cli.care import anchor, rebuild_index, stat, verify
 from statelog.cli.changes import copy, fork, rollback, tag
 from statelog.cli.claims import lease
 from statelog.cli.compact import compact
@@ -36,7 +36,15 @@ from statelog.cli.threads import history, threads
 from statelog.cli.tree import tree
 from statelog.cli.values import dump_json, to_json
 from statelog.cli.waiting import gates, outbox, queue
-from statelog.errors import CorruptionError, JournalMissingError, StatelogError, StorageError, StoreNotFoundError
+from statelog.errors import (
+    CorruptionError,
+    ForgeryError,
+    JournalMissingError,
+    RollbackError,
+    StatelogError,
+    StorageError,
+    StoreNotFoundError,
+)
 from statelog.redaction import redacted
 
 if TYPE_CHECKING:
@@ -114,7 +122,7 @@ def _next_step(error: StatelogError) -> str:
     """Return what helps, in parentheses, empty if the message says it or nothing does."""
     if isinstance(error, CorruptionError):
         is_elsewhere = "offset" in error.facts or "object" in error.facts  # in an export, in a fleet's storage
-        is_of_store = not is_elsewhere and not isinstance(error, JournalMissingError)
+        is_of_store = not is_elsewhere and not isinstance(error, JournalMissingError | RollbackError | ForgeryError)
         if not is_of_store or "salvage" in error.message:
             return ""
         path = error.facts.get("path", "STORE")
@@ -218,7 +226,7 @@ def main(context: click.Context) -> None:
 
 for command in (
     demo, threads, history, show, tree, diff, log, rollback, fork, copy, tag, board, lease, runs, gates, queue,
-    schedules, outbox, stat, verify, rebuild_index, bench, retain, delete, compact, export, import_, import_langgraph,
-    export_langgraph, import_sessions, fleet, recover, salvage, crashtest,
+    schedules, outbox, stat, verify, anchor, rebuild_index, bench, retain, delete, compact, export, import_,
+    import_langgraph, export_langgraph, import_sessions, fleet, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

@@ -1,4 +1,4 @@
-"""`statelog stat`, `verify` and `rebuild-index`: the health of a file."""
+"""`statelog stat`, `anchor`, `verify` and `rebuild-index`: the health of a file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import click
 
 from statelog.cli.documents import statistics_document
 from statelog.cli.opening import open_for_reading, open_for_writing
-from statelog.cli.options import AS_JSON, STORE
+from statelog.cli.options import AS_JSON, EXPECT, STORE
 from statelog.cli.output import Output
 from statelog.cli.text import count, format_duration, format_policy, format_size
 from statelog.cli.verifying import verify_in_child
 from statelog.errors import CorruptionError
+from statelog.format.anchor import decode_anchor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,13 +135,34 @@ def _print_threads(output: Output, statistics: StoreStatistics, about: str) -> N
         output.hint(f"the {_THREADS_SHOWN} largest of {statistics.thread_count:,} threads")
 
 
+@click.command(short_help="Print an anchor of the history.")
+@STORE
+@AS_JSON
+def anchor(*, store: Path, as_json: bool) -> None:
+    """Print an anchor of STORE: 106 digits that name its history up to its last record on the disk.
+
+    Keep them where a person who can write STORE cannot change them, and give them to `--expect` of `verify` or
+    `export`. The command then ends with 7 if STORE is an earlier copy, or has other records.
+    """
+    output = Output(as_json=as_json)
+    with open_for_reading(store) as opened:
+        data = opened.anchor()
+    if as_json:
+        found = decode_anchor(data)
+        facts = {"lsn": found.lsn, "digest": found.chain.hex(), "store_id": found.store_id.hex()}
+        output.emit({"path": str(store), "anchor": data.hex(), **facts})
+    else:
+        output.line(data.hex())
+
+
 @click.command(short_help="Check every invariant.")
 @STORE
 @click.option(
     "--shallow", is_flag=True, help="Records and index only: not the nodes inside records, nor the pages of the file."
 )
+@EXPECT
 @AS_JSON
-def verify(*, store: Path, shallow: bool, as_json: bool) -> None:
+def verify(*, store: Path, shallow: bool, expect: bytes | None, as_json: bool) -> None:
     """Check every invariant of STORE; exit with 7 if one does not hold.
 
     The file is read by a child process, for a damaged one may kill its reader.
@@ -148,7 +170,7 @@ def verify(*, store: Path, shallow: bool, as_json: bool) -> None:
     output = Output(as_json=as_json)
     with output.progress("verifying") as progress:
         try:
-            found = verify_in_child(store, deep=not shallow, progress=progress)
+            found = verify_in_child(store, deep=not shallow, expect=expect, progress=progress)
         except CorruptionError as error:
             if as_json:
                 output.emit({"path": str(store), "ok": False, "error": error.message})

@@ -35,7 +35,7 @@ _MEANINGS: tuple[tuple[type[errors.StatelogError], str], ...] = (
     (errors.LimitError, "a limit was passed, or the store or disk is full"),
     (errors.FormatError, "not a statelog file"),
     (errors.NewerFormatError, "a file of a newer format: it takes a newer statelog"),
-    (errors.CorruptionError, "the file is damaged"),
+    (errors.CorruptionError, "the file is damaged, or does not have the expected history"),
     (errors.StorageError, "the disk or the operating system refused"),
     (errors.StoreLockedError, "another process holds the file"),
     (errors.AccessError, "no permission"),

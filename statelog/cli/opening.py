@@ -47,9 +47,9 @@ def _addresses_max() -> int:
     return MAX_SIZE_BYTES_DEFAULT if limit == resource.RLIM_INFINITY else limit
 
 
-def open_for_reading(path: Path, *, max_size_bytes: int | None = None) -> Store:
+def open_for_reading(path: Path, *, max_size_bytes: int | None = None, expect: bytes | None = None) -> Store:
     """Open a store that must exist; nothing is written to it."""
-    return open_store(path, max_size_bytes=max_size_bytes, read_only=True)
+    return open_store(path, max_size_bytes=max_size_bytes, read_only=True, expect=expect)
 
 
 def open_for_writing(path: Path) -> Store:

@@ -11,6 +11,7 @@ import click
 
 from statelog.cli.completion import complete_branch, complete_target, complete_thread
 from statelog.cli.opening import remember_size
+from statelog.format.anchor import decode_anchor_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -21,6 +22,18 @@ MAX_SIZE = click.option(
     expose_value=False,
     callback=remember_size,
     help="Reserve no more address space than this for the store, as 64M or 2G.",
+)
+
+
+def _decode_anchor(_context: click.Context, _parameter: click.Parameter, text: str | None) -> bytes | None:
+    return None if text is None else decode_anchor_text(text)
+
+
+EXPECT = click.option(
+    "--expect",
+    metavar="ANCHOR",
+    callback=_decode_anchor,
+    help="Refuse a store that does not have the history of this anchor, as `statelog anchor` has printed it.",
 )
 
 

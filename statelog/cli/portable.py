@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from statelog.cli.opening import open_for_reading, open_store
-from statelog.cli.options import AS_JSON, STORE
+from statelog.cli.options import AS_JSON, EXPECT, STORE
 from statelog.cli.output import Output
 from statelog.cli.replacing import opened_for_replacing, refuse_files_of
 from statelog.cli.text import count, format_size
@@ -35,8 +35,11 @@ _STANDARD = Path("-")
 @click.option(
     "-o", "--output", "target", default="-", type=click.Path(path_type=Path, allow_dash=True), help="File, - is stdout."
 )
+@EXPECT
 @AS_JSON
-def export(*, store: Path, threads: tuple[str, ...], since: int, target: Path, as_json: bool) -> None:
+def export(
+    *, store: Path, threads: tuple[str, ...], since: int, target: Path, expect: bytes | None, as_json: bool
+) -> None:
     """Write STORE as a stream that any machine can import.
 
     Whole, it holds the log, record by record: imported into a new store it gives the same
@@ -50,7 +53,7 @@ def export(*, store: Path, threads: tuple[str, ...], since: int, target: Path, a
         refuse_files_of(store, target)
     output = Output(as_json=as_json)
     with (
-        open_for_reading(store) as opened,
+        open_for_reading(store, expect=expect) as opened,
         _opened_for_writing(target, store) as stream,
         output.progress("exporting") as progress,
     ):

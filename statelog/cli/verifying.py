@@ -34,7 +34,9 @@ class Verification:
         return not self.problems
 
 
-def verify_in_child(path: Path, *, deep: bool, progress: Callable[[int, int], None]) -> Verification:
+def verify_in_child(
+    path: Path, *, deep: bool, expect: bytes | None = None, progress: Callable[[int, int], None]
+) -> Verification:
     """Verify a store in a process of its own.
 
     Raises:
@@ -43,23 +45,27 @@ def verify_in_child(path: Path, *, deep: bool, progress: Callable[[int, int], No
 
     """
     started = time.perf_counter()
-    arguments = (str(path), "deep" if deep else "shallow", str(size_asked_for() or ""))
+    anchor = "" if expect is None else expect.hex()
+    arguments = (str(path), "deep" if deep else "shallow", str(size_asked_for() or ""), anchor)
     report = report_of_child(__name__, *arguments, path=path, work="verifying", progress=progress)
     return Verification(**report, duration_s=time.perf_counter() - started)
 
 
 def _verify(
-    path: Path, *, deep: bool, max_size_bytes: int | None, progress: Callable[[int, int], None]
+    path: Path, *, deep: bool, max_size_bytes: int | None, expect: bytes | None, progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
     with open_for_reading(path, max_size_bytes=max_size_bytes) as store:
-        report = store.verify(deep=deep, progress=progress)
+        report = store.verify(deep=deep, expect=expect, progress=progress)
     problems = [asdict(problem) for problem in report.problems]
     return {"records": report.records, "nodes": report.nodes, "bytes": report.bytes, "problems": problems}
 
 
 if __name__ == "__main__":
-    name, depth, size = sys.argv[1:]
+    name, depth, size, anchor = sys.argv[1:]
     asked = int(size) if size else None
+    expected = bytes.fromhex(anchor) if anchor else None
     report_to_parent(
-        lambda progress: _verify(Path(name), deep=depth == "deep", max_size_bytes=asked, progress=progress)
+        lambda progress: _verify(
+            Path(name), deep=depth == "deep", max_size_bytes=asked, expect=expected, progress=progress
+        )
     )

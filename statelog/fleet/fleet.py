@@ -168,9 +168,10 @@ class Fleet:
             lag_max_bytes: ...or more than this.
             keep_s: `restore(at=)` goes back so far: what led there is removed after it, with a later base.
             grace_s: nothing is removed that was put later than this ago.
-            options: of `statelog.open`.
+            options: of `statelog.open`. With `expect`, a store that is neither here nor outside is not made.
 
         Raises:
+            StoreNotFoundError: there is no such store, and `expect` is given.
             StoreLockedError: it has an owner all the time allowed, or another process of this machine.
             ConflictError: the file here is another store. NewerFormatError: a newer release has written it.
             CorruptionError: what is outside is damaged or not whole. Facts: object.
@@ -192,6 +193,8 @@ class Fleet:
             check_number("timeout_s", timeout_s)
         performer = self._performer(name)
         path = self.path(name)
+        if options.get("expect") is not None and not path.exists():
+            _head_of(performer, name)
         known = _OPEN.get((os.getpid(), path.resolve()))
         if known is not None and not known.closed:
             message = f"store {name!r} is open in this process already: use that one, or close it first"

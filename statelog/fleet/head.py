@@ -172,12 +172,14 @@ def _checked(name: str, fields: Any) -> Head:
         beat=fields["beat"],
         gone=tuple(fields["gone"]),
     )
+    known = [each.cut for each in tail if each.cut is not None] + ([Cut(base.lsn, base.chain)] if base else [])
     is_sound = (
         fields.keys() == _FIELDS
         and head.state in _STATES
         and all(type(number) is int and number >= 0 for number in (head.epoch, head.beat))
         and all(stretch.last is not None for stretch in tail[:-1])
         and [stretch.epoch for stretch in tail] == sorted({stretch.epoch for stretch in tail})
+        and all(type(cut.lsn) is int and type(cut.chain) is bytes for cut in known)
         and head.encode() == cbor.encode(fields)
     )
     if not is_sound:

@@ -11,7 +11,15 @@ from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import statelog
-from statelog.errors import AlreadyExistsError, ConflictError, CorruptionError, ExpiredError, RemoteError, UsageError
+from statelog.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    CorruptionError,
+    ExpiredError,
+    ForgeryError,
+    RemoteError,
+    UsageError,
+)
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.head import Cut, Head, decode
 from statelog.portable.frames import FrameReader
@@ -203,6 +211,7 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
         UsageError: `at` is none, or an LSN behind the end. Facts: argument, value.
         ExpiredError: `at` is before what is kept. Facts: oldest.
         CorruptionError: a piece or a segment is missing or damaged. Facts: object.
+        ForgeryError: the pieces and segments have another history than the head names. Facts: object.
         AlreadyExistsError: there is a file at that path.
 
     """
@@ -220,11 +229,25 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
                 store.import_(segments.Tail(all_names, performer.read_all), upto=upto)
             if upto is not None and upto > store.last_lsn:
                 _check_reached(performer, all_names, store.last_lsn, upto)
+            if at is None:
+                _check_shipped(performer, head, store)
             store.flush()
     except BaseException:
         path.unlink(missing_ok=True)
         path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
         raise
+
+
+def _check_shipped(performer: Performer, head: Head, store: Store) -> None:
+    """Compare a restored log with the chain digest that the head has of its end. A tail that goes on has none."""
+    cut = head.cut
+    found = None if cut is None else chain_at(store, cut.lsn)
+    if cut is None or found == cut.chain:
+        return
+    name = performer.folder + names.HEAD
+    message = f"what was restored has another history than {name} names: at LSN {cut.lsn}, or it ends before that"
+    facts = {"lsn": cut.lsn, "expected": cut.chain.hex(), "found": found and found.hex()}
+    raise ForgeryError(message, path=str(store.path), object=name, **facts)
 
 
 def _check_at(at: object) -> None:

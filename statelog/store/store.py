@@ -325,18 +325,48 @@ class Store(Threads):
         check_progress(progress)
         return collect(self._engine, progress=progress)
 
-    def verify(self, *, deep: bool = True, progress: Callable[[int, int], None] | None = None) -> VerifyReport:
+    def verify(
+        self,
+        *,
+        deep: bool = True,
+        expect: bytes | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> VerifyReport:
         """Check every invariant of the file and report what does not hold.
+
+        If the report is `ok` and `expect` was given, all records up to the anchor are those that the store had when
+        the anchor was taken, except for what retention, deletion or somebody else has removed from them since. With
+        `deep`, this includes all values. If the record at the anchor's LSN is damaged, the report says so.
 
         Args:
             deep: also read every node that any version can reach.
+            expect: an anchor of the store (see `anchor`). It is compared first.
             progress: called with (records done, records in all).
+
+        Raises:
+            RollbackError, ForgeryError, AnchorError: as for `open`.
 
         """
         from statelog.log.care import verify
 
         check_progress(progress)
-        return verify.verify(self._engine, deep=deep, progress=progress)
+        return verify.verify(self._engine, deep=deep, expect=expect, progress=progress)
+
+    def anchor(self) -> bytes:
+        """Return an anchor: 53 bytes that name the history of the store up to its last record.
+
+        Keep it where a person who can write the file cannot change it, and give it to `open` or `verify` as `expect`.
+        They refuse a file that no longer has this history. An anchor stays valid whatever the store does later. It
+        names durable records only: a store that is open for writing flushes first, one that is read-only leaves out
+        records that are not flushed yet. FORMAT.md section 9 draws the bytes.
+
+        Raises:
+            StorageError: as for `flush`. CorruptionError: the last record is damaged.
+
+        """
+        from statelog.log.anchors import take_anchor
+
+        return take_anchor(self._engine)
 
     def compact(self, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
         """Put the store into a new file, in key order and without free pages, that takes the old one's name.
@@ -460,6 +490,7 @@ def open(
     interval_ms: float = INTERVAL_DEFAULT_MS,
     max_size_bytes: int | None = None,
     lock_timeout_s: float | None = None,
+    expect: bytes | None = None,
 ) -> Store:
     """Open a store, creating it if need be.
 
@@ -476,25 +507,38 @@ def open(
             give different ones, the largest counts.
         lock_timeout_s: how long to wait for another process that holds the store, at open and in a commit
             (default 10).
+        expect: an anchor of the store (`Store.anchor`). A file that does not have the anchor's history is closed again,
+            and no file is created. This compares one chain digest, which takes one record (or up to 64 small ones that
+            retention has left). It does not find records before the anchor that were changed without their digests, nor
+            changes in values or in the index: `Store.verify` with `expect` finds them. Records after the anchor may be
+            any.
 
     Raises:
-        StoreNotFoundError: no such file, and `create` is False or `read_only` True.
+        StoreNotFoundError: no such file, and `create` is False, `read_only` True or `expect` given.
         FormatError: the file is no store, or of a newer format; or what bears the name of its journal or lock file is
             something else, which is left alone.
         CorruptionError: the file is damaged. JournalMissingError: it was not closed, and its journal is gone. The files
             are what they were.
+        RollbackError: the log ends before the anchor's LSN. ForgeryError: it has another history (OtherStoreError: and
+            is another store). AnchorError: `expect` is not an anchor; the file was not opened.
         StoreReplacedError: the file was put in the place of one that another process has open.
         StoreLockedError, StorageError, AccessError: the system refused.
 
     """
     options: dict[str, Any] = {} if lock_timeout_s is None else {"lock_timeout_s": lock_timeout_s}
+    if expect is not None:
+        from statelog.log.anchors import ExpectedHistory, check_opened
+
+        expected = ExpectedHistory(expect)
     engine = open_engine(
         path,
         read_only=read_only,
-        create=create,
+        create=create and expect is None,
         durability=durability,
         interval_ms=interval_ms,
         max_size_bytes=MAX_SIZE_BYTES_DEFAULT if max_size_bytes is None else max_size_bytes,
         **options,
     )
+    if expect is not None:
+        check_opened(engine, expected)
     return Store(engine)

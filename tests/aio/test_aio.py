@@ -16,7 +16,7 @@ import pytest
 import statelog
 from statelog import aio, reducers
 from statelog.aio.running import WORKERS_MAX
-from statelog.errors import ClosedError, ConflictError, ThreadDeletedError, UsageError
+from statelog.errors import ClosedError, ConflictError, RollbackError, ThreadDeletedError, UsageError
 from statelog.store.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -350,5 +350,26 @@ def test_bad_use_raises_where_it_is_awaited(tmp_path: Path) -> None:
         async with aio.open(tmp_path / "a.state") as store:
             with pytest.raises(UsageError):
                 await store.thread("")
+
+    run(main())
+
+
+def test_a_store_is_opened_and_verified_with_its_anchor(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path / "a.state") as store:
+            await store.thread("t").commit({"n": 1})
+            anchor = await store.anchor()
+            image = io.BytesIO()
+            await store.image(image)
+            await store.thread("t").commit({"n": 2})
+            later = await store.anchor()
+        async with aio.open(tmp_path / "a.state", expect=later) as store:
+            assert (await store.verify(expect=anchor)).ok
+        (tmp_path / "a.state").write_bytes(image.getvalue())
+        with pytest.raises(RollbackError):
+            await aio.open(tmp_path / "a.state", expect=later)
+        async with aio.open(tmp_path / "a.state", expect=anchor) as store:
+            with pytest.raises(RollbackError):
+                await store.verify(expect=later)
 
     run(main())

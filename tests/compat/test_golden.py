@@ -48,6 +48,19 @@ def test_a_golden_store_is_found_as_it_was_left(golden):
         assert {"format": told["format"], **MAKER.describe(store)} == told
 
 
+def test_the_anchor_of_a_golden_store_holds_after_it_was_brought_to_this_format(golden):
+    path, _told = golden
+    with statelog.open(path, read_only=True) as store:
+        anchor = store.anchor()
+    with statelog.open(path, expect=anchor) as store:
+        assert store.verify(expect=anchor).ok
+        for info in store.threads():
+            store.thread(info.id).commit({"total": 1})
+        store.retain(keep_last=1)
+        store.compact()
+        assert store.verify(expect=anchor).ok
+
+
 def test_a_golden_store_is_gone_on_with(golden):
     path, told = golden
     with statelog.open(path) as store:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 import statelog
-from statelog.errors import CorruptionError, ExpiredError
+from statelog.errors import CorruptionError, ExpiredError, ForgeryError
+from statelog.fleet import connect
 
 
 def say(store, n, **how):
@@ -169,3 +172,27 @@ def test_a_restore_that_races_a_collection_begins_anew(machine, memory, tmp_path
             assert heard(copy) == 2
     assert raced
     assert raced[0] not in memory.objects
+
+
+@pytest.mark.parametrize("is_base", [False, True])
+def test_another_history_than_the_head_names_is_a_forgery(tmp_path, is_base):
+    for name in ("honest", "forged"):
+        (tmp_path / name).mkdir()
+        with connect((tmp_path / name).as_uri(), cache=tmp_path / f"{name}-cache") as fleet, fleet.open("s") as store:
+            say(store, 1 if name == "honest" else 2, durable="remote")
+            if is_base:
+                store.remote.base(is_fresh=True)
+    for folder in ("log", "base"):
+        shutil.rmtree(tmp_path / "honest" / "s" / folder, ignore_errors=True)
+        if (tmp_path / "forged" / "s" / folder).exists():
+            shutil.copytree(tmp_path / "forged" / "s" / folder, tmp_path / "honest" / "s" / folder)
+    with connect((tmp_path / "honest").as_uri(), cache=tmp_path / "elsewhere") as fleet:
+        with pytest.raises(ForgeryError, match="another history") as caught:
+            fleet.restore("s", tmp_path / "restored.state")
+        assert caught.value.object == "s/head"
+        assert caught.value.found != caught.value.expected
+        assert not (tmp_path / "restored.state").exists()
+        with pytest.raises(ForgeryError):
+            fleet.open("s", timeout_s=5)
+    with connect((tmp_path / "forged").as_uri(), cache=tmp_path / "third") as fleet:
+        fleet.restore("s", tmp_path / "restored.state")

@@ -10,9 +10,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from statelog import kernels
-from statelog.errors import CorruptionError, StatelogError
+from statelog.errors import CorruptionError, ForgeryError, FormatError, RollbackError, StatelogError
 from statelog.format.record import FLAG_REDACTED, NO_DIGEST, Record, decode_record, record_chain_digest
 from statelog.kernels.verify import RecordVerifier
+from statelog.log.anchors import ExpectedHistory
 from statelog.log.care.rebuild import DerivedIndex
 from statelog.log.index import TO_BE_ERASED, node_facts, redacted_records
 from statelog.log.kinds.table import apply_record, decode_event, kind_of, owner_of
@@ -222,8 +223,9 @@ class _Verifier:
             self.report.add("L4", 0, f"index key {key.hex()} is missing")
 
 
-def verify(engine: Engine, *, deep: bool, progress: Progress | None) -> VerifyReport:
+def verify(engine: Engine, *, deep: bool, expect: bytes | None, progress: Progress | None) -> VerifyReport:
     """Check every record, and with `deep` every node and every page of the file; see `Store.verify`."""
+    expected = None if expect is None else ExpectedHistory(expect)
     verifier: _Verifier | None = None
     seen = -1
     try:
@@ -239,13 +241,29 @@ def verify(engine: Engine, *, deep: bool, progress: Progress | None) -> VerifyRe
                 for problem in pages or ():
                     verifier.report.add(problem.invariant, 0, problem.message)
                 if pages is not None and not any(problem.is_in_the_way for problem in pages):
+                    if expected is not None:
+                        _check_history(verifier, expected, engine, transaction)
                     _visit_all(verifier, engine, transaction, progress)
+    except (RollbackError, ForgeryError):
+        raise
     except (StatelogError, ValueError, OverflowError) as error:  # LMDB's own pages: nothing behind can be reached
         if verifier is None:
             raise
         verifier.report.add("R1", verifier.last_lsn, str(error))
     assert verifier is not None
     return verifier.report
+
+
+def _check_history(
+    verifier: _Verifier, expected: ExpectedHistory, engine: Engine, transaction: ReadTransaction
+) -> None:
+    """Compare the log with an anchor, in the transaction in which the chain up to the anchor is then checked (L3)."""
+    try:
+        expected.check(engine, transaction)
+    except (RollbackError, ForgeryError):
+        raise
+    except (CorruptionError, FormatError) as error:
+        verifier.report.add("R1", error.facts.get("lsn", 0), error.message)
 
 
 def _visit_all(verifier: _Verifier, engine: Engine, transaction: ReadTransaction, progress: Progress | None) -> None:
