@@ -99,14 +99,18 @@ class CommitQueue:
         return frame is not None
 
     def wait(self, request: Request) -> None:
-        """Queue up, and return when another caller has settled `request`, or when this one has `turn`."""
+        """Queue up, and return when another caller has settled `request`, or when this one has `turn` and may lead."""
         gate = request.gate = threading.Lock()
         gate.acquire()
         try:
             self.waiting.add(get_ident())
             self.requests.append(request)
-            while not (request.settled or self.turn.acquire(blocking=False)):
+            while not self.turn.acquire(blocking=False):
                 gate.acquire()
+                if request.settled:
+                    return
+            if request.settled:  # The former leader has settled it, and has released the turn just now.
+                self.end(request)
         finally:
             self.waiting.discard(get_ident())
 

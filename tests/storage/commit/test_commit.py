@@ -229,6 +229,45 @@ def test_an_interrupted_leader_loses_no_follower(store_file, committer, append, 
     committer.submit(append)
 
 
+def test_a_follower_that_is_settled_as_it_looks_does_not_keep_the_turn(committer, append):
+    """Its leader settles it and ends between two steps of it."""
+    queue, is_late = committer.queue, threading.Event()
+
+    class Turn:
+        """The turn, which a follower gets only when its request is settled."""
+
+        def __init__(self, lock):
+            self.acquired_late = 0
+            self._lock = lock
+            self.release, self._is_owned = lock.release, lock._is_owned
+
+        def acquire(self, blocking=True):  # noqa: FBT002 - as of a lock
+            if threading.current_thread().name == "follower" and is_late.is_set():
+                while committer.commits < 2:
+                    time.sleep(0.001)
+                while not self._lock.acquire(blocking=False):
+                    time.sleep(0.001)
+                self.acquired_late += 1
+                return True
+            return self._lock.acquire(blocking=blocking)
+
+    queue.turn = turn = Turn(queue.turn)
+    holder = Holder(committer)
+    follower = Caller(committer, append)
+    follower.name = "follower"
+    leader = Caller(committer, append)
+    is_late.set()
+    queue.requests[0].gate.release()  # the follower looks again, and is held up
+    queue.requests.rotate(1)
+    holder.release()
+    for caller in (leader, follower):
+        caller.join(timeout=20)
+    assert (turn.acquired_late, sorted([leader.result, follower.result])) == (1, [1, 2])
+    assert turn._lock.acquire(blocking=False), "the follower has kept the turn"
+    turn.release()
+    assert committer.submit(append) == 3
+
+
 def raise_in(thread, error):
     """Have an exception raised in another thread, as a signal's handler does in the main one; in none that has ended.
 
