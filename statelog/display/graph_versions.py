@@ -1,8 +1,8 @@
 """What LangGraph keeps of a checkpoint, in few bytes: its time, the versions of its channels, and what nodes saw.
 
-LangGraph writes a version as 43 characters, and each of them several times, and a time as 32. Here a version is stored
-once, as a number and five bytes, a name once, and a time as a number. What is not as LangGraph makes it, to the last
-character, is left to the serialiser.
+LangGraph writes a version as 43 characters, several times, and a time as 32. This module stores each version once, as a
+number and five bytes, each name once, and a time as a number. Anything that is not exactly in LangGraph's form goes to
+the serialiser.
 
 The form: a list of names, and bytes with the numbers, those of any size in groups of seven bits, low
 ones first (LEB128), all others one byte. `v`; the time in microseconds; the greatest number of a version, and how many
@@ -76,14 +76,14 @@ def _encode(v: Any, ts: Any, channel_versions: Any, versions_seen: Any, updated:
 
 @lru_cache(maxsize=1024)
 def _parse(version: str) -> tuple[int, bytes] | None:
-    """Return a version's number and its chance, None of one of another form."""
+    """Return the number and the random suffix of a version, or None if its form differs."""
     number, chance = int(version[:_NUMBER_WIDTH]), bytes.fromhex(version[_NUMBER_WIDTH + 1 :])
     is_exact = len(chance) == _CHANCE_SIZE_BYTES and number >= 0 and f"{number:032}.{chance.hex()}" == version
     return (number, chance) if is_exact else None
 
 
 def _time_us(text: str) -> int | None:
-    """Return a time, None of one of another form."""
+    """Return a time in microseconds, or None if its form differs."""
     time = datetime.fromisoformat(text)
     if time.tzinfo is not UTC or time < _EPOCH or time.isoformat() != text:
         return None
@@ -128,7 +128,7 @@ def decode(names: list[str], numbers: bytes) -> dict[str, Any]:
 
 
 def _read(numbers: bytes, at: int) -> tuple[int, int]:
-    """Return a number, and where the next one stands."""
+    """Decode a number. Return it and the offset behind it."""
     number = shift = 0
     while True:
         byte = numbers[at]

@@ -24,6 +24,7 @@ def take_anchor(engine: Engine) -> bytes:
         with engine.read() as view:
             lsn = view.transaction.last_lsn()
         engine.flush()
+        lsn = min(lsn, store_file.flushed_lsn())  # A commit may be in LMDB, and not in the WAL yet.
     with engine.read() as view:
         return encode_anchor(Anchor(store_file.lmdb_file.store_id, lsn, _chain_at(view.transaction, lsn)))
 

@@ -1,8 +1,8 @@
-"""The commit: works of any number of OS threads, one transaction, one flush. DESIGN.md section 6.
+"""Group commit: one transaction and one flush for the commits of several OS threads. DESIGN.md section 6.
 
-Nobody commits in the background. A caller that finds nobody committing leads: it runs its own work and those of all
-callers that wait, commits them in one transaction, flushes, and gives each caller its own result. So under load a flush
-serves as many commits as came during the flush before.
+Nobody commits in the background. A caller that finds no commit under way becomes the leader: it runs its own work and
+the works of all waiting callers in one transaction. Each caller gets its own result. Under load, one flush serves all
+commits that arrived during the flush before.
 
 `commit_queue` decides who leads. `commit_failures` has what follows a failure.
 """
@@ -67,9 +67,9 @@ class Committer:
     """Commits of all OS threads of this process to one store file.
 
     Attributes:
-        groups: the number of transactions that were committed or tried.
+        groups: the number of groups that were committed.
         commits: the number of works that were run in them. `commits / groups` is the mean size of a group.
-        last: None while a transaction changes it, and while nothing is known.
+        last: what this process remembers of its last commit; None while a transaction changes it, or if unknown.
     """
 
     def __init__(self, writer: StoreWriter) -> None:
@@ -98,16 +98,16 @@ class Committer:
     def commit(self, request: Request) -> Any:
         """Run the work of a new request, commit what it wrote, and return its result once it is durable.
 
-        Another OS thread may run the work, beside the works of others, and again if the transaction fails for another
-        reason.
+        Another OS thread may run the work, in a group with other works. It runs again if the transaction fails for a
+        reason outside the work.
 
         Raises:
-            UsageError: this is called from within a work, or by a signal handler or a finalizer that has interrupted
-                the store where it holds a lock.
+            UsageError: the caller is inside a work, or is a signal handler or a finalizer that has interrupted an OS
+                thread which holds a lock of the store.
             ForkedError, ClosedError, ReadOnlyError, StoreLockedError: as named.
             StoreFullError: quota or disk is used up; nothing was written. Facts: max_size_bytes.
             StorageError: LMDB or the operating system refused; nothing was written.
-            CommitOutcomeUnknownError: it failed, and whether it was written cannot be told.
+            CommitOutcomeUnknownError: it failed, and it is not known whether it was written.
         """
         file, queue = self._file, self.queue
         if os.getpid() != file.process_id:
@@ -118,7 +118,7 @@ class Committer:
         try:
             if not queue.turn.acquire(blocking=False):
                 queue.wait(request)
-            if not request.settled:
+            if not request.done:
                 self._lead(request)
         except BaseException:
             queue.leave(request)
@@ -143,11 +143,15 @@ class Committer:
                     file.locks.release_writer()  # again: an interrupt may have come before
                     raise
             self.flush(group)
+            for each in group:
+                each.done = True
             self.groups += 1
             self.commits += len(group)
             if armed:
                 point("commit.before_delivery")
         finally:
+            if not request.done:
+                self.failures.doubt(queue.group)
             queue.end(request)
         if armed:
             point("commit.after_delivery")
@@ -224,7 +228,8 @@ class Committer:
                     batches.append(batch)
             except Exception as error:
                 if transaction.changes != changes or is_of_lmdb(error):
-                    raise  # Its writes cannot be told from those of others: the transaction is lost.
+                    transaction.work_error = error
+                    raise  # Its writes cannot be separated from earlier ones, so the whole transaction fails.
                 request.error = error
             if armed:
                 point("commit.between_works")
@@ -254,11 +259,12 @@ class Committer:
             elif not file.locks.file.is_kept():
                 writer.wal.check_file()
         except BaseException as error:
+            self.last = None
             with file.write_lock:
                 self.failures.settle_by_looking(transaction, group, error)
             if not is_failure(transaction, error):
                 raise
-        transaction.appended.clear()  # `self._transaction` need not keep the records.
+        self._transaction = None
         for call in transaction.calls:
             with contextlib.suppress(Exception):
                 call(wake)

@@ -1,4 +1,4 @@
-"""What follows a commit that has failed: nothing acknowledged is lost, and every caller gets its own answer.
+"""What happens after a commit has failed: nothing acknowledged is lost, and every caller gets its own result.
 
 - A work fails. If it had written already, the works of its group are run again one by one, so that it fails alone.
 - The map or the disk is full. LMDB may find pages after a checkpoint, in a smaller map, or after two empty commits.
@@ -36,9 +36,7 @@ _FAILURES = (StatelogError, MemoryError, NoDiskReserveError)
 
 def is_failure(transaction: WriteTransaction, error: BaseException) -> bool:
     """Return True for a failure, False for an interrupt. A signal handler may raise anything, and so may a work."""
-    if not transaction.may_be_committed:
-        return isinstance(error, Exception)
-    return isinstance(error, _FAILURES) or is_of_system(error)
+    return error is transaction.work_error or isinstance(error, _FAILURES) or is_of_system(error)
 
 
 class CommitFailures:
@@ -82,7 +80,7 @@ class CommitFailures:
         else:
             for request in group:
                 self._execute_alone([request])
-                self._flush([request])  # The leader flushes only for the last one.
+                self._flush([request])
 
     # --- full stores ----------------------------------------------------------------------
 
@@ -147,7 +145,7 @@ class CommitFailures:
     # --- unknown outcomes -----------------------------------------------------------------
 
     def settle_by_looking(self, transaction: WriteTransaction, group: list[Request], error: BaseException) -> None:
-        """Settle `group` after a commit that neither succeeded nor surely failed."""
+        """Settle `group` after a commit whose outcome is unknown."""
         is_lost = isinstance(error, StoreReplacedError)  # Whatever is in the former file, nobody will find it.
         outcome = False if is_lost else self.look(transaction, reopen=is_failure(transaction, error))
         if outcome is False and not is_failure(transaction, error):
@@ -159,10 +157,20 @@ class CommitFailures:
                 request.error = self.refusal(error)
             elif outcome is None:
                 path = self._file.path
-                message = f"{path}: a commit failed, and whether it was written cannot be told: {error}"
+                message = f"{path}: a commit failed, and it is not known whether it was written: {error}"
                 request.error = CommitOutcomeUnknownError(message, path=str(path))
                 request.error.__cause__ = error
-            request.settled = True
+            request.settled = request.done = True
+
+    def doubt(self, group: list[Request]) -> None:
+        """Tell the callers of a group whose leader was interrupted that their commits may not be flushed."""
+        for request in group:
+            if request.settled and not request.done and request.error is None:
+                if not (request.is_flushed and self._writer.is_flushed_at_commit):
+                    continue
+                path = self._file.path
+                message = f"{path}: a commit was written, but its flush was interrupted: whether it lasts is unknown"
+                request.error = CommitOutcomeUnknownError(message, path=str(path))
 
     def look(self, transaction: WriteTransaction, *, reopen: bool) -> bool | None:
         """Return True if `transaction` is durably in the store, False if it is not, None if that cannot be told.
@@ -205,7 +213,7 @@ class CommitFailures:
         return refusal
 
     def _is_full(self, error: BaseException) -> bool:
-        """Return True if there was no room. LMDB calls a write of which the disk took a part an input/output error."""
+        """Return True if there was no room. LMDB reports a partial write on a full disk as EIO."""
         if is_full(error) or isinstance(error, NoDiskReserveError):
             return True
         is_short = is_of_lmdb(error) and error_code(error) == errno.EIO

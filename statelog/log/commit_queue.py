@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_FLUSHES = 1.5
 _PATIENCE_S_MAX = 0.005
-"""How long a leader waits for the callers of the last group: in multiples of the time of a group, and at most."""
+"""How long a leader waits for the callers of the last group: a multiple of the mean time of a group, and a limit."""
 
 _POLL_S = 0.00005
 _EMA_WEIGHT = 0.125
@@ -41,9 +41,11 @@ class Request:
     result: Any = None
     error: BaseException | None = None
     settled = False
-    """Result or error is final. Before that, the work has no effect, and may be run again."""
+    """The work was committed or refused. Before that, it has no effect, and may be run again."""
+    done = False
+    """The request is settled, and flushed if that was wanted. Result and error are final."""
     gate: threading.Lock | None = None
-    """Held while the caller waits. It is released when the request is settled, and when the caller may lead."""
+    """Held while the caller waits. It is released when the request is done, and when the caller may lead."""
     to_wake: list[threading.Lock] = NOBODY
     """Of a leader that has ended: gates that are still to be released."""
 
@@ -72,7 +74,7 @@ class CommitQueue:
         requests: the requests of callers that wait.
         group: the requests that the leader runs, its own first.
         expected: the number of callers that are expected to commit soon.
-        waiting: the OS threads that wait. What interrupts one of them and commits would wait for itself.
+        waiting: the ids of the OS threads that wait. A commit by code that interrupts one would wait for itself.
     """
 
     def __init__(self) -> None:
@@ -81,7 +83,7 @@ class CommitQueue:
         self.group: list[Request] = NOBODY
         self.expected = 1
         self.waiting: set[int] = set()
-        self._moving = threading.Lock()
+        self._moving = threading.RLock()
         """Held while requests go from the queue into a group, or back, and while one is taken out."""
         self._began_at_s = 0.0
         self._ended_at_s = 0.0
@@ -99,7 +101,7 @@ class CommitQueue:
         return frame is not None
 
     def wait(self, request: Request) -> None:
-        """Queue up, and return when another caller has settled `request`, or when this one has `turn` and may lead."""
+        """Queue up, and return when `request` is done, or when its caller has `turn` and may lead."""
         gate = request.gate = threading.Lock()
         gate.acquire()
         try:
@@ -107,9 +109,9 @@ class CommitQueue:
             self.requests.append(request)
             while not self.turn.acquire(blocking=False):
                 gate.acquire()
-                if request.settled:
+                if request.done:
                     return
-            if request.settled:  # The former leader has settled it, and has released the turn just now.
+            if request.done:  # The former leader has released the turn just now.
                 self.end(request)
         finally:
             self.waiting.discard(get_ident())
@@ -117,9 +119,9 @@ class CommitQueue:
     def begin(self, request: Request) -> list[Request]:
         """Return the group to run: `request`, and those that wait. The caller has `turn`.
 
-        The callers of the last group are about to return, and each needs the interpreter for a moment. A leader that
-        did not wait for them would make two half groups of them for ever. Whoever is not back after the time of a group
-        does something else.
+        The callers of the last group are about to return, and each needs the interpreter for a moment. Without
+        this pause, they would form two groups of half the size for ever. A caller that is not back by then is doing
+        something else.
         """
         self.group = group = [request]
         waiting = self.requests
@@ -141,7 +143,7 @@ class CommitQueue:
     def end(self, request: Request) -> None:
         """Put back the requests of the group that are not settled, and let another caller lead. The caller has `turn`.
 
-        After an interrupt at any line, `leave` calls this again.
+        The others are done. After an interrupt at any line, `leave` calls this again.
         """
         waiting, group = self.requests, self.group
         if request.gate is not None:  # Its caller may have been interrupted before `begin` took it out.
@@ -155,6 +157,8 @@ class CommitQueue:
                 unsettled = [each for each in group[1:] if not each.settled and each not in waiting]
                 waiting.extendleft(reversed(unsettled))
                 settled = [each for each in group if each.settled]
+                for each in settled:
+                    each.done = True
                 self.expected = max(sum(each.is_flushed for each in (*settled, *waiting)), 1)
                 request.to_wake = [each.gate for each in settled if each.gate is not None and each is not request]
             self._ended_at_s = now_s = perf_counter()
@@ -171,9 +175,10 @@ class CommitQueue:
         while not is_owned(self.turn):
             with self._moving:
                 if request in self.requests:
-                    self.requests.remove(request)
-                    request.settled = True
-                is_in_group = request in self.group and not request.settled
+                    with contextlib.suppress(ValueError):  # A finalizer has committed, and led it, just now.
+                        self.requests.remove(request)
+                    request.settled = request.done = True
+                is_in_group = request in self.group and not request.done
             if not is_in_group:
                 self._wake(request)
                 return

@@ -1,7 +1,7 @@
-"""Commits to a log that many hosts write: what that log has counts, and this file is a copy of it.
+"""Commits to a log that many hosts write. The log is authoritative; this file is a replica.
 
 A group is run in its turn, on the last state there is. Its records go into the log first, and then into the file: so no
-file has a record that the log lacks. A file that was killed between the two takes them in at its next turn.
+file has a record that the log lacks. If a process dies between the two, its next turn imports the missing records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SharedLog(Protocol):
     """The log. It is called under `write_lock`."""
 
     def turn(self) -> AbstractContextManager[object]:
-        """Let nobody else append meanwhile; what others have appended was taken into the file before.
+        """Keep other hosts from appending during the `with` block. Their earlier records are imported first.
 
         Raises:
             StatelogError: it cannot be had now. Nothing was run.
@@ -40,13 +40,13 @@ class SharedLog(Protocol):
             an interrupt that came meanwhile, which is to be raised once the file has it, too.
 
         Raises:
-            CommitOutcomeUnknownError: nobody can tell. Anything else: it is not in the log.
+            CommitOutcomeUnknownError: the outcome is unknown. Any other error: the record is not in the log.
 
         """
 
 
 class SharedCommitter(Committer):
-    """Commits by a log that many hosts write, and only by it. The fence on the file is for those who do not."""
+    """Commits to a log that many hosts write. The file's fence applies only to committers that do not use the log."""
 
     def __init__(self, writer: StoreWriter, log: SharedLog) -> None:
         super().__init__(writer)

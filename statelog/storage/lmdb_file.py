@@ -352,11 +352,14 @@ class LmdbFile:
         with self.gate:
             self.check_open()
             self.shut_gate()
-            self._hooks.release_pins(self.lock_timeout_s)
-            if self.handles is not None:
-                self.handles.close()
-            self.handles = None  # type: ignore[assignment]  # The gate is shut until it is set.
-            self.open()
+            try:
+                self._hooks.release_pins(self.lock_timeout_s)
+                handles, self.handles = self.handles, None  # type: ignore[assignment]  # The gate is shut until it is set.
+                if handles is not None:
+                    handles.close()
+                self.open()
+            finally:
+                self.is_shut = self.handles is None
 
     def set_map_size(self, size_bytes: int) -> None:
         """Let LMDB's map end at `size_bytes`, or behind the last used page, if that is later.

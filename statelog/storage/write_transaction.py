@@ -130,11 +130,13 @@ class WriteTransaction(ReadTransaction):
         wakes: the masks of the waiters that the commit concerns: see `Wake.notify`.
         calls: called after the commit, without the writer lock. Exceptions are ignored.
         stage: how far it is.
+        work_error: what a work has raised after it had written.
     """
 
     # Class attributes are the initial values, because each commit makes an instance.
     changes = first_lsn = size_bytes = number = wakes = 0
     rewrites = False
+    work_error: BaseException | None = None
     calls: tuple[Callable[[Wake], object], ...] = ()
     stage = Stage.NEW
     _raw: Any = None

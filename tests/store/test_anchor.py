@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import sys
+import threading
 
 import forks
 import pytest
@@ -26,7 +27,7 @@ from statelog.errors import (
 )
 from statelog.fleet import connect
 from statelog.format import cbor
-from statelog.format.anchor import Anchor, encode_anchor
+from statelog.format.anchor import Anchor, decode_anchor, encode_anchor
 from statelog.format.record import (
     FLAG_REDACTED,
     FLAG_VACUUMED,
@@ -720,3 +721,27 @@ def test_an_anchor_of_a_later_release_is_told(path):
         statelog.open(path, expect=later)
     assert (caught.value.needed, caught.value.supported) == (2, 1)
     assert not path.exists()
+
+
+def test_an_anchor_names_no_record_that_is_on_its_way_to_the_disk(path, monkeypatch):
+    """The commit is in LMDB already, and is not yet said to be in the write-ahead log."""
+    at, may_go = threading.Event(), threading.Event()
+    with statelog.open(path) as store:
+        thread = store.thread("t")
+        thread.commit({"n": 1})
+        wal = store._engine.store_file.wal
+        note_committed = wal.note_committed
+
+        def note_late(*arguments):
+            at.set()
+            assert may_go.wait(20)
+            note_committed(*arguments)
+
+        monkeypatch.setattr(wal, "note_committed", note_late)
+        committing = threading.Thread(target=thread.commit, args=({"n": 2},))
+        committing.start()
+        assert at.wait(20)
+        lsn, flushed = decode_anchor(store.anchor()).lsn, wal.shared_state.flushed
+        may_go.set()
+        committing.join()
+        assert lsn <= flushed == 2

@@ -268,6 +268,89 @@ def test_a_follower_that_is_settled_as_it_looks_does_not_keep_the_turn(committer
     assert committer.submit(append) == 3
 
 
+def test_a_follower_that_is_woken_early_waits_for_the_flush(store_file, committer, append, monkeypatch):
+    """The next leader has committed its work, and flushes."""
+    flush, may_flush, flushing = store_file.wal.flush, threading.Event(), threading.Event()
+
+    def slow_flush():
+        if committer.commits >= 1:
+            flushing.set()
+            assert may_flush.wait(20)
+        flush()
+
+    monkeypatch.setattr(store_file.wal, "flush", slow_flush)
+    holder = Holder(committer)
+    callers = [Caller(committer, append) for _ in range(2)]
+    gates = [request.gate for request in committer.queue.requests]
+    holder.release()
+    assert flushing.wait(20)
+    for gate in gates:
+        with contextlib.suppress(RuntimeError):
+            gate.release()
+    for caller in callers:
+        caller.join(0.05)
+    assert all(caller.is_alive() for caller in callers)
+    may_flush.set()
+    for caller in callers:
+        caller.join(20)
+    assert sorted(caller.result for caller in callers) == [1, 2]
+
+
+def test_a_second_interrupt_acknowledges_nothing_that_is_not_flushed(store_file, committer, append, monkeypatch):
+    """The first one comes in the flush, the second one as the store looks whether the commit is there."""
+
+    def interrupt(*_arguments, **_options):
+        raise Interrupt
+
+    holder = Holder(committer)
+    callers = [Caller(committer, append) for _ in range(2)]
+    monkeypatch.setattr(store_file.wal, "flush", interrupt)
+    monkeypatch.setattr(committer.failures, "look", interrupt)
+    holder.release()
+    for caller in callers:
+        caller.join(20)
+    assert {type(caller.error) for caller in callers} == {Interrupt, CommitOutcomeUnknownError}
+    monkeypatch.undo()
+    assert committer.submit(append) == 3
+
+
+class TimeLimitError(TimeoutError):
+    """As the handler of an alarm raises it."""
+
+
+def test_what_interrupts_a_leader_before_the_commit_reaches_no_follower(store_file, committer, append, monkeypatch):
+    ensure, interrupted = store_file.disk_reserve.ensure, []
+
+    def interrupt_once(transaction):
+        if len(committer.queue.group) > 1 and not interrupted:
+            interrupted.append(threading.current_thread())
+            raise TimeLimitError
+        ensure(transaction)
+
+    monkeypatch.setattr(store_file.disk_reserve, "ensure", interrupt_once)
+    holder = Holder(committer)
+    callers = [Caller(committer, append) for _ in range(3)]
+    holder.release()
+    for caller in callers:
+        caller.join(20)
+    assert [type(caller.error) for caller in callers if caller in interrupted] == [TimeLimitError]
+    assert sorted(caller.result for caller in callers if caller not in interrupted) == [1, 2]
+
+
+def test_a_reopening_that_is_interrupted_leaves_the_gate_open(store_file, committer, append, monkeypatch):
+    file = store_file.lmdb_file
+
+    def interrupt(_timeout_s):
+        raise Interrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file, "_hooks", file._hooks._replace(release_pins=interrupt))
+        with pytest.raises(Interrupt):
+            file.reopen()
+    assert not file.is_shut
+    assert committer.submit(append) == 1
+
+
 def raise_in(thread, error):
     """Have an exception raised in another thread, as a signal's handler does in the main one; in none that has ended.
 

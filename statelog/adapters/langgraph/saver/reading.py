@@ -1,6 +1,6 @@
-"""What is in a store of one checkpoint, and what LangGraph gets of it.
+"""Reads stored checkpoints, and converts them to LangGraph's types.
 
-Reading is done on one moment of the store, and ended before anything is decoded: a serialiser is somebody else's code.
+A read ends before decoding starts, because a serialiser is foreign code.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Row(NamedTuple):
     place: Place
     kept: Kept
     metadata: bytes
-    """The item of the checkpoint's."""
+    """The encoded metadata of the checkpoint."""
     channels: dict[str, Read]
     writes: list[WriteRow]
     is_orphan: bool
@@ -182,7 +182,7 @@ def find_place(lineage: Lineage, place: Place) -> Checkpoint | None:
 
 
 def read_row(decoded: DecodedBy, checkpoint: Checkpoint, place: Place, pending: MapView | None) -> Row | None:
-    """Read a checkpoint whole; None if it is none of LangGraph's."""
+    """Read a whole checkpoint. Return None if it is not LangGraph's."""
     stored = items.read(checkpoint.state)
     item = stored.pop(CHECKPOINT_CHANNEL, None)
     kept = split_kept(item) if isinstance(item, bytes) else None
@@ -234,7 +234,7 @@ def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: 
 
 
 def list_row(codec: Codec, row: Row, decoded: DecodedBy) -> CheckpointTuple:
-    """Return what LangGraph gets of one of several, decoded as far as it is looked at."""
+    """Return a tuple whose checkpoint is decoded on first use."""
     return ListedTuple.of(
         config_of(row.place),
         cast("CheckpointMetadata", row_metadata(codec, row)),

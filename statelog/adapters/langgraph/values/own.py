@@ -1,4 +1,4 @@
-"""Where a checkpoint of LangGraph stands in its thread, as stored. Nothing here imports LangGraph."""
+"""The position of a LangGraph checkpoint in its thread, as stored. Nothing here imports LangGraph."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _new = tuple.__new__
 
 
 class Own(NamedTuple):
-    """Where a checkpoint of LangGraph's stands."""
+    """The position of a LangGraph checkpoint in its thread."""
 
     namespace: str
     id: str
     parent: str | None
     latest: str
-    """The greatest id among it and the versions before it on its line."""
+    """The greatest id among this checkpoint and its ancestors on the line."""
 
 
 _OWN_PARTS = len(Own._fields)
@@ -41,7 +41,7 @@ SHORT = b"\x01"
 """What an item of `CHECKPOINT_CHANNEL` begins with whose versions are stored by `display.graph_versions`."""
 
 END_OF_LINE = b"\xf6"
-"""In place of an `Own`: the line was ended, so that its last checkpoint can go."""
+"""Stored instead of an `Own` when a line has ended, so that its last checkpoint can be removed."""
 
 
 class Kept(NamedTuple):
@@ -54,7 +54,7 @@ class Kept(NamedTuple):
 
 
 def split_kept(item: bytes) -> Kept | None:
-    """Return where a checkpoint stands, and what is kept of it; None for the end of a line. Nobody's code runs."""
+    """Return the position of a checkpoint, and what is kept of it; None for the end of a line. No user code runs."""
     if item == END_OF_LINE:
         return None
     parts = split_parts(item)
@@ -67,7 +67,7 @@ def split_kept(item: bytes) -> Kept | None:
 
 
 def decode_own(item: bytes) -> Own | None:
-    """Return where a checkpoint stands, None for the end of a line. Nothing of anybody's code runs."""
+    """Return the position of a checkpoint, or None for the end of a line. No user code runs."""
     kept = split_kept(item)
     return None if kept is None else kept.own
 
@@ -82,7 +82,7 @@ def pack_own(own: Own, value: Sequence[bytes], *, is_short: bool) -> bytes:
 
 
 def replace_own(item: bytes, own: Own) -> bytes:
-    """Return the item of `CHECKPOINT_CHANNEL` of a checkpoint that stands elsewhere and is the same otherwise."""
+    """Return an item of `CHECKPOINT_CHANNEL` with its position replaced by `own`."""
     kept = split_kept(item)
     assert kept is not None
     return pack_own(own, kept.value, is_short=kept.is_short)
@@ -101,10 +101,10 @@ def writes_state(lineage: Lineage) -> MapView | None:
 
 
 def is_hidden(state: MapView | None, place: Place) -> bool:
-    """Whether a checkpoint was removed, though it is there for others."""
+    """Return True if the checkpoint was removed for LangGraph, but others still need it."""
     return state is not None and items.get(state, hidden_name(writes_prefix(place))) is not None
 
 
 def is_orphan(state: MapView | None, place: Place) -> bool:
-    """Whether the parent of a checkpoint was removed, so that LangGraph is told of none."""
+    """Return True if the parent was removed, so that LangGraph sees no parent."""
     return state is not None and items.get(state, orphan_name(writes_prefix(place))) is not None
