@@ -279,7 +279,7 @@ class ReadTransaction:
         Args:
             prefix: of every yielded key.
             start: a whole key, included, at which the scan begins. It need not exist.
-            reverse: scan downwards from the greatest key, or from `start`.
+            reverse: scan downwards from the greatest key, or from `start`, which may be above all yielded keys.
 
         Raises:
             CorruptionError: a seal does not match, or damage may hide keys (E6). Facts: key.
@@ -292,7 +292,9 @@ class ReadTransaction:
         """Yield the pairs of `scan_index` in lists: up to `count` pairs in the first list, and more in later ones."""
         cursor = self._raw.cursor(self._index)
         if reverse:
-            bound = start + b"\0" if start else after_prefix(prefix)
+            bound = after_prefix(prefix)
+            if start and (not bound or start < bound):
+                bound = start + b"\0"
             if bound and cursor.set_range(bound):
                 self._check_neighbour(cursor, bound, is_below=False)
                 found = cursor.prev()

@@ -183,6 +183,7 @@ class WriteTransaction(ReadTransaction):
                 writer_lock.acquire(file.lock_timeout_s)
             if file.moved[0] == MOVED:
                 self._follow()
+                writer_lock = file.locks.writer  # of the successor
             try:
                 self._writer.checkpointer.prepare()
                 handles = file.handles

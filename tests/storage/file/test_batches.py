@@ -33,7 +33,7 @@ def tables(tmp_path_factory):
 
     def fill(table):
         path = tmp_path_factory.mktemp("table") / "agent.state"
-        store_file = StoreFile.open(path, replay=lambda *_: False)
+        store_file = StoreFile.open(path, replay=lambda *_: False, max_size_bytes=1 << 26)
         opened.append(store_file)
         committer_of(store_file).submit(lambda transaction: [transaction.put_index(*row) for row in table.items()])
         return store_file

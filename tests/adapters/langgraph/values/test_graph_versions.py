@@ -7,6 +7,9 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
+
 from langgraph.checkpoint.base import empty_checkpoint
 
 from statelog.adapters.langgraph import StatelogSaver
