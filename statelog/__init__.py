@@ -8,9 +8,11 @@ from statelog.errors import (
     ConflictError,
     CorruptionError,
     FormatError,
+    GuardError,
     JournalMissingError,
     LimitError,
     NotFoundError,
+    SecretError,
     StatelogError,
     StorageError,
     StoreFullError,
@@ -24,7 +26,9 @@ from statelog.store.store import Store, open
 from statelog.store.thread import Thread
 
 if TYPE_CHECKING:
+    from statelog import guard
     from statelog.board.rules import Rules
+    from statelog.guard.policy import Guard
     from statelog.store.board import Board
     from statelog.store.claims import Claim, Lease
     from statelog.store.diff import Change, Diff, diff
@@ -37,6 +41,8 @@ else:
         __name__,
         {
             "statelog.board.rules": ("Rules",),
+            "statelog.guard": (),
+            "statelog.guard.policy": ("Guard",),
             "statelog.store.board": ("Board",),
             "statelog.store.claims": ("Claim", "Lease"),
             "statelog.store.diff": ("Change", "Diff", "diff"),
@@ -60,12 +66,15 @@ __all__ = [
     "Entry",
     "Event",
     "FormatError",
+    "Guard",
+    "GuardError",
     "JournalMissingError",
     "Lease",
     "LimitError",
     "NotFoundError",
     "RecoveryReport",
     "Rules",
+    "SecretError",
     "StatelogError",
     "StorageError",
     "Store",
@@ -75,6 +84,7 @@ __all__ = [
     "UsageError",
     "diff",
     "errors",
+    "guard",
     "open",
     "recover",
     "reducers",

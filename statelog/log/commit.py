@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from statelog.errors import UsageError
 from statelog.log.batch import Batch, Memory, read_log_end
+from statelog.format.guard_key import read_guard_key, unguarded_error
 from statelog.log.commit_failures import ATTEMPTS, CommitFailures, is_failure
 from statelog.log.commit_queue import CommitQueue, Request
 from statelog.storage.commit.transaction import Stage, WriteTransaction
@@ -68,6 +69,7 @@ class Committer:
     Attributes:
         groups: the number of transactions that were committed or tried.
         commits: the number of works that were run in them. `commits / groups` is the mean size of a group.
+        guard_key: the key of the store's fingerprints, or None if the store was never opened with a guard.
         last: None while a transaction changes it, and while nothing is known.
     """
 
@@ -75,6 +77,7 @@ class Committer:
         self.groups = 0
         self.commits = 0
         self.last: Last | None = None
+        self.guard_key: bytes | None = None
         self.queue = CommitQueue()
         self.file = file
         self._transaction: WriteTransaction | None = None
@@ -198,10 +201,14 @@ class Committer:
             batches: gets the batches that were applied.
         """
         last, memory = self.last, None
+        if last is None or last.number != transaction.number - 1:
+            self.guard_key = read_guard_key(transaction)  # Another process, or an opening, may have written it.
         for request in group:
             changes = transaction.changes
             request.error = None
             try:
+                if request.guard is None and self.guard_key is not None and request.cache is not None:
+                    raise unguarded_error(self.file.path)  # noqa: TRY301 - this caller's alone
                 if request.cache is None:
                     self.last = last = memory = None
                     request.result = request.work(transaction)
@@ -214,6 +221,8 @@ class Committer:
                             is_next = last is not None and last.number == transaction.number - 1
                             memory = last.memory if is_next else self._memory_in(transaction)  # type: ignore[union-attr]
                         batch = Batch(transaction, request.cache, memory)
+                        if request.guard is not None:
+                            batch.guard = request.guard
                         request.result = request.work(batch)
                     self.last = None
                     batch.apply(transaction)

@@ -44,6 +44,8 @@ class Request:
     """Result or error is final. Before that, the work has no effect, and may be run again."""
     gate: threading.Lock | None = None
     """Held while the caller waits. It is released when the request is settled, and when the caller may lead."""
+    guard: Any = None
+    """What keeps secrets out of the store of the caller, if that was opened with a guard."""
     to_wake: list[threading.Lock] = NOBODY
     """Of a leader that has ended: gates that are still to be released."""
 

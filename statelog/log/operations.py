@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch, Jump
     from statelog.tree.node import Workspace
 
+METADATA = "metadata"
+"""The first name in the path of a value in metadata, for guards."""
+
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
@@ -195,6 +198,10 @@ def commit(
         ReducerTypeError: a write does not merge.
 
     """
+    guard = batch.guard
+    if guard is not None:
+        metadata = guard.item(metadata, METADATA)
+        writes = [guard.write(write) for write in writes]
     head = batch.head(thread, branch)
     if head is None and not batch.view.is_alive(thread):
         raise deleted_error(thread_id)
@@ -329,6 +336,8 @@ def rollback(
     expected_version: int | Seen | None = None,
 ) -> Head:
     """Stage a checkpoint that points at the root of `target`: its cost is that of one record."""
+    if batch.guard is not None:
+        metadata = batch.guard.item(metadata, METADATA)
     head = batch.head(thread, branch)
     version = head.event.version if head else -1
     check_version(thread_id, expected_version, version, head)

@@ -129,6 +129,12 @@ class TableWriter(ReadTransaction):
         meta = self._handles.meta
         self._raw.put(HEADER_KEY, bytes(self._raw.get(HEADER_KEY, None, meta)), True, True, False, meta)
 
+    def put_meta(self, key: bytes, value: bytes) -> None:
+        """Store a fact about the store, sealed already."""
+        self.changes += 1
+        self.is_steady = True
+        self._raw.put(key, value, True, True, False, self._handles.meta)
+
     def delete_index(self, key: bytes) -> None:
         """Remove `key`, if it is there."""
         self.put(0, (), {key: None})
