@@ -128,6 +128,11 @@ class Redactor:
             data = data[: found.start] + self._replacement(secret, found.rule, path) + data[found.end :]
         return data
 
+    def check_key(self, key: bytes, path: tuple[str, ...]) -> None:
+        """Refuse a key of a dict that has a secret: it is a name, by which the value is found. Raises SecretError."""
+        if self.may_hold(key):
+            self.refuse_if_found(key, path, "a key")
+
     def refuse_if_found(self, data: bytes, path: tuple[str, ...], what: str) -> None:
         """Raise SecretError if there is a secret in bytes that cannot be changed."""
         rule = self._rule_in(data)
@@ -137,7 +142,7 @@ class Redactor:
     def _rule_in(self, data: bytes) -> str | None:
         if self._handles is not None and (found := self._handles.find(data)):
             return found[0].rule
-        rules = self._secrets.find(data)
+        rules = self._secrets.find(data, is_text=False)
         return rules[0].rule if rules else None
 
     def _replacement(self, secret: bytes, rule: str, path: tuple[str, ...]) -> bytes:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final, Protocol
 
-from statelog.errors import SecretError
 from statelog.format import cbor
 from statelog.redaction import names_secret
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from statelog.guard.hook import Redactor
 
 Path = tuple[str, ...]
 
@@ -27,6 +21,58 @@ _PAIRS = b"\x6estatelog/pairs"
 _LIBRARY = b"statelog/"
 _WALKED = frozenset((_PAIRS, b"\x72statelog/bytearray", b"\x6estatelog/deque"))
 """Codecs of the library whose payloads may change. A value of another one becomes the text of its redaction."""
+
+
+class Redactor(Protocol):
+    """What a walk asks about the parts of a value. `path` is the names on the way to a part."""
+
+    def may_hold(self, data: bytes) -> bool:
+        """Return False if bytes certainly hold no secret."""
+
+    def names_field(self, path: Path) -> bool:
+        """Return True if the value at a path is a secret, whatever it is."""
+
+    def hidden(self, data: bytes, path: Path) -> bytes:
+        """Return the text that replaces a value which is a secret as a whole."""
+
+    def redact_field(self, data: bytes, path: Path) -> bytes:
+        """Return the text of a field without secrets: the same object if it has none."""
+
+    def redact(self, data: bytes, path: Path) -> bytes:
+        """Return a text without secrets: the same object if it has none."""
+
+    def check_key(self, key: bytes, path: Path) -> None:
+        """Refuse a key of a dict that has a secret. Raises SecretError."""
+
+    def refuse_if_found(self, data: bytes, path: Path, what: str) -> None:
+        """Refuse bytes that cannot be changed if they have a secret. Raises SecretError."""
+
+
+class _Unchanged:
+    """Changes nothing: a walk only finds the end of a value."""
+
+    def may_hold(self, _data: bytes) -> bool:
+        return False
+
+    def names_field(self, _path: Path) -> bool:
+        return False
+
+    def hidden(self, data: bytes, _path: Path) -> bytes:
+        return data
+
+    def redact_field(self, data: bytes, _path: Path) -> bytes:
+        return data
+
+    redact = redact_field
+
+    def check_key(self, key: bytes, path: Path) -> None:
+        pass
+
+    def refuse_if_found(self, data: bytes, path: Path, what: str) -> None:
+        pass
+
+
+_UNCHANGED = _Unchanged()
 
 
 class NotMsgpackError(Exception):
@@ -117,18 +163,16 @@ class _Cbor:
 
     def _dict(self, count: int, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
         redactor = self._redactor
-        pairs: dict[bytes, bytes] = {}
+        parts = [cbor.head(_DICT, count)]
         for _ in range(count):
+            head_at = at
             _major, size, start = self.head(at)
             key = self._data[start : start + size]
             below = (*path, key.decode())
             made, at = self.value(start + size, below, is_secret=is_secret or redactor.names_field(below))
-            stored = redactor.redact(key, path)
-            if (item := _text(stored)) in pairs:
-                message = f"two keys of {'.'.join(path)} are the same secret"
-                raise SecretError(message, path=".".join(path), rule=None)
-            pairs[item] = made
-        return cbor.head(_DICT, len(pairs)) + b"".join([key + pairs[key] for key in sorted(pairs)]), at
+            redactor.check_key(key, path)
+            parts += (self._data[head_at : start + size], made)
+        return b"".join(parts), at
 
     def _tagged(self, at: int, tag: int, start: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
         if tag == _CODEC:
@@ -276,8 +320,10 @@ class _Msgpack:
     def _dict(self, at: int, start: int, count: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
         parts = [self._data[at:start]]
         for _ in range(count):
-            key, behind = self.value(start, path, is_secret=False)
-            below = (*path, _key_of(self._data[start:behind]))
+            behind = _Msgpack(self._data, _UNCHANGED).value(start, path, is_secret=False)[1]
+            key = self._data[start:behind]
+            self._redactor.check_key(key, path)
+            below = (*path, _key_of(key))
             is_named = is_secret or self._redactor.names_field(below)
             made, start = self.value(behind, below, is_secret=is_named)
             parts += (key, made)

@@ -102,8 +102,11 @@ class Secrets:
         """Return False if encoded values certainly hold no secret."""
         return self._scans_all or self._scan.is_in(encoded)
 
-    def find(self, text: bytes) -> list[Found]:
-        """Return the secrets in a text in UTF-8, in order. No two overlap."""
+    def find(self, text: bytes, *, is_text: bool = True) -> list[Found]:
+        """Return the secrets in a text in UTF-8, in order. No two overlap.
+
+        In other bytes, a letter before a secret may be a length or a type, and means nothing.
+        """
         found: list[Found] = []
         for rule, pattern in zip(RULES, _patterns(), strict=True):
             if rule.name in self._off:
@@ -112,7 +115,7 @@ class Secrets:
             while (match := pattern.find(text, at)) is not None:
                 (start, _end), (first, last), _name = match
                 secret = text[first:last]
-                is_part = rule.is_bounded and not (_is_free_before(text, first) and _is_free_behind(text, last))
+                is_part = is_text and rule.is_bounded and not (_is_free_before(text, first) and _is_free_behind(text, last))
                 if is_part or not rule.accepts(secret):
                     at = start + 1
                     continue
