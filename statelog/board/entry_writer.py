@@ -203,9 +203,7 @@ def stage(
     return _new(Found, (event, lsn, now_us))
 
 
-def _guarded(
-    guard: Redactor, key: str, value: Value | None, error: str | None
-) -> tuple[Value | None, str | None]:
+def _guarded(guard: Redactor, key: str, value: Value | None, error: str | None) -> tuple[Value | None, str | None]:
     """Return the value and the error without secrets. The key is the first name in the path of the value."""
     if value is not None:
         write = value.write.redacted(lambda item, _path: guard.item(item, key))

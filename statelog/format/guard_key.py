@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from statelog.errors import CorruptionError, GuardError
 from statelog.format import cbor
 from statelog.format.seal import seal, unseal
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GUARD_KEY = b"guard"
 SIZE_BYTES = 32
@@ -43,7 +40,7 @@ def read_guard_key(transaction: _Reader) -> bytes | None:
     return key
 
 
-def unguarded_error(path: Path) -> GuardError:
+def unguarded_error(path: object) -> GuardError:
     """Return the error for a writer without a guard, of a store that has one."""
     message = f"{path} was opened with a guard before: open it with guard= to write, or read_only=True"
     return GuardError(message, path=str(path))

@@ -116,7 +116,7 @@ class Handles:
         self._known: dict[str, bytes] = {}
         """The handle of each value that was resolved."""
         self._forms: list[tuple[bytes, re.Pattern[bytes], bytes]] = []
-        """For each form that a value is written in: bytes that are in it, its pattern, and the handle. Longest first."""
+        """For each form of a value: bytes that are in it, its pattern, and the handle. The longest one is first."""
 
     def __repr__(self) -> str:
         return f"<Handles {', '.join(self._sources)}>"
@@ -160,7 +160,7 @@ class Handles:
             value = source()
         except GuardError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a source may raise anything
             message = f"the source of handle {name!r} raised {type(error).__name__}"
             raise GuardError(message, **facts) from None  # Its text may hold the value.
         if not isinstance(value, str) or len(value) < VALUE_SIZE_MIN:

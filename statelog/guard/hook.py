@@ -101,7 +101,11 @@ class Redactor:
 
     def hidden(self, data: bytes, path: tuple[str, ...]) -> bytes:
         """Return the text that replaces a value which is a secret as a whole. A handle stays."""
-        if self._handles is not None and (found := self._handles.find(data)) and found[0].end - found[0].start == len(data):
+        if (
+            self._handles is not None
+            and (found := self._handles.find(data))
+            and found[0].end - found[0].start == len(data)
+        ):
             return found[0].rule.encode()
         if _DONE.fullmatch(data) or HANDLE.fullmatch(data.decode("utf-8", "replace")):
             return data
@@ -164,4 +168,3 @@ class Redactor:
             data = data[: found.start] + b"[REDACTED]" + data[found.end :]
         text = data.decode("utf-8", "replace")
         return text if self._handles is None else self._handles.hide(text)
-

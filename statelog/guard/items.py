@@ -1,4 +1,4 @@
-"""Walks encoded values, CBOR and msgpack, and replaces the secrets in their texts. Only values that may hold one come here."""
+"""Walks encoded values, in CBOR and msgpack, and replaces secrets in texts. Only values that may have one come here."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from statelog.redaction import names_secret
 Path = tuple[str, ...]
 
 _BYTES, _TEXT, _LIST, _DICT, _TAG = 2, 3, 4, 5, 6
+_STRINGS = frozenset((_BYTES, _TEXT))
 _SIZES = {24: 1, 25: 2, 26: 4, 27: 8}
 _SETS = frozenset((258, 51301))
 _CODEC = 27
@@ -135,7 +136,7 @@ class _Cbor:
         """Return a value, redacted, and the offset behind it."""
         data, redactor = self._data, self._redactor
         major, argument, start = self.head(at)
-        if major == _TEXT or major == _BYTES:
+        if major in _STRINGS:
             end = start + argument
             held = data[start:end]
             if is_secret:

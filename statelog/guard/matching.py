@@ -30,8 +30,8 @@ class Pattern:
     """A compiled pattern.
 
     Args:
-        source: the pattern in re2's syntax. `.` and classes match bytes, and no `\\b` or `\\w` is used, because re2
-            knows only the ASCII ones.
+        source: the pattern in re2's syntax. Its classes match bytes. Word boundaries and word characters of re2 are
+            ASCII only, so no pattern uses them.
         captures: False if only the question is asked whether the pattern is found, which is faster.
 
     Raises:
@@ -50,7 +50,9 @@ class Pattern:
         try:
             compiled = re2.compile(b"(?:" + source + b")|" + _PROBE, options)
             self._search = compiled.search
-            groups = {name if isinstance(name, bytes) else name.encode(): at for name, at in compiled.groupindex.items()}
+            groups = {
+                name if isinstance(name, bytes) else name.encode(): at for name, at in compiled.groupindex.items()
+            }
             self._secret, self._name = groups.get(b"secret", 0), groups.get(b"name", 0)
             is_found = self._search(b"\xff\n" + _PROBE) is not None
             is_empty = self._search(b"") is not None
@@ -66,7 +68,7 @@ class Pattern:
         return self._search(data) is not None
 
     def find(self, data: bytes, at: int) -> tuple[tuple[int, int], tuple[int, int], bytes] | None:
-        """Return the first match from `at` on: its span, the span of its secret, and its first group; None if there is none.
+        """Return the first match from `at` on: its span, the span of its secret, and its group `name`; or None.
 
         The secret is the group `secret`, or else the whole match.
         """

@@ -1,4 +1,4 @@
-"""Rules for well-known credentials. Precision comes first: each rule has its vendor's prefix, and a checksum if there is one.
+"""Rules for well-known credentials. Precision comes first: each has its vendor's prefix, and a checksum if possible.
 
 A text without a prefix counts as a secret only beside a field name that tells so, and only if it looks random.
 """
@@ -9,6 +9,7 @@ import binascii
 import math
 import re
 from base64 import urlsafe_b64decode
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
@@ -32,7 +33,7 @@ def _always(_text: bytes) -> bool:
 
 def _is_varied(text: bytes) -> bool:
     """Return True unless a text is a placeholder, such as `ghp_xxxxxxxx`."""
-    return entropy(text) >= 3  # noqa: PLR2004 - bits; a random token of 20 characters has 4
+    return entropy(text) >= 3
 
 
 def has_checksum(token: bytes) -> bool:
@@ -60,9 +61,9 @@ def _is_jwt(token: bytes) -> bool:
 
 
 _PLACEHOLDERS: Final = frozenset(
-    (b"password", b"passwd", b"passwort", b"pass", b"pwd", b"pw", b"secret", b"changeme", b"change_me", b"example")
-    + (b"mysecretpassword", b"your_password", b"yourpassword", b"your-password", b"user", b"root", b"admin", b"test")
-    + (b"postgres", b"mysql", b"guest", b"token", b"redis", b"mypassword", b"dbpassword", b"db_password", b"hidden")
+    b"password passwd passwort pass pwd pw secret changeme change_me example mysecretpassword your_password"
+    b" yourpassword your-password user root admin test postgres mysql guest token redis mypassword dbpassword"
+    b" db_password hidden".split()
 )
 
 
@@ -105,7 +106,10 @@ RULES: Final = (
     ),
     Rule("stripe-key", rb"[sr]k_(?:live|test)_[0-9A-Za-z]{16,200}"),
     Rule("webhook-secret", rb"whsec_[A-Za-z0-9+/]{24,100}={0,2}"),
-    Rule("openai-key", rb"sk-(?:(?:proj|svcacct|admin)-[A-Za-z0-9_-]{40,200}|[A-Za-z0-9_-]{16,80}T3BlbkFJ[A-Za-z0-9_-]{16,80})"),
+    Rule(
+        "openai-key",
+        rb"sk-(?:(?:proj|svcacct|admin)-[A-Za-z0-9_-]{40,200}|[A-Za-z0-9_-]{16,80}T3BlbkFJ[A-Za-z0-9_-]{16,80})",
+    ),
     Rule("openai-key", rb"sk-[A-Za-z0-9]{48}", is_bounded=True),
     Rule("anthropic-key", rb"sk-ant-[a-z]{3,8}[0-9]{2}-[A-Za-z0-9_-]{32,200}"),
     Rule("openrouter-key", rb"sk-or-v1-[0-9a-f]{64}"),
@@ -165,7 +169,9 @@ _CHANGES_MIN: Final = 6
 
 ASSIGNMENT = (
     rb"(?P<name>[A-Za-z0-9_.-]{0,40}(?i:" + _NAME_NOUNS + rb")(?:[_-]?[A-Za-z0-9]{1,10})?)"
-    rb"[\"'\\\]]{0,4}\s{0,4}(?:=>|:=|[:=])\s{0,4}[\"'\\]{0,4}(?:(?i:bearer|basic|token|bot) {1,2})?(?P<secret>" + _VALUE + rb")"
+    rb"[\"'\\\]]{0,4}\s{0,4}(?:=>|:=|[:=])\s{0,4}[\"'\\]{0,4}(?:(?i:bearer|basic|token|bot) {1,2})?(?P<secret>"
+    + _VALUE
+    + rb")"
 )
 """A telling name and a value in a text: a setting, JSON, a header, a query."""
 
@@ -204,4 +210,4 @@ def is_random(value: bytes) -> bool:
     if re.fullmatch(rb"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value):
         return False
     kinds = [1 if byte < 0x3A else 2 if byte < 0x5B else 3 for byte in value if bytes((byte,)).isalnum()]
-    return sum(a != b for a, b in zip(kinds, kinds[1:], strict=False)) >= _CHANGES_MIN
+    return sum(a != b for a, b in pairwise(kinds)) >= _CHANGES_MIN

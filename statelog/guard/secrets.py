@@ -115,7 +115,7 @@ class Secrets:
             while (match := pattern.find(text, at)) is not None:
                 (start, _end), (first, last), _name = match
                 secret = text[first:last]
-                is_part = is_text and rule.is_bounded and not (_is_free_before(text, first) and _is_free_behind(text, last))
+                is_part = is_text and rule.is_bounded and _is_part(text, first, last)
                 if is_part or not rule.accepts(secret):
                     at = start + 1
                     continue
@@ -169,8 +169,13 @@ def _fits(pattern: Sequence[str], path: Sequence[str]) -> bool:
     return len(path) in starts
 
 
+def _is_part(text: bytes, start: int, end: int) -> bool:
+    """Return True if a letter or digit is right before or behind a token, which makes it a part of something else."""
+    return text[end : end + 1].isalnum() or not _is_free_before(text, start)
+
+
 def _is_free_before(text: bytes, at: int) -> bool:
-    """Return True if no letter or digit is before a place, except one of an escape such as `\\n` in JSON."""
+    """Return True if no letter or digit is before a place, except one of an escape, such as a line feed in JSON."""
     if not at or not text[at - 1 : at].isalnum():
         return True
     before = text[max(0, at - _ESCAPE_SIZE_MAX) : at]
@@ -182,10 +187,6 @@ def _is_free_before(text: bytes, at: int) -> bool:
         return not rest
     size = {b"\\u": 4, b"\\x": 2}.get(kind, 1 if kind[:1] == b"%" else -1)
     return len(rest) == size and all(byte in b"0123456789abcdefABCDEF" for byte in rest)
-
-
-def _is_free_behind(text: bytes, at: int) -> bool:
-    return not text[at : at + 1].isalnum()
 
 
 def _apart(found: list[Found]) -> list[Found]:

@@ -15,8 +15,8 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from statelog.errors import UsageError
-from statelog.log.batch import Batch, Memory, read_log_end
 from statelog.format.guard_key import read_guard_key, unguarded_error
+from statelog.log.batch import Batch, Memory, read_log_end
 from statelog.log.commit_failures import ATTEMPTS, CommitFailures, is_failure
 from statelog.log.commit_queue import CommitQueue, Request
 from statelog.storage.commit.transaction import Stage, WriteTransaction
@@ -192,7 +192,9 @@ class Committer:
             if not is_failure(transaction, error):
                 raise
 
-    def _run(self, transaction: WriteTransaction, group: list[Request], batches: list[Batch]) -> Memory | None:
+    def _run(  # noqa: C901 - a commit on one screen
+        self, transaction: WriteTransaction, group: list[Request], batches: list[Batch]
+    ) -> Memory | None:
         """Run works, and put what they stage into the transaction. Return what is then known of the store.
 
         Args:

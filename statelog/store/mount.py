@@ -205,7 +205,7 @@ class _SetChannel:
         return reduce.replace(workspace, current, self.loaded.final, key=self.key)
 
     def redacted(self, redact: Redact) -> _SetChannel:
-        """Return the write without secrets. A lazy list or dict is read for this, and with a secret becomes one value."""
+        """Return the write without secrets. A lazy list or dict is read whole for this."""
         item = self.loaded.final
         if item is None or self.loaded.mounted is not None:
             item = cbor.encode(plain(self.loaded.value), path=self.channel)

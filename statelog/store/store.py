@@ -523,3 +523,11 @@ def open(
             engine.close()
             raise
     return Store(engine)
+
+
+def open_for_records(path: str | os.PathLike[str], **options: Any) -> Store:
+    """Open a store to move its records: to ship, restore, follow or fence it. Options and errors are those of `open`.
+
+    A guard is not needed, because nothing new is committed: in a store that has a guard, each commit raises GuardError.
+    """
+    return Store(open_engine(path, **options))
