@@ -67,12 +67,15 @@ _PLACEHOLDERS: Final = frozenset(
 )
 
 
+_REFERENCE = re.compile(
+    rb"\$\{?\w+\}?|\$CRED\{.*|<.*>|\{.*\}|\[.*\]?|%s|%\(\w+\)s|%\w+%|[*x.\xe2\x80\xa6]+", re.IGNORECASE
+)
+"""What stands for a password: a variable, a field of a format, dots."""
+
+
 def _is_password(text: bytes) -> bool:
     """Return True unless the password of an address is a placeholder, or a reference to one."""
-    plain = text.lower()
-    if plain in _PLACEHOLDERS or len(set(plain)) == 1 or plain[:1] in b"$<{[%(" or b"REDACTED" in text:
-        return plain[:1] == b"%" and re.fullmatch(rb"(?:%[0-9a-f]{2})[^{}()<>]*", plain) is not None
-    return not (b"{" in plain or b"..." in plain or plain.startswith(b"*"))
+    return text.lower() not in _PLACEHOLDERS and len(set(text)) > 1 and _REFERENCE.fullmatch(text) is None
 
 
 class Rule(NamedTuple):
