@@ -83,6 +83,10 @@ class Redactor:
         if self.may_hold(body) and redact_item(body, (), self) != body:
             self._refuse(self._rule_in(body), "a name")
 
+    def check_name(self, name: str) -> None:
+        """Refuse a name that has a secret. Raises SecretError. Facts: rule, path."""
+        self.check_key(name.encode("utf-8", "surrogatepass"), ("a name",))
+
     def check_bytes(self, data: bytes, what: str) -> None:
         """Refuse bytes of a record that was made elsewhere if they have a secret. Raises SecretError."""
         if self.may_hold(data):

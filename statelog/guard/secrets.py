@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -51,6 +52,16 @@ def _scan_of(names: tuple[str, ...]) -> Pattern:
     return Pattern(source, captures=False)
 
 
+def _members_of(names: Sequence[str]) -> re.Pattern[bytes]:
+    """Return the pattern of members with some names in JSON within a text, whose quotes may be escaped."""
+    any_name = b"|".join([re.escape(name.encode()) for name in names])
+    return re.compile(
+        rb"(?P<quote>\\*[\"'])(?:" + any_name + rb")(?P=quote)\s{0,9}:\s{0,9}"
+        rb"(?:(?P<open>\\*[\"'])(?P<text>(?!\[REDACTED |\$CRED\{).+?)(?<!\\)(?P=open)|(?P<number>-?[0-9][0-9.eE+-]*))",
+        re.DOTALL,
+    )
+
+
 def _quoted(text: bytes) -> bytes:
     return b"".join([b"\\x%02x" % byte for byte in text])
 
@@ -62,7 +73,7 @@ class Secrets:
         on_found: "redact" replaces a secret by `[REDACTED rule fingerprint]`; "refuse" raises SecretError.
         fields: paths whose values are secrets whatever they look like, such as `config.db.password` or `**.password`.
             The first name is the channel, or the key of an entry; `*` is one name, `**` any number. Positions in lists
-            do not count.
+            do not count. `**.password` also stands for a member `password` of JSON within a text.
         allow: texts that are no secrets, and `rule:NAME` for a rule that is not to be applied.
 
     Raises:
@@ -91,6 +102,8 @@ class Secrets:
         self._allowed = frozenset(each.encode() for each in allowed if not each.startswith(_RULES_OFF))
         last = tuple(sorted({path[-1] for path in self.fields}))
         self._scans_all = any(set(name) & set("*?[") for name in last)
+        names = [path[-1] for path in self.fields if path[0] == "**" and not set(path[-1]) & set("*?[")]
+        self._in_json = _members_of(names) if names else None
         self._scan = _scan_of(() if self._scans_all else last)
         _patterns()
         _assignment()
@@ -124,6 +137,8 @@ class Secrets:
                 at = max(last, start + 1)
         if ASSIGNED not in self._off:
             found += self._find_assigned(text)
+        if self._in_json is not None:
+            found += [Found(*each.span(each.lastgroup or 0), FIELD) for each in self._in_json.finditer(text)]
         return _apart(found)
 
     def _find_assigned(self, text: bytes) -> list[Found]:
