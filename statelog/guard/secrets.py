@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from statelog.errors import GuardError, UsageError
 from statelog.guard.matching import Pattern
-from statelog.guard.rules import ASSIGNMENT, ENCODED_FIELD, RULES, SINGLE_ARGUMENT, is_random, is_telling, random_part
+from statelog.guard.rules import (
+    ASSIGNMENT,
+    FIELD_HINTS,
+    HINTS,
+    RULES,
+    SINGLE_ARGUMENT,
+    is_random,
+    is_telling,
+    random_part,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,10 +55,13 @@ def _assignment() -> Pattern:
 @lru_cache(maxsize=16)
 def _scan_of(names: tuple[str, ...]) -> Pattern:
     """Return the pattern of encoded values that may hold a secret."""
-    literals = [_quoted(name.encode()) for name in names]
-    parts = [*(rule.pattern for rule in RULES), ASSIGNMENT, ENCODED_FIELD, SINGLE_ARGUMENT, *literals]
-    source = b"|".join([b"(?:" + part.replace(b"?P<secret>", b"").replace(b"?P<name>", b"") + b")" for part in parts])
-    return Pattern(source, captures=False)
+    parts = [HINTS, FIELD_HINTS, SINGLE_ARGUMENT, *(_quoted(name.encode()) for name in names)]
+    return Pattern(b"|".join([b"(?:" + part + b")" for part in parts]), captures=False)
+
+
+@lru_cache(maxsize=1)
+def _hints() -> Pattern:
+    return Pattern(HINTS, captures=False)
 
 
 def _members_of(names: Sequence[str]) -> re.Pattern[bytes]:
@@ -107,6 +119,7 @@ class Secrets:
         self._scan = _scan_of(() if self._scans_all else last)
         _patterns()
         _assignment()
+        _hints()
 
     def __repr__(self) -> str:
         return f"<Secrets on_found={self.on_found!r}>"
@@ -121,7 +134,7 @@ class Secrets:
         In other bytes, a letter before a secret may be a length or a type, and means nothing.
         """
         found: list[Found] = []
-        for rule, pattern in zip(RULES, _patterns(), strict=True):
+        for rule, pattern in zip(RULES, _patterns(), strict=True) if _hints().is_in(text) else ():
             if rule.name in self._off:
                 continue
             at = 0

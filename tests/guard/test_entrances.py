@@ -110,7 +110,9 @@ def commit_with_reducers(store):
 
 
 def large_values(store):
-    store.thread("l").commit({"text": "x" * 40_000 + TEXT + "y" * 40_000, "list": [{"v": canary(), "n": "z" * 99}] * 300})
+    store.thread("l").commit(
+        {"text": "x" * 40_000 + TEXT + "y" * 40_000, "list": [{"v": canary(), "n": "z" * 99}] * 300}
+    )
     store.thread("l").commit({"edge": "x" * 16_370 + RULE + "y" * 16_384})
 
 
@@ -330,7 +332,16 @@ def raw_files(store):
 
 def shell(store):
     ids = [info.id for info in store.threads()]
-    commands = [["threads"], ["log"], ["stat"], ["runs"], ["gates"], ["outbox", "list"], ["schedules"], ["board", "list"]]
+    commands = [
+        ["threads"],
+        ["log"],
+        ["stat"],
+        ["runs"],
+        ["gates"],
+        ["outbox", "list"],
+        ["schedules"],
+        ["board", "list"],
+    ]
     commands += [["show", id] for id in ids] + [["history", id] for id in ids] + [["runs", "run"], ["runs", "failed"]]
     commands += [["diff", ids[0], "0", "-1"]] if ids else []
     told = b""
@@ -382,7 +393,9 @@ def webhook(store):
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        hook = durable.Webhook(f"http://127.0.0.1:{server.server_port}/", secret="whsec_" + base64.b64encode(bytes(32)).decode())
+        hook = durable.Webhook(
+            f"http://127.0.0.1:{server.server_port}/", secret="whsec_" + base64.b64encode(bytes(32)).decode()
+        )
         durable.deliver(store, [hook])
     finally:
         server.shutdown()
@@ -495,7 +508,19 @@ def files():
 
 
 def test_every_file_that_stages_records_is_known():
-    inner = ("storage", "testing", "bench", "cli", "fleet", "adapters", "durable", "format", "kernels", "tree", "schema")
+    inner = (
+        "storage",
+        "testing",
+        "bench",
+        "cli",
+        "fleet",
+        "adapters",
+        "durable",
+        "format",
+        "kernels",
+        "tree",
+        "schema",
+    )
     found = {}
     for name, tree in files().items():
         if name.startswith(inner):

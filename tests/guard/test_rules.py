@@ -43,6 +43,15 @@ def test_a_planted_secret_is_replaced_wherever_it_stands(rule):
             assert f"[REDACTED {rule} " in text, found
 
 
+def test_a_scan_finds_whatever_a_rule_finds():
+    """The scan is another pattern than the rules: what it passes over, no rule is asked about."""
+    random, secrets = Random(4), Secrets()
+    for number in range(4000):
+        found = planted(random, number)
+        for encoded in (found.text.encode(), cbor.encode({"x": found.text}), cbor.encode([found.text])):
+            assert secrets.may_be_in(encoded), found
+
+
 def test_clean_texts_stay_as_they_are():
     random = Random(3)
     changed = [text for number in range(2000) if redacted(text := clean(random, number)) != text]
@@ -82,7 +91,9 @@ def test_names_that_tell(name):
     assert is_telling(name.encode())
 
 
-@pytest.mark.parametrize("name", ["next_page_token", "max_tokens", "cache_key", "primary_key", "password_hash", "tokens"])
+@pytest.mark.parametrize(
+    "name", ["next_page_token", "max_tokens", "cache_key", "primary_key", "password_hash", "tokens"]
+)
 def test_names_that_do_not_tell(name):
     assert not is_telling(name.encode())
 
