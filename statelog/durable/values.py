@@ -65,7 +65,7 @@ def _made(kind: Callable[[Any], Any], parts: list[Any], value: Any) -> Any:
 
 
 def _dumped(model: Any) -> Any:
-    from statelog.schema.secrets import names_secret, refuse_secrets  # pydantic is imported already
+    from statelog.schema.secrets import names_secret, refuse_secrets, with_handles  # pydantic is imported already
 
     try:
         dumped = model.model_dump()
@@ -77,6 +77,7 @@ def _dumped(model: Any) -> Any:
         raise LimitError(message, path=name, limit=DEPTH_MAX) from error
     if names_secret(model.__class__):
         refuse_secrets(model, type(model).__name__)
+        dumped = with_handles(dumped)
     return dumped
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote, quote_plus
 
 from statelog import redaction
 from statelog.errors import GuardError, UsageError
+from statelog.guard.annotations import HANDLE
 from statelog.guard.secrets import Found
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ VALUE_SIZE_MIN: Final = 8
 """The minimum length of a value. A shorter one would be found in ordinary texts."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-HANDLE: Final = re.compile(r"\$CRED\{([^{}]*)\}")
 _EDGE = rb"[A-Za-z0-9+/_-]?"
 
 

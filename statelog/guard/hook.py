@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from statelog.errors import SecretError
-from statelog.guard.handles import HANDLE
+from statelog.guard.annotations import is_handle
 from statelog.guard.items import NotMsgpackError, redact_bytes, redact_item, redact_packed
 from statelog.guard.secrets import FIELD
 
@@ -111,7 +111,7 @@ class Redactor:
             and found[0].end - found[0].start == len(data)
         ):
             return found[0].rule.encode()
-        if _DONE.fullmatch(data) or HANDLE.fullmatch(data.decode("utf-8", "replace")):
+        if _DONE.fullmatch(data) or is_handle(data.decode("utf-8", "replace")):
             return data
         return self._replacement(data, FIELD, path)
 
