@@ -137,24 +137,24 @@ def planted(random: Random, number: int) -> Planted:
     return Planted(rule, secret, text)
 
 
-_WORDS = (
+_TEXT = (
     "the agent reads a token from the page and keeps its secret password policy in mind while each access key of the"
     " table is sorted and the api returns next page results with credentials that users rotate every ninety days as the"
     " guide says before authorization is checked by the gateway so that nothing leaks into logs or traces"
-).split()
+)
 
 
 def _prose(r: Random) -> str:
-    return " ".join(r.choices(_WORDS, k=60)).capitalize() + "."
+    return " ".join(r.choices(_TEXT.split(), k=60)).capitalize() + "."
 
 
 def _code(r: Random) -> str:
     name = "".join(r.choices(string.ascii_lowercase, k=8))
     return r.choice(
         [
-            f"def {name}(self, api_key: str, token=None):\n    return self.client.create(api_key=api_key, token=token)\n",
+            f"def {name}(self, api_key: str, token=None):\n    return self.create(api_key=api_key, token=token)\n",
             f'password = os.environ["{name.upper()}_PASSWORD"]\nsecret = settings.get_secret_value()\n',
-            f"secret_key = hashlib.sha256({name}.encode()).hexdigest()\naccess_token = response.json()['access_token']\n",
+            f"secret_key = sha256({name}.encode()).hexdigest()\naccess_token = response.json()['access_token']\n",
             f'const {name}Token = await getAccessToken({{ scope: "https://www.example.com/auth/{name}" }});\n',
             f"postgresql://user:password@localhost/{name}\nredis://:$REDIS_PASSWORD@cache:6379/0\n",
             f'apiKey: "<your-{name}-api-key-here>"\nclient_secret: ${{{name.upper()}_CLIENT_SECRET_V2}}\n',
@@ -176,7 +176,7 @@ def _ids(r: Random) -> str:
             "next_page_token": _some(r, _URL, 60),
             "token": str(one),
             "request": f"req_{call}",
-            "checkpoint_id": f"1f0{_some(r, _HEX, 5)}-{_some(r, _HEX, 4)}-6{_some(r, _HEX, 3)}-8000-{_some(r, _HEX, 12)}",
+            "checkpoint_id": f"1f0{_some(r, _HEX, 5)}-{_some(r, _HEX, 4)}-6a00-8000-{_some(r, _HEX, 12)}",
             "url": f"https://example.com/{_some(r, _URL, 22)}?page_token={_some(r, _URL, 30)}",
         }
     )
@@ -188,7 +188,8 @@ def _lock(r: Random) -> str:
     return (
         f'"node_modules/{name}": {{"version": "1.{r.randrange(99)}.0", "resolved": "https://registry.npmjs.org/{name}/-/'
         f'{name}-1.0.0.tgz", "integrity": "sha512-{base64.b64encode(digest).decode()}"}}\n'
-        f'[[package]]\nname = "{name}"\nchecksum = "{digest[:32].hex()}"\n{name}==1.0 --hash=sha256:{digest[32:].hex()}\n'
+        f'[[package]]\nname = "{name}"\nchecksum = "{digest[:32].hex()}"\n'
+        f"{name}==1.0 --hash=sha256:{digest[32:].hex()}\n"
     )
 
 

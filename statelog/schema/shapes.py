@@ -93,7 +93,7 @@ BUILTIN: tuple[type[Any], ...] = (str, int, float, bytes, list, dict, tuple, set
 """Of a subclass of these the value is stored, and the annotation is needed to come back to it."""
 
 
-def shape_of(annotation: object) -> Shape:
+def shape_of(annotation: object) -> Shape:  # noqa: C901 - a table of cases
     """Return the shape of an annotation. Fields of classes are looked at when a value comes."""
     if is_alias(annotation):
         return _of_alias(annotation)

@@ -533,7 +533,7 @@ def test_every_file_that_stages_records_is_known():
                 found.setdefault("append", set()).add(name)
             elif text.endswith("staged.append"):
                 found.setdefault("staged.append", set()).add(name)
-            elif text.endswith(".put_log") or text.endswith(".put_meta"):
+            elif text.endswith((".put_log", ".put_meta")):
                 found.setdefault(text.rpartition(".")[2], set()).add(name)
             elif text == "transaction.put":
                 found.setdefault("put", set()).add(name)

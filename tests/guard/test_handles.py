@@ -165,7 +165,7 @@ def test_a_log_filter_hides_message_exception_and_extra(handles):
     log = logging.getLogger("of the test")
     log.addHandler(handler)
     try:
-        raise ValueError(VALUE)
+        failing()
     except ValueError:
         log.exception("with %s", VALUE, extra={"more": {"a": VALUE}}, stack_info=True)
     log.error("%d", VALUE)
