@@ -113,7 +113,7 @@ class Redactor:
             return found[0].rule.encode()
         if _DONE.fullmatch(data) or is_handle(data.decode("utf-8", "replace")):
             return data
-        return self._replacement(data, FIELD, path)
+        return self._replacement(data, self._rule_in(data) or FIELD, path)
 
     def redact_field(self, data: bytes, path: tuple[str, ...]) -> bytes:
         """Return the text of a field. Its name, the last one of the path, may tell that it is a secret."""

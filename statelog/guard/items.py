@@ -101,10 +101,12 @@ def redact_bytes(data: bytes, path: Path, redactor: Redactor) -> bytes:
     """Return bytes with redacted texts, if they are a text or msgpack.
 
     Raises:
-        SecretError: there is a secret in other bytes, which would be damaged without it.
+        SecretError: there is a secret in other bytes, which would be damaged without it, or in UTF-16 or UTF-32.
     """
     if not redactor.may_hold(data):
         return data
+    if b"\0" in data:
+        redactor.refuse_if_found(data.replace(b"\0", b""), path, "a text of wide characters")
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -196,6 +196,9 @@ FIELD_HINTS = (
 """A name that may tell, and a value, in a text or in CBOR and msgpack. There, the head of a text of 20 bytes or more is
 between a key and its value."""
 
+WIDE = rb"(?:[!-~]\x00{1,3}){8}|(?:\x00{1,3}[!-~]){8}"
+"""A text in UTF-16 or UTF-32, as numpy stores texts."""
+
 SINGLE_ARGUMENT = rb"Secret(?:Str|Bytes)"
 """A class of pydantic, as LangGraph's serialiser names it."""
 

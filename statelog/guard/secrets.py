@@ -15,6 +15,7 @@ from statelog.guard.rules import (
     HINTS,
     RULES,
     SINGLE_ARGUMENT,
+    WIDE,
     is_random,
     is_telling,
     random_part,
@@ -55,7 +56,7 @@ def _assignment() -> Pattern:
 @lru_cache(maxsize=16)
 def _scan_of(names: tuple[str, ...]) -> Pattern:
     """Return the pattern of encoded values that may hold a secret."""
-    parts = [HINTS, FIELD_HINTS, SINGLE_ARGUMENT, *(_quoted(name.encode()) for name in names)]
+    parts = [HINTS, FIELD_HINTS, SINGLE_ARGUMENT, WIDE, *(_quoted(name.encode()) for name in names)]
     return Pattern(b"|".join([b"(?:" + part + b")" for part in parts]), captures=False)
 
 

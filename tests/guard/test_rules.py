@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import pathlib
+import re
 from random import Random
 
 import pytest
@@ -152,6 +155,38 @@ def test_refuse_raises_and_names_rule_and_path():
 def test_a_secret_in_bytes_that_cannot_be_changed_is_refused():
     with pytest.raises(SecretError, match="neither a text nor msgpack"):
         redacted(b"\x80\x04\x95\xff" + TOKEN.encode())
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-32-le"])
+def test_a_secret_in_wide_characters_is_refused(encoding):
+    with pytest.raises(SecretError, match="wide characters"):
+        redacted({"a": f"the key is {TOKEN}".encode(encoding)})
+    assert redacted("nothing here at all".encode(encoding)) == "nothing here at all".encode(encoding)
+
+
+@pytest.mark.parametrize("make", ["array([TOKEN])", "str_(TOKEN)", "array([[b'x', TOKEN.encode()]])"])
+def test_a_secret_in_numpy_does_not_stay(make):
+    numpy = pytest.importorskip("numpy")
+    value = eval(f"numpy.{make}", {"numpy": numpy, "TOKEN": TOKEN})
+    try:
+        assert TOKEN not in repr(redacted(value))
+    except SecretError as error:
+        assert error.rule == "github-token"  # noqa: PT017 - either will do
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pathlib.PurePosixPath(f"/x/{TOKEN}"),
+        re.compile(TOKEN),
+        collections.deque([TOKEN]),
+        bytearray(TOKEN.encode()),
+        {1: TOKEN, (TOKEN,): 2},
+        frozenset([TOKEN, 1]),
+    ],
+)
+def test_a_secret_in_an_everyday_value_does_not_stay(value):
+    assert TOKEN not in repr(redacted(value))
 
 
 @pytest.mark.parametrize(
