@@ -363,7 +363,8 @@ def _copy_changes(
             transaction.put(key, value, append=True, db=copied_log)
             is_more = cursor.next()
         for key, fact in source.cursor(meta):
-            transaction.put(bytes(key), bytes(fact), db=copied_meta)
+            if transaction.get(bytes(key), db=copied_meta) != bytes(fact):
+                transaction.put(bytes(key), bytes(fact), db=copied_meta)
         for key, change in list(_differences(transaction.cursor(copied_index), source.cursor(index))):
             if change is None:
                 transaction.delete(key, db=copied_index)
