@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _FINGERPRINT_SIZE_BYTES = 4
 _MSGPACK = "msgpack"
+_NAMES_MAX = 4096
 _DONE = re.compile(rb"\[REDACTED [a-z0-9-]+ [0-9a-f]{8}\]")
 
 
@@ -46,6 +47,7 @@ class Redactor:
         self._handles = handles
         self._key = key
         self._refuses = secrets.on_found == "refuse"
+        self._telling: dict[str, bool] = {}
 
     # --- the hook ---------------------------------------------------------------
 
@@ -56,7 +58,7 @@ class Redactor:
 
     def item(self, item: bytes, path: str) -> bytes:
         """Return an encoded value without secrets: the same object if it has none."""
-        return redact_item(item, (path,), self) if self.may_hold(item) else item
+        return redact_item(item, (path,), self) if self.may_hold(item) or self._tells(path) else item
 
     def text(self, text: str, path: str) -> str:
         """Return a text without secrets."""
@@ -65,7 +67,7 @@ class Redactor:
 
     def serialised(self, kind: str, data: bytes, path: str) -> bytes:
         """Return what a serialiser has made, without secrets. Raises SecretError if they cannot be cut out."""
-        if not self.may_hold(data):
+        if not (self.may_hold(data) or self._tells(path)):
             return data
         if kind == _MSGPACK:
             try:
@@ -91,6 +93,15 @@ class Redactor:
         """Refuse bytes of a record that was made elsewhere if they have a secret. Raises SecretError."""
         if self.may_hold(data):
             self.refuse_if_found(data, (what,), "a record that was made elsewhere")
+
+    def _tells(self, name: str) -> bool:
+        """Return True if a channel or an entry has a name that tells: its value alone does not show it."""
+        found = self._telling.get(name)
+        if found is None:
+            if len(self._telling) >= _NAMES_MAX:
+                self._telling.clear()
+            found = self._telling[name] = self._secrets.names_field((name,)) or self._secrets.is_telling(name)
+        return found
 
     # --- what the walk over a value asks -----------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Protocol
 
 from statelog.format import cbor
@@ -22,6 +23,10 @@ _PAIRS = b"\x6estatelog/pairs"
 _LIBRARY = b"statelog/"
 _WALKED = frozenset((_PAIRS, b"\x72statelog/bytearray", b"\x6estatelog/deque"))
 """Codecs of the library whose payloads may change. A value of another one becomes the text of its redaction."""
+
+
+_WIDE = re.compile(rb"(?:[ -~]\x00{1,3}){8,}|(?:\x00{1,3}[ -~]){8,}")
+"""A run of ASCII in UTF-16 or UTF-32, of either byte order."""
 
 
 class Redactor(Protocol):
@@ -106,7 +111,8 @@ def redact_bytes(data: bytes, path: Path, redactor: Redactor) -> bytes:
     if not redactor.may_hold(data):
         return data
     if b"\0" in data:
-        redactor.refuse_if_found(data.replace(b"\0", b""), path, "a text of wide characters")
+        for each in _WIDE.finditer(data):
+            redactor.refuse_if_found(each[0].replace(b"\0", b""), path, "a text of wide characters")
     try:
         data.decode()
     except UnicodeDecodeError:

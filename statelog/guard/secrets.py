@@ -169,14 +169,21 @@ class Secrets:
 
     def find_named(self, name: str, value: bytes) -> Found | None:
         """Return the secret in the value of a field with this name, or None."""
-        if ASSIGNED in self._off or not is_telling(name.encode()):
+        if not self.is_telling(name):
             return None
         span = random_part(value)
         return None if span is None or value[span[0] :] in self._allowed else Found(*span, ASSIGNED)
 
     def names_field(self, path: Sequence[str]) -> bool:
-        """Return True if `fields` names a path."""
-        return any(_fits(pattern, path) for pattern in self.fields)
+        """Return True if `fields` names a path. The parts of a key of the board are names of their own, too."""
+        if not self.fields:
+            return False
+        paths = [path] if not path or "/" not in path[0] else [path, (*path[0].split("/"), *path[1:])]
+        return any(_fits(pattern, each) for pattern in self.fields for each in paths)
+
+    def is_telling(self, name: str) -> bool:
+        """Return True if a field with this name probably holds a secret."""
+        return ASSIGNED not in self._off and is_telling(name.encode("utf-8", "replace"))
 
 
 def _texts(argument: str, given: Any) -> list[str]:

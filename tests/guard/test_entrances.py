@@ -7,6 +7,7 @@ a method that takes values, has to be in a table, so a new one fails here until 
 from __future__ import annotations
 
 import ast
+import asyncio
 import base64
 import contextlib
 import io
@@ -25,7 +26,7 @@ pytest.importorskip("re2")
 from click.testing import CliRunner
 
 import statelog
-from statelog import Guard, GuardError, SecretError, durable, guard, reducers
+from statelog import Guard, GuardError, SecretError, aio, durable, guard, reducers
 from statelog.bench.guard_texts import SECRETS
 from statelog.cli import main
 
@@ -34,6 +35,8 @@ RULE = SECRETS["github-token"](RANDOM)
 """A canary that a rule finds."""
 FIELD = "hunter2 and more"
 """A canary that only `fields=` names."""
+NAMED = SECRETS["named-secret"](RANDOM)
+"""A canary that looks random, beside a name that tells."""
 VALUE = 'va1ue"of/a+handle é'
 """A canary that is the value of a handle."""
 PACKAGE = Path(statelog.__file__).parent
@@ -41,7 +44,7 @@ PACKAGE = Path(statelog.__file__).parent
 
 def forms():
     """Return the forms of all canaries that must be nowhere."""
-    found = [RULE, FIELD, VALUE, json.dumps(VALUE)[1:-1], base64.b64encode(VALUE.encode()).decode()]
+    found = [RULE, FIELD, NAMED, VALUE, json.dumps(VALUE)[1:-1], base64.b64encode(VALUE.encode()).decode()]
     return [form.encode() for form in found]
 
 
@@ -50,6 +53,8 @@ def canary():
     return {
         "text": f"the key is {RULE}, and\n{VALUE}",
         "password": FIELD,
+        "api_key": NAMED,
+        "header": f"Authorization: Bearer {NAMED}",
         "json": json.dumps({"auth": RULE, "b": VALUE}),
         "base64": base64.b64encode(f"user:{VALUE}".encode()).decode(),
         "list": [RULE, (VALUE, {RULE}), RULE.encode()],
@@ -59,10 +64,14 @@ def canary():
 TEXT = f"failed with {RULE} and {VALUE}"
 
 
-def opened(path, **options):
+def guard_of_test():
     handles = guard.Handles({"canary": lambda: VALUE})
     handles.resolve("$CRED{canary}", tool="test")
-    return statelog.open(path, guard=Guard(secrets=guard.Secrets(fields=["**.password"]), handles=handles), **options)
+    return Guard(secrets=guard.Secrets(fields=["**.password"]), handles=handles)
+
+
+def opened(path, **options):
+    return statelog.open(path, guard=guard_of_test(), **options)
 
 
 def refused(work):
@@ -79,6 +88,7 @@ def commit(store):
     thread = store.thread("t")
     thread.commit({"a": canary()}, metadata=canary())
     thread.commit({"a": TEXT}, {"b": [canary()]})
+    thread.commit({"password": FIELD, "api_key": NAMED, "n": {"client_secret": NAMED}, "c/password": FIELD})
 
 
 def commit_with_reducers(store):
@@ -170,6 +180,8 @@ def names(store):
 def board(store):
     board = store.board(agent="a")
     board.set("k", canary())
+    board.set("config/password", FIELD)
+    board.set("config/api_key", NAMED)
     board.create("c", canary())
     board.cas("k", canary(), expected_version=board.get("k").version)
     refused(lambda: board.set(f"k/{RULE}", 1))
@@ -281,6 +293,34 @@ def adapters(store):
         texts.write(store, "pieces", json.dumps([canary() | {"list": number}] * 9).encode(), lambda _tx, _id: None)
 
 
+def durable_block(store):
+    with durable.entered(store, id="block") as run:
+        run.step(lambda given: given, canary(), name="step")
+
+
+def many_threads(store):
+    def work(number):
+        for turn in range(5):
+            store.thread(f"g{number}").commit({"a": canary(), "n": turn})
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def asyncio_of(store):
+    async def work():
+        async with aio.open(store.path, guard=guard_of_test(), durability=store.durability) as other:
+            await other.thread("aio").commit({"a": canary()}, metadata=canary())
+            await other.board(agent="a").set("aio", canary())
+            with pytest.raises(SecretError):
+                await other.board(agent="a").claim(f"{RULE}/*", wait_s=0.01)
+
+    asyncio.run(work())
+
+
 def schedule(store):
     pytest.importorskip("cronsim")
 
@@ -317,6 +357,9 @@ ENTRANCES = {
     "board": board,
     "claims": claims,
     "durable": durable_run,
+    "durable block": durable_block,
+    "many threads": many_threads,
+    "asyncio": asyncio_of,
     "schedule": schedule,
     "langgraph": langgraph,
     "adapters": adapters,
@@ -437,7 +480,7 @@ def test_no_exit_shows_what_came_in(tmp_path, entrance, durability, logged):
     assert [form for form in forms() for path in folder.iterdir() if form in path.read_bytes()] == []
 
 
-@pytest.mark.parametrize("entrance", sorted(ENTRANCES.keys() - {"names", "import"}))
+@pytest.mark.parametrize("entrance", sorted(ENTRANCES.keys() - {"names", "import", "asyncio"}))
 def test_without_a_guard_the_canary_is_in_the_file(tmp_path, entrance):
     """The control: what each entrance brings would be found."""
     with statelog.open(tmp_path / "agent.state") as store:
