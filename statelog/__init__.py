@@ -9,10 +9,12 @@ from statelog.errors import (
     CorruptionError,
     ForgeryError,
     FormatError,
+    GuardError,
     JournalMissingError,
     LimitError,
     NotFoundError,
     RollbackError,
+    SecretError,
     StatelogError,
     StorageError,
     StoreFullError,
@@ -26,7 +28,9 @@ from statelog.store.store import Store, open
 from statelog.store.thread import Thread
 
 if TYPE_CHECKING:
+    from statelog import guard
     from statelog.board.rules import Rules
+    from statelog.guard.policy import Guard
     from statelog.store.board import Board
     from statelog.store.claims import Claim, Lease
     from statelog.store.diff import Change, Diff, diff
@@ -39,6 +43,8 @@ else:
         __name__,
         {
             "statelog.board.rules": ("Rules",),
+            "statelog.guard": (),
+            "statelog.guard.policy": ("Guard",),
             "statelog.store.board": ("Board",),
             "statelog.store.claims": ("Claim", "Lease"),
             "statelog.store.diff": ("Change", "Diff", "diff"),
@@ -63,6 +69,8 @@ __all__ = [
     "Event",
     "ForgeryError",
     "FormatError",
+    "Guard",
+    "GuardError",
     "JournalMissingError",
     "Lease",
     "LimitError",
@@ -70,6 +78,7 @@ __all__ = [
     "RecoveryReport",
     "RollbackError",
     "Rules",
+    "SecretError",
     "StatelogError",
     "StorageError",
     "Store",
@@ -79,6 +88,7 @@ __all__ = [
     "UsageError",
     "diff",
     "errors",
+    "guard",
     "open",
     "recover",
     "reducers",

@@ -72,6 +72,14 @@ class ReadOnlyError(UsageError):
     """The store was opened read-only."""
 
 
+class GuardError(UsageError):
+    """A guard is missing, or cannot do what it is asked for. Facts: path; or rule; or handle, tool, host."""
+
+
+class SecretError(UsageError, ValueError):
+    """There is a secret where none can be stored or cut out, or where the guard refuses it. Facts: rule, path."""
+
+
 class NotFoundError(UsageError, LookupError):
     """A name that does not exist in this store: subclasses say of what."""
 

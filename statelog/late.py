@@ -22,17 +22,20 @@ def late_names(
 
     Args:
         package: the name of the package.
-        names: for each module, the names that the package exports from it.
+        names: for each module, the names that the package exports from it; nothing for the module itself.
 
     """
     module_of = {name: module for module, defined in names.items() for name in defined}
+    modules = {module.rpartition(".")[2]: module for module, defined in names.items() if not defined}
+    module_of |= modules
 
     def find(name: str) -> Any:
         module = module_of.get(name)
         if module is None:
             message = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(message, name=name, obj=sys.modules[package])
-        found = getattr(import_module(module), name)
+        loaded = import_module(module)
+        found = loaded if name in modules else getattr(loaded, name)
         setattr(sys.modules[package], name, found)
         return found
 

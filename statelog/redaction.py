@@ -8,7 +8,10 @@ certain within a text.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HIDDEN: Final = "***"
 """The replacement of a secret in an address."""
@@ -28,6 +31,13 @@ _NAMES_CREDENTIAL = r"(?i)(?:key|token|password|passphrase|credentials?)$"
 _HOST = r"(?:\[[^\]]*\]|[^:\[\]]*)(?::\d*)?"
 _PLAIN_USER = r"[\w.%+\-]*"
 _VALUE_OF_PARAMETER = r"=[^&;]*"
+
+_hiders: list[Callable[[str], str]] = []
+
+
+def hide_with(hide: Callable[[str], str]) -> None:
+    """Have `hide` called with each text that `redacted` returns, to hide secrets that only its owner knows."""
+    _hiders.append(hide)
 
 
 def redacted_url(url: object) -> str:
@@ -85,6 +95,8 @@ def redacted(text: str) -> str:
         text = re.sub(_URL_IN_TEXT, lambda found: redacted_url(found[0]), text)
     if "=" in text:
         text = re.sub(_SETTING, rf"\1\2{HIDDEN}", text)
+    for hide in _hiders:
+        text = hide(text)
     return text
 
 

@@ -33,7 +33,7 @@ from statelog.tree import reduce
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from statelog.log.step import StepChange
+    from statelog.log.step import Redact, StepChange, Write
     from statelog.tree.node import Slot, Workspace
 
 __all__ = [
@@ -186,9 +186,56 @@ class Prepared(NamedTuple):
         checked = value if self.check is None else self.check(self.channel, value)
         return cbor.encode(checked, path=self.channel)
 
+    def redacted(self, redact: Redact) -> Write:
+        """Return the write with each of its items as `redact` returns it, also the result of a user's function."""
+        payload, path = self.payload, self.channel
+        if type(payload) is bytes:
+            made: Any = redact(payload, path)
+        else:
+            made = [_redacted(each, redact, path) for each in payload]
+        if self.reducer.function is not None and not self.is_overwrite:
+            return _MadeInPython(self._replace(payload=made), redact)
+        if type(made) is bytes and made is payload:
+            return self
+        return self._replace(payload=made)
+
     def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> Slot | None:
         """Return the channel's new slot."""
         return self.reducer.merge(workspace, current, self, identities)
+
+
+class _MadeInPython:
+    """A write whose result a user's function makes: the result may have a secret that the write does not have."""
+
+    __slots__ = ("_redact", "_write", "channel", "spec")
+    step: ClassVar[None] = None
+
+    def __init__(self, write: Prepared, redact: Redact) -> None:
+        self._write = write
+        self._redact = redact
+        self.channel = write.channel
+        self.spec = write.spec
+
+    def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
+        """Return the channel's new slot."""
+        write = self._write
+        function = write.reducer.function
+        assert function is not None
+        return reduce.custom(workspace, current, write.payload, function, self._encode)
+
+    def _encode(self, value: Any) -> bytes:
+        return self._redact(self._write.encode_result(value), self.channel)
+
+    def redacted(self, _redact: Redact) -> Write:
+        """Return the write itself."""
+        return self
+
+
+def _redacted(each: Any, redact: Redact, path: str) -> Any:
+    """Return an item or an operation of an upsert without secrets."""
+    if type(each) is tuple:
+        return (each[0], redact(each[1], path))
+    return each if each is None else redact(each, path)
 
 
 class Removal:
@@ -208,6 +255,10 @@ class Removal:
     def merge(self, workspace: Workspace, _current: Slot | None, _identities: dict[bytes, bytes]) -> None:
         """Remove it."""
         workspace.has_garbage = True
+
+    def redacted(self, _redact: Redact) -> Removal:
+        """Return the write itself."""
+        return self
 
 
 class Reducer(_Value):

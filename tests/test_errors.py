@@ -300,6 +300,8 @@ ELSEWHERE = {
     errors.StepTimeoutError: "tests/durable/test_steps.py",
     errors.StepInterruptedError: "tests/durable/test_steps.py",
     errors.WebhookError: "tests/durable/test_webhook.py",
+    errors.GuardError: "tests/guard/test_handles.py",
+    errors.SecretError: "tests/guard/test_rules.py",
 }
 
 

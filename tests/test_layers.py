@@ -20,6 +20,7 @@ FLOORS = [
     {"display"},
     {"kernels"},
     {"format"},
+    {"guard"},
     {"storage"},
     {"tree"},
     {"log"},

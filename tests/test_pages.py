@@ -35,8 +35,9 @@ FRAMEWORKS = {
     "strands": "strands",
     "agent_framework": "agent_framework",
     "autogen": "autogen_core",
+    "guard": "re2",
 }
-"""By the folder of an adapter's page: the module without which its code does not run."""
+"""By the folder of a page: the module without which its code does not run."""
 WORDS_MEAN_MAX, WORDS_95TH_MAX = 16, 30
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog.format.record import NodeRow
+    from statelog.guard.hook import Redactor
     from statelog.log.batch import Batch
     from statelog.log.step import Write
     from statelog.log.view import View
@@ -172,6 +173,8 @@ def stage(
 
     """
     batch, board, _agent, now_us = writer
+    if batch.guard is not None:
+        value, error = _guarded(batch.guard, key, value, error)
     before = writer.known(key)
     stays = act not in GOES and (place[0] is not None or value is not None or key[0] == "/")
     created_us, expires_us, rank, ready_us, attempts, claim = kept
@@ -198,6 +201,15 @@ def stage(
     if is_there and claim is None and _joins_queue(before, row, attempts):
         batch.calls += (partial(call_claimer, key),)
     return _new(Found, (event, lsn, now_us))
+
+
+def _guarded(guard: Redactor, key: str, value: Value | None, error: str | None) -> tuple[Value | None, str | None]:
+    """Return the value and the error without secrets. The key is the first name in the path of the value."""
+    if value is not None:
+        write = value.write.redacted(lambda item, _path: guard.item(item, key))
+        if write is not value.write:
+            value = prepare(write)
+    return value, error if error is None else guard.text(error, key)
 
 
 def _joins_queue(before: KnownEntry, row: EntryRow, attempts: int) -> bool:

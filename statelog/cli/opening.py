@@ -9,7 +9,7 @@ import click
 
 import statelog
 from statelog.cli.text import parse_size
-from statelog.errors import StorageError, StoreFullError
+from statelog.errors import GuardError, StorageError, StoreFullError
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT, MAX_SIZE_BYTES_MIN
 
 if TYPE_CHECKING:
@@ -70,6 +70,13 @@ def open_store(path: Path, *, max_size_bytes: int | None = None, **options: Any)
         StatelogError: as `statelog.open`.
 
     """
+    if "guard" not in options and not options.get("read_only"):
+        try:
+            return open_store(path, max_size_bytes=max_size_bytes, guard=None, **options)
+        except (
+            GuardError
+        ):  # The store has a guard. Its rules are the program's, and a command has those of the library.
+            return open_store(path, max_size_bytes=max_size_bytes, guard=statelog.Guard(), **options)
     asked = size_asked_for() if max_size_bytes is None else max_size_bytes
     if asked is not None:
         return statelog.open(path, max_size_bytes=asked, **options)

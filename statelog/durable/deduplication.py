@@ -40,6 +40,7 @@ def create_once(store: Store, start: Start, *, is_debounced: bool) -> str:
         ConflictError: as `create`; or the run with this key is one of another workflow.
 
     """
+    start = start.guarded(store)
     assert start.dedup is not None
     key = dedup_key(start.queue, start.dedup)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from statelog.durable.control import cancel
 from statelog.durable.ending import ATTEMPTS_MAX, begin_anew, end, park, put_back, suspend
 from statelog.durable.execution import (
+    RECORDED,
     ContinuedAsNew,
     Execution,
     RolledBackError,
@@ -27,7 +28,7 @@ from statelog.durable.retries import restore
 from statelog.durable.run import Run
 from statelog.durable.runs import find, task_key_of
 from statelog.durable.steps import make_call, take_step
-from statelog.durable.values import decode, encode, typed, typed_arguments
+from statelog.durable.values import decode, encode, guarded, typed, typed_arguments
 from statelog.durable.workflows import COMPENSATION_RETRY, UNKNOWN, Abort, Cancelled, name_of, options_of
 from statelog.errors import (
     ClosedError,
@@ -171,7 +172,9 @@ async def _go_on(execution: Execution, lease_s: float) -> bool:
     if isinstance(error, Suspended):
         return bool(await host.io(suspend, execution, error.waits))
     if isinstance(error, ContinuedAsNew):
-        args, kwargs = (decode(encode(each, "arguments", depth=1)) for each in error.arguments)
+        args, kwargs = (
+            decode(guarded(store, encode(each, "arguments", depth=1), RECORDED)) for each in error.arguments
+        )
         await host.io(begin_anew, execution, args, kwargs)
         return False
     if error is not None and not isinstance(error, (Exception, Cancelled, Unwinding)):
@@ -196,6 +199,7 @@ async def _go_on(execution: Execution, lease_s: float) -> bool:
 
 def _end(execution: Execution, status: str, more: Mapping[str, Any], error: BaseException | None) -> None:
     """End a run that did not complete, and log a failure. A failure by `Abort` is logged at level INFO."""
+    more = execution.recorded_value(dict(more), "failure")
     end(execution, status, more)
     if status == "failed":
         undo = execution.record.undo
@@ -213,7 +217,7 @@ async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | 
     args, kwargs = typed_arguments(workflow.function, value["args"], value["kwargs"], skip=1)
     try:
         result = await host.call_workflow(execution, run._enter, workflow.function, (run, *args), kwargs)  # noqa: SLF001
-        result = decode(encode(result, f"result of workflow {workflow.name!r}"))
+        result = execution.recorded_value(result, f"result of workflow {workflow.name!r}")
     except BaseException as raised:  # noqa: BLE001 - told apart by the caller
         error = bare(raised)
     await _settle(execution, error)

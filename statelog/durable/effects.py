@@ -9,7 +9,7 @@ from statelog.durable.naming import check_channels, check_part, event_key
 from statelog.durable.outbox import Emitted, check_topic
 from statelog.durable.record import PATCH
 from statelog.durable.runs import board_of
-from statelog.durable.values import arguments_item, decode, digest_of, encode, storable, typed
+from statelog.durable.values import arguments_item, encode, storable, typed
 from statelog.durable.workflows import name_of
 from statelog.errors import ConflictError
 
@@ -49,7 +49,7 @@ async def take_commit(
 async def take_emit(execution: Execution, place: str, topic: str, payload: Any) -> None:
     """Emit, once."""
     check_topic(topic)
-    digest = digest_of(encode(payload, f"payload of {topic!r}"))
+    digest = execution.digest_of(encode(payload, f"payload of {topic!r}"))
     if execution.begin(place, "emit", topic, digest) is not None:
         return
     await execution.check_signals(place)
@@ -60,7 +60,7 @@ async def take_emit(execution: Execution, place: str, topic: str, payload: Any) 
 async def take_event(execution: Execution, place: str, name: str, value: Any) -> None:
     """Set an event, once."""
     check_part("event", name)
-    digest = digest_of(encode(value, f"event {name!r}"))
+    digest = execution.digest_of(encode(value, f"event {name!r}"))
     if execution.begin(place, "event", name, digest) is not None:
         return
     await execution.check_signals(place)
@@ -77,7 +77,7 @@ async def take_transaction(
 ) -> Any:
     """Return what a function of a transaction returns, whose writes happen with the record of it."""
     name = name_of(function)
-    digest = digest_of(arguments_item(f"transaction {name!r}", function, args, kwargs, ()))
+    digest = execution.digest_of(arguments_item(f"transaction {name!r}", function, args, kwargs, ()))
     done = execution.begin(place, "transact", name, digest)
     if done is None:
         await execution.check_signals(place)
@@ -106,7 +106,7 @@ def _transact(
                 result = function(tx, *args, **kwargs)
             finally:
                 in_step.reset(inside)
-            item["r"] = decode(encode(result, f"result of transaction {name!r}"))
+            item["r"] = execution.recorded_value(result, f"result of transaction {name!r}")
             has_returned = True
 
         try:

@@ -25,7 +25,7 @@ from statelog.durable.outbox import stage_message, stage_withdrawal
 from statelog.durable.probes import tell
 from statelog.durable.record import BEGUN, DONE, Item, Record
 from statelog.durable.runs import board_of, task_key_of, thread_of
-from statelog.durable.values import typed
+from statelog.durable.values import decode, digest_of, encode, guarded, typed
 from statelog.durable.workflows import Cancelled
 from statelog.errors import (
     ClosedError,
@@ -98,6 +98,9 @@ class Suspended(BaseException):
 _BEHIND_S = 5.0
 """So long at most a run that is undone waits for branches that were let go, and replay what they did."""
 _LOOK_S = 0.002
+
+RECORDED = "statelog:steps"
+"""The path of what is recorded, for a guard: the channel that has it."""
 
 SIGNALS = (Stopped, Unwinding, Suspended, Cancelled)
 
@@ -526,6 +529,14 @@ class Execution:
         with self._lock:
             self.stopped(LeaseLostError(f"run {self.id!r} goes on elsewhere", run=self.id))
 
+    def recorded_value(self, value: Any, what: str) -> Any:
+        """Return a value as a replay will read it. Raises ValueTypeError, LimitError."""
+        return decode(guarded(self.store, encode(value, what), RECORDED))
+
+    def digest_of(self, item: bytes) -> bytes:
+        """Return the digest of arguments, as they will be stored."""
+        return digest_of(guarded(self.store, item, RECORDED))
+
     def record_failure(
         self, error: BaseException, place: str, op: str, name: str, digest: bytes | None, **more: Any
     ) -> Any:
@@ -533,6 +544,7 @@ class Execution:
         recorded = error_of(error)
         if error.__traceback__ is not None:
             recorded["traceback"] = traceback_of(error, CALL_TRACEBACK_SIZE_MAX)
+        recorded = self.recorded_value(recorded, "exception")
         self.commit(self.done(place, op, name, digest, **more, e=recorded))
         return self.failure(recorded, place, error)
 

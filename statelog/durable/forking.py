@@ -16,7 +16,7 @@ from statelog.durable.record import BEGUN, DONE, PATCH, TRIED, Item
 from statelog.durable.recorded import Recorded, recorded_of
 from statelog.durable.runs import ENDED, Start, board_of, find, retried, stage_deadline, stage_task, thread_of
 from statelog.durable.starting import Handle
-from statelog.durable.values import encode, storable
+from statelog.durable.values import encode, guarded, storable
 from statelog.durable.workflows import by_name, check_list
 from statelog.errors import AlreadyExistsError, CheckpointNotFoundError, ExpiredError, NotFoundError, UsageError
 from statelog.reducers import DROP
@@ -182,6 +182,7 @@ def fork(
     count = _count_before(recorded, at)
     found, missing = _last_with(recorded, count, _known_as(store, entry.value))
     item = encode([given, named], f"arguments of workflow {entry.value['workflow']!r}", depth=0)
+    item = guarded(store, item, "arguments")
     source = entry.value
     start = Start(
         source["workflow"],

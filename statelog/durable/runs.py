@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from statelog.durable import naming
 from statelog.durable.clock import clock
 from statelog.durable.naming import HEADER, STEPS
-from statelog.durable.values import digest_of
+from statelog.durable.values import digest_of, guarded
 from statelog.errors import (
     ConflictError,
     RunCancelledError,
@@ -54,6 +54,10 @@ class Start(NamedTuple):
     parent: str | None = None
     partition: str | None = None
     dedup: str | None = None
+
+    def guarded(self, store: Any) -> Start:
+        """Return the start with its arguments as they will be stored."""
+        return self._replace(arguments=guarded(store, self.arguments, "arguments"))
 
     def value(self) -> dict[str, Any]:
         """Return the entry of the run."""
@@ -125,6 +129,7 @@ def create(store: Store, start: Start) -> bool:
     """
     for _ in range(_TRIES_MAX):
         held = board_of(store).get(naming.run_key(start.id))
+        start = start.guarded(store)
         if held is not None:
             check_same(start, held.value)
             if not reopens(store, held):
@@ -138,6 +143,7 @@ def create(store: Store, start: Start) -> bool:
 
 def stage_create(tx: Any, store: Store, start: Start, held: Entry | None = None) -> None:
     """Stage the beginning of a run in a transaction. Raises ConflictError at its end: others were first."""
+    start = start.guarded(store)
     board = board_of(tx)
     value = start.value()
     if held is None:

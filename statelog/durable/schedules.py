@@ -11,7 +11,7 @@ from statelog.durable.clock import clock, moment_of, now
 from statelog.durable.cron import CatchUp, check_cron, due_times, next_time
 from statelog.durable.naming import check_queue, run_key, schedule_key
 from statelog.durable.runs import DEFAULT_QUEUE, FAR_S, Start, board_of, delay_of, retried, stage_create
-from statelog.durable.values import arguments_item, decode
+from statelog.durable.values import arguments_item, decode, guarded
 from statelog.durable.workflows import check_arguments, check_workflow
 from statelog.errors import ConflictError, LeaseLostError, NotFoundError, StatelogError, UsageError
 
@@ -98,7 +98,7 @@ def schedule(
         message = f"catch_up is one of {', '.join(get_args(CatchUp))}, not {catch_up!r}"
         raise UsageError(message, argument="catch_up", value=catch_up)
     check_arguments(made, args, kwargs)
-    item = arguments_item(f"workflow {made.name!r}", made.function, args, kwargs, ())
+    item = guarded(store, arguments_item(f"workflow {made.name!r}", made.function, args, kwargs, ()), "arguments")
     stored_args, stored_kwargs = decode(item)
     says = {
         "name": name,

@@ -15,7 +15,7 @@ from statelog.durable.outbox import Emitted
 from statelog.durable.probes import stub_of, tell
 from statelog.durable.record import TRIED
 from statelog.durable.streams import next_attempt, stage_chunk
-from statelog.durable.values import arguments_item, decode, digest_of, encode, typed
+from statelog.durable.values import arguments_item, typed
 from statelog.durable.workflows import AT_LEAST_ONCE, AT_MOST_ONCE, NO_RETRY, Retry, check_number, name_of, options_of
 from statelog.errors import StepInterruptedError, StepTimeoutError, UsageError
 
@@ -93,6 +93,7 @@ class StepCall(NamedTuple):
     kwargs: Mapping[str, Any]
     name: str
     digest: bytes
+    """Of the arguments; while nobody has taken the step, their item."""
     retry: Retry
     timeout_s: float | None
     compensate: Callable[..., Any] | None
@@ -147,9 +148,7 @@ def make_call(
         _check_takes(compensate, called, args, kwargs)
     item = arguments_item(f"step {called!r}", function, args, kwargs, options.ignore)
     is_once = semantics == AT_MOST_ONCE
-    return StepCall(
-        function, args, kwargs, called, digest_of(item), tried, within_s, compensate, commit, transact, emit, is_once
-    )
+    return StepCall(function, args, kwargs, called, item, tried, within_s, compensate, commit, transact, emit, is_once)
 
 
 def _check_takes(compensate: Callable[..., Any], step: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -166,6 +165,7 @@ def _check_takes(compensate: Callable[..., Any], step: str, args: Sequence[Any],
 async def take_step(execution: Execution, place: str, call: StepCall) -> Any:
     """Return what a step returns, now or when it was called; raise what it raises."""
     record = execution.record
+    call = call._replace(digest=execution.digest_of(call.digest))
     note_begun(execution, place, call)
     done = execution.begin(place, "step", call.name, call.digest)
     begun = record.begun.get(place)
@@ -282,7 +282,7 @@ def _note_result(execution: Execution, place: str, call: StepCall, attempt: int,
     If the result cannot be recorded, the step fails. It is not tried again, because it has already had its effect.
     """
     try:
-        stored = decode(encode(result, f"result of step {call.name!r}"))
+        stored = execution.recorded_value(result, f"result of step {call.name!r}")
         item = execution.done(place, "step", call.name, call.digest, i=attempt, r=stored)
         given = typed(call.function, "return", stored)
         if call.results_in_more():

@@ -18,6 +18,7 @@ from statelog.format import cbor
 from statelog.limits import DEPTH_MAX
 from statelog.schema import reading_of
 from statelog.schema.shapes import MisfitError
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +65,7 @@ def _made(kind: Callable[[Any], Any], parts: list[Any], value: Any) -> Any:
 
 
 def _dumped(model: Any) -> Any:
-    from statelog.schema.secrets import names_secret, refuse_secrets  # pydantic is imported already
+    from statelog.schema.secrets import names_secret, refuse_secrets, with_handles  # pydantic is imported already
 
     try:
         dumped = model.model_dump()
@@ -76,6 +77,7 @@ def _dumped(model: Any) -> Any:
         raise LimitError(message, path=name, limit=DEPTH_MAX) from error
     if names_secret(model.__class__):
         refuse_secrets(model, type(model).__name__)
+        dumped = with_handles(dumped)
     return dumped
 
 
@@ -95,6 +97,15 @@ def encode(value: Any, path: str, *, depth: int = RECORD_DEPTH) -> bytes:
     except ValueTypeError as error:
         raise ValueTypeError(f"{path}: {error.message}", **{**error.facts, "path": path}) from error
     return cbor.encode(stored, path=path, around=depth)
+
+
+def guarded(store: Any, item: bytes, path: str) -> bytes:
+    """Return an item as it will be stored: without secrets, if the store has a guard.
+
+    Digests and results are made of this form, so that a replay, which reads the store, finds the same.
+    """
+    guard = session_of(store).owner.guard
+    return item if guard is None else guard.item(item, path)
 
 
 def decode(item: bytes) -> Any:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from statelog.durable import naming
 from statelog.durable.clock import clock, moment_of
-from statelog.durable.execution import Suspended, Wait
+from statelog.durable.execution import RECORDED, Suspended, Wait
 from statelog.durable.outbox import Emitted, stage_withdrawal
 from statelog.durable.runs import ENDED, FAR_S, Start, board_of, check_same, error_of_end, find, stage_create
 from statelog.durable.steps import pause
-from statelog.durable.values import arguments_item, digest_of, encode, storable, typed
+from statelog.durable.values import arguments_item, digest_of, encode, guarded, storable, typed
 from statelog.durable.workflows import check_number
 from statelog.errors import (
     ConflictError,
@@ -85,7 +85,7 @@ async def take_gate(execution: Execution, place: str, name: str, payload: Any, t
     """Return what a person, or another program, has answered."""
     due_us = due_of(timeout_s)
     naming.check_part("gate", name)
-    digest = digest_of(encode(payload, f"payload of gate {name!r}"))
+    digest = execution.digest_of(encode(payload, f"payload of gate {name!r}"))
     done = execution.begin(place, "gate", name, digest)
     if done is not None:
         return Answer(**done["r"])
@@ -242,6 +242,7 @@ async def take_child(
     """Return what a run within this run returns, or raise what it failed with."""
     run = naming.child_id(execution.id, naming.visit_of(place, execution.visit)) if id is None else id
     item = arguments_item(f"workflow {workflow.name!r}", workflow.function, args, kwargs, ())
+    item = guarded(execution.store, item, RECORDED)
     digest = digest_of(item)
     done = execution.begin(place, "child", workflow.name, digest)
     if done is not None:

@@ -39,6 +39,7 @@ from statelog.fleet.stranding import export_lost
 from statelog.fleet.taking import NONCE_SIZE_BYTES, Takeover, Watched, lock_file, note_opening, take, unlock
 from statelog.format.record import NO_DIGEST
 from statelog.storage.options import check_path
+from statelog.store.store import open_for_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -277,7 +278,7 @@ class Fleet:
         with scratch(self._cache) as folder:
             path = folder / "copy.state"
             _restore(performer, name, path)
-            with statelog.open(path, durability="interval") as store:
+            with open_for_records(path, durability="interval") as store:
                 store._engine.remote = follower = Follower(store, performer, poll_s)  # noqa: SLF001 - the fleet's door
                 follower.start()
                 yield store

@@ -26,6 +26,7 @@ from statelog.portable.frames import FrameReader
 from statelog.storage.file.creation import create_store, new_file
 from statelog.storage.file.descriptors import SHARED_MODE, follow_owner, open_file
 from statelog.store.session import session_of
+from statelog.store.store import open_for_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,7 +223,7 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
         head = _head_at(performer, head, at)
     logs = _make(performer, head, path)
     try:
-        with statelog.open(path, durability="interval") as store:
+        with open_for_records(path, durability="interval") as store:
             upto = None if at is None else _lsn_at(performer, head, at)
             all_names = logs + (segments_of(head) if upto is None else _segments_upto(performer, head, upto))
             if all_names and (upto is None or upto > store.last_lsn):
@@ -369,13 +370,13 @@ def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
         restore(performer, head, path)
         return None
     _take_fence_off(path)
-    with statelog.open(path) as store:
+    with open_for_records(path) as store:
         found = store_id(store)
     if found in head.gone:  # deleted, by another machine
         stranded = set_aside(path, head.epoch)
         restore(performer, head, path)
         return stranded
-    with statelog.open(path) as store:
+    with open_for_records(path) as store:
         if found != head.store_id:
             message = f"{path} is another store than {performer.folder.rstrip('/')!r} of this fleet: move it away"
             raise ConflictError(message, path=str(path), object=performer.folder)
@@ -425,7 +426,7 @@ def store_id(store: Store) -> bytes:
 
 def _take_fence_off(path: Path) -> None:
     """Put an image in the place of a file that was fenced, and that nobody has open."""
-    with statelog.open(path) as store:
+    with open_for_records(path) as store:
         if not store.fenced:
             return
         temporary = path.with_name(f".{path.name}.unfenced")

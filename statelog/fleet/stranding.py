@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import statelog
 from statelog.fleet.scratch import scratch
+from statelog.store.store import open_for_records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +34,7 @@ def export_lost(stranded: Path, live: Path | None, target: Target, *, suffix: st
         path = folder / "copy.state"
         with statelog.open(stranded, read_only=True) as store:
             store.image(path)  # it may be fenced: then nothing can be copied in it
-        with statelog.open(path, durability="interval") as store:
+        with open_for_records(path, durability="interval") as store:
             if live is None:
                 changed = set()
                 lost = _changed(store, 0)

@@ -9,13 +9,13 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-import statelog
 from statelog.errors import ConflictError, StoreLockedError, UsageError
 from statelog.fleet import protocol, segments
 from statelog.fleet.head import SHARED
 from statelog.fleet.protocol import Held, Owned
 from statelog.fleet.restoring import store_id
 from statelog.storage.file.failures import translate_os
+from statelog.store.store import open_for_records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +102,7 @@ def id_of(path: Path) -> bytes:
     """Return the id of the store that is here, or else a new one."""
     if not path.exists():
         return secrets.token_bytes(16)
-    with statelog.open(path) as store:
+    with open_for_records(path) as store:
         return store_id(store)
 
 

@@ -45,6 +45,7 @@ from statelog.tree.node import ROOT, Node, Workspace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from statelog.guard.hook import Redactor
     from statelog.log.events import CheckpointEvent
     from statelog.log.kinds.entries import KnownEntry
     from statelog.log.transaction import Transaction
@@ -304,6 +305,8 @@ class Batch:
     """The mask of the watchers to wake after the commit."""
     calls: tuple[Callable[[Wake], object], ...] = ()
     """Functions to call after the commit, to wake other waiters."""
+    guard: Redactor | None = None
+    """What keeps secrets out of the records, if the store was opened with a guard."""
     _encoded: tuple[bytes, ...] = ()
     """Encoded records that do not change if more records are staged."""
     _encoded_chain = NO_DIGEST
@@ -585,8 +588,13 @@ class Batch:
         )
 
     def apply(self, transaction: WriteTransaction) -> None:
-        """Put all staged records and index changes into `transaction`. Only a storage error can make this fail."""
+        """Put all staged records and index changes into `transaction`.
+
+        Only a storage error can make this fail, or a guard that finds a secret in a name (SecretError).
+        """
         staged = self.staged
+        if self.guard is not None:
+            self._check_bodies(self.guard)
         if len(staged) == 1 and (made := staged[0].made) is not None:  # the case of nearly every commit
             rest, self.chain, _body_end = made
             records = [xxh3_64_digest(rest) + rest]
@@ -597,6 +605,12 @@ class Batch:
             transaction.wakes |= self.wakes
         if self.calls:
             transaction.calls += self.calls
+
+    def _check_bodies(self, guard: Redactor) -> None:
+        """Have the guard look at the staged bodies: they have all names. Values have passed it already."""
+        for each in self.staged:
+            made = each.made
+            guard.check_body(each.body if made is None else made[0][REST_SIZE_BYTES : made[2]])
 
     def remember_nodes(self) -> None:
         """Put the new nodes into the cache. Call this after the commit has succeeded."""

@@ -15,6 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from statelog.errors import UsageError
+from statelog.format.guard_key import read_guard_key, unguarded_error
 from statelog.log.batch import Batch, Memory, read_log_end
 from statelog.log.commit_failures import ATTEMPTS, CommitFailures, is_failure
 from statelog.log.commit_queue import CommitQueue, Request
@@ -69,6 +70,7 @@ class Committer:
     Attributes:
         groups: the number of groups that were committed.
         commits: the number of works that were run in them. `commits / groups` is the mean size of a group.
+        guard_key: the key of the store's fingerprints, or None if the store was never opened with a guard.
         last: what this process remembers of its last commit; None while a transaction changes it, or if unknown.
     """
 
@@ -76,6 +78,7 @@ class Committer:
         self.groups = 0
         self.commits = 0
         self.last: Last | None = None
+        self.guard_key: bytes | None = None
         self.queue = CommitQueue()
         self.writer = writer
         self._file = writer.file
@@ -196,7 +199,9 @@ class Committer:
             if not is_failure(transaction, error):
                 raise
 
-    def _run(self, transaction: WriteTransaction, group: list[Request], batches: list[Batch]) -> Memory | None:
+    def _run(  # noqa: C901 - a commit on one screen
+        self, transaction: WriteTransaction, group: list[Request], batches: list[Batch]
+    ) -> Memory | None:
         """Run works, and put what they stage into the transaction. Return what is then known of the store.
 
         Args:
@@ -205,10 +210,14 @@ class Committer:
             batches: gets the batches that were applied.
         """
         last, memory = self.last, None
+        if last is None or last.number != transaction.number - 1:
+            self.guard_key = read_guard_key(transaction)  # Another process, or an opening, may have written it.
         for request in group:
             changes = transaction.changes
             request.error = None
             try:
+                if request.guard is None and self.guard_key is not None and request.cache is not None:
+                    raise unguarded_error(self._file.path)  # noqa: TRY301 - this caller's alone
                 if request.cache is None:
                     self.last = last = memory = None
                     request.result = request.work(transaction)
@@ -221,6 +230,8 @@ class Committer:
                             is_next = last is not None and last.number == transaction.number - 1
                             memory = last.memory if is_next else self._memory_in(transaction)  # type: ignore[union-attr]
                         batch = Batch(transaction, request.cache, memory)
+                        if request.guard is not None:
+                            batch.guard = request.guard
                         request.result = request.work(batch)
                     self.last = None
                     batch.apply(transaction)

@@ -46,6 +46,8 @@ class Request:
     """The request is settled, and flushed if that was wanted. Result and error are final."""
     gate: threading.Lock | None = None
     """Held while the caller waits. It is released when the request is done, and when the caller may lead."""
+    guard: Any = None
+    """What keeps secrets out of the store of the caller, if that was opened with a guard."""
     to_wake: list[threading.Lock] = NOBODY
     """Of a leader that has ended: gates that are still to be released."""
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from statelog.errors import FencedError
+    from statelog.guard.hook import Redactor
     from statelog.log.batch import Batch, Memory
     from statelog.log.commit import Staging
     from statelog.log.shared_commit import SharedLog
@@ -69,6 +70,8 @@ class Engine:
         """The state of retention for each thread, which `care.retention` creates."""
         self.sweepers: dict[str, Sweep] = {}
         """The clean-up functions of adapters, by the adapter's name."""
+        self.guard: Redactor | None = None
+        """What keeps secrets out of the file, if the store was opened with a guard."""
         self.remote: Remote | None = None
         self._taker = 0
         """The id of the OS thread that appends records of a shared log unchanged; 0 for none."""
@@ -127,12 +130,20 @@ class Engine:
             self._check_open()
         remote = self.remote
         if remote is None and not may_use_reserve:
-            result: T = self.committer.commit(Request(work, self.cache, staged, is_flushed=is_flushed))
+            request = Request(work, self.cache, staged, is_flushed=is_flushed)
+            if self.guard is not None:
+                request.guard = self.guard
+            result: T = self.committer.commit(request)
             return result
         if remote is not None:
             remote.admit()
-        request = partial(Request, work, self.cache, staged, is_flushed=is_flushed)
-        result = self._commit(request, may_use_reserve=may_use_reserve)
+
+        def make() -> Request:
+            made = Request(work, self.cache, staged, is_flushed=is_flushed)
+            made.guard = self.guard
+            return made
+
+        result = self._commit(make, may_use_reserve=may_use_reserve)
         if remote is not None:
             remote.committed()
         return result

@@ -50,8 +50,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog.format.record import Nodes
+    from statelog.guard.hook import Redactor
     from statelog.log.batch import Batch, Jump
     from statelog.tree.node import Workspace
+
+METADATA = "metadata"
+"""The first name in the path of a value in metadata, for guards."""
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
@@ -170,7 +174,7 @@ def parent_links(batch: Batch, thread: int, branch: int, version: int, parent: H
     )  # fmt: skip
 
 
-def commit(
+def commit(  # noqa: C901 - the step, and the general path
     batch: Batch,
     thread_id: str,
     thread: int,
@@ -195,6 +199,8 @@ def commit(
         ReducerTypeError: a write does not merge.
 
     """
+    if batch.guard is not None:
+        writes, metadata = _guarded(batch.guard, writes, metadata)
     head = batch.head(thread, branch)
     if head is None and not batch.view.is_alive(thread):
         raise deleted_error(thread_id)
@@ -230,6 +236,11 @@ def commit(
     if workspace.has_shared:
         apply_nodes(batch, event.lsn, thread, facts_of(workspace.rows))
     return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, pack_nodes(workspace.rows))
+
+
+def _guarded(guard: Redactor, writes: Sequence[Write], metadata: bytes) -> tuple[Sequence[Write], bytes]:
+    """Return writes and metadata without secrets. Raises SecretError."""
+    return [guard.write(write) for write in writes], guard.item(metadata, METADATA)
 
 
 def _merge_writes(
@@ -329,6 +340,8 @@ def rollback(
     expected_version: int | Seen | None = None,
 ) -> Head:
     """Stage a checkpoint that points at the root of `target`: its cost is that of one record."""
+    if batch.guard is not None:
+        metadata = batch.guard.item(metadata, METADATA)
     head = batch.head(thread, branch)
     version = head.event.version if head else -1
     check_version(thread_id, expected_version, version, head)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from statelog import kernels
 from statelog.errors import ReducerTypeError
@@ -35,7 +35,7 @@ from statelog.tree.tree import Tree
 from statelog.tree.value import fingerprint, identity_of, text_item
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from statelog.log.batch import Batch, Memory
     from statelog.tree.node import Slot, Workspace
@@ -65,6 +65,10 @@ _NO_TARGET = 0
 _is_removal, _item = itemgetter(0), itemgetter(1)
 
 
+Redact: TypeAlias = "Callable[[bytes, str], bytes]"
+"""Returns an item without secrets, given the item and its path. See `statelog.guard`."""
+
+
 class Write(Protocol):
     """One write to one channel, prepared: encoded, and bound to its reducer."""
 
@@ -82,6 +86,9 @@ class Write(Protocol):
 
     def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> Slot | None:
         """Return the channel's new slot, None to remove the channel."""
+
+    def redacted(self, redact: Redact) -> Write:
+        """Return the write with each of its items as `redact` returns it, for the item and its path."""
 
 
 def take_step(

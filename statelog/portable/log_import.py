@@ -234,7 +234,8 @@ class LogImporter:
             if read_log_end(transaction) != self._end:
                 message = "another writer has committed to the store while it was being imported into"
                 raise ConflictError(message, lsn=self._end.lsn)
-            overlay = Overlay(transaction)
+            # What hosts share is in their log already, and each of them has to take it in.
+            overlay = Overlay(transaction, None if self._engine.is_shared else self._engine.guard)
             for checked in batch:
                 self._stage(overlay, checked)
             overlay.flush(transaction)

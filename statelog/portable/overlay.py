@@ -19,6 +19,7 @@ from statelog.tree.node import is_shared_widely
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from statelog.guard.hook import Redactor
     from statelog.log.events import Event
     from statelog.log.transaction import Transaction
     from statelog.portable.nodes import Row
@@ -31,9 +32,10 @@ _PAGE_PREFIX_SIZE_BYTES = len(keys.encode_page_prefix(0, 0))
 
 
 class Overlay:
-    """Staged records and index payloads over a transaction."""
+    """Staged records and index payloads over a transaction. A guard refuses records with a secret (SecretError)."""
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: Transaction, guard: Redactor | None = None) -> None:
+        self._guard = guard
         self.view = View(self)
         self._transaction = transaction
         self._end = transaction.last_lsn()
@@ -110,6 +112,8 @@ class Overlay:
         """Stage a record, and what it does to the index."""
         lsn = record.lsn
         assert lsn == self.last_lsn() + 1
+        if self._guard is not None:
+            self._guard.check_bytes(data, f"record {lsn} of the import")
         thread = owner_of(event, lsn)
         for number, row in rows.items():
             if is_shared_widely(row.type, row.content_size, data[row.at]):

@@ -253,7 +253,7 @@ class ThreadImporter:
             return
 
         def work(transaction: WriteTransaction) -> Writing:
-            writing = Writing(transaction, self._remembered)
+            writing = Writing(transaction, self._remembered, self._engine.guard)
             self._check_heads(writing, groups)
             for group in groups:
                 with damage_at(group.offset):

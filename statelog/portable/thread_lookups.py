@@ -8,6 +8,7 @@ from statelog.errors import CorruptionError
 from statelog.portable.overlay import Overlay
 
 if TYPE_CHECKING:
+    from statelog.guard.hook import Redactor
     from statelog.log.transaction import Transaction
     from statelog.log.view import View
     from statelog.portable.thread_rows import EventRow, Place, Remembered
@@ -23,12 +24,12 @@ class Lookups:
 
     """
 
-    def __init__(self, transaction: Transaction, remembered: Remembered) -> None:
+    def __init__(self, transaction: Transaction, remembered: Remembered, guard: Redactor | None = None) -> None:
         self.places: dict[int, Place] = {}
         self.events: dict[int, EventRow] = {}
         self.threads: dict[int, int] = {}
         self._remembered = remembered
-        self._overlay = Overlay(transaction)
+        self._overlay = Overlay(transaction, guard)
 
     @property
     def view(self) -> View:

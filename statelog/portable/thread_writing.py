@@ -40,6 +40,7 @@ from statelog.tree.check import check_node
 from statelog.tree.node import CHUNK, ROOT, is_shared_widely
 
 if TYPE_CHECKING:
+    from statelog.guard.hook import Redactor
     from statelog.log.events import Event
     from statelog.log.transaction import Transaction
     from statelog.portable.thread_events import Exported
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
 class Writing(Lookups):
     """One transaction of an import of threads: nothing of it counts before it has been flushed."""
 
-    def __init__(self, transaction: Transaction, remembered: Remembered) -> None:
-        super().__init__(transaction, remembered)
+    def __init__(self, transaction: Transaction, remembered: Remembered, guard: Redactor | None = None) -> None:
+        super().__init__(transaction, remembered, guard)
         self._end = read_log_end(transaction)
         self._now_us = now_us()
         self._cache = NodeCache()

@@ -52,6 +52,11 @@ def peel(annotation: object) -> tuple[object, tuple[object, ...]]:
             return annotation, metadata
 
 
+def accepts_handles_only(metadata: tuple[object, ...]) -> bool:
+    """Whether `statelog.guard.Secret` is in the metadata of an annotation."""
+    return any(getattr(type(each), "accepts_handles_only", False) for each in metadata)
+
+
 def qualifiers(annotation: object) -> set[str]:
     """The qualifiers around a type: ``Required`` of ``Annotated[Required[int], ...]``."""
     found = set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_origin
 
 from statelog import reducers
 from statelog.errors import SchemaError
@@ -73,9 +73,11 @@ def channel_of(schema_name: str, name: str, annotation: object, *, metadata: tup
     Raises:
         SchemaError: the metadata holds a function that cannot be a reducer.
     """
-    from statelog.schema.annotations import peel
+    from statelog.schema.annotations import accepts_handles_only, peel
 
     bare, inner_metadata = peel(annotation)
+    if secret := [each for each in (*inner_metadata, *metadata) if accepts_handles_only((each,))]:
+        bare = Annotated[bare, secret[0]]
     for candidate in reversed((*inner_metadata, *metadata)):
         if _is_foreign(candidate):
             continue

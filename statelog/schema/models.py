@@ -33,7 +33,7 @@ from statelog.schema.channels import Channel, channel_of
 from statelog.schema.enums import EnumCheck
 from statelog.schema.losses import aliases_of, fields_of, find_dropped_key, names_lossy_dicts
 from statelog.schema.paths import format_path
-from statelog.schema.secrets import names_secret, refuse_secrets
+from statelog.schema.secrets import names_secret, refuse_secrets, with_handles
 from statelog.schema.shapes import ANY, SERIES, MisfitError, Shape, load_series, needs_loading
 
 if TYPE_CHECKING:
@@ -184,6 +184,7 @@ class ModelCheck:
         dumped = self._dump(self._adapter, accepted, is_partial=is_partial)
         if self._names_secret:
             refuse_secrets(accepted[0], self._channel)
+            dumped = with_handles(dumped)
         return dumped if self._enum_check is None else self._enum_check(self._channel, dumped)
 
     def _dump(self, adapter: pydantic.TypeAdapter[list[Any]], accepted: list[Any], *, is_partial: bool) -> object:

@@ -11,6 +11,7 @@ import pydantic
 from statelog.errors import ValueTypeError
 from statelog.format import cbor
 from statelog.format.everyday import full_name
+from statelog.guard.annotations import is_handle
 from statelog.schema.annotations import classes_named
 from statelog.schema.losses import fields_of
 
@@ -29,9 +30,9 @@ def names_secret(annotation: Hashable) -> bool:
 def refuse_secrets(value: object, path: str) -> None:
     """Raise ValueTypeError if a value contains a secret, except in excluded fields.
 
-    A secret is allowed if the user has registered a codec for its class.
+    A secret is allowed if the user has registered a codec for its class, or if it is a handle.
     """
-    if isinstance(value, _SECRETS) and not cbor.is_storable(type(value)):
+    if isinstance(value, _SECRETS) and not cbor.is_storable(type(value)) and not is_handle(value.get_secret_value()):
         name = full_name(type(value))
         message = (
             f"{path}: cannot store {name}: the file would hold the secret (exclude the field, or register_codec it)"
@@ -39,6 +40,17 @@ def refuse_secrets(value: object, path: str) -> None:
         raise ValueTypeError(message, path=path, type=name)
     for name, part in _parts(value):
         refuse_secrets(part, f"{path}{name}")
+
+
+def with_handles(value: Any) -> Any:
+    """Return a dumped value with handles as texts where it has secrets of pydantic."""
+    if isinstance(value, _SECRETS) and not cbor.is_storable(type(value)) and is_handle(value.get_secret_value()):
+        return value.get_secret_value()
+    if type(value) is dict:
+        return {key: with_handles(member) for key, member in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(with_handles(member) for member in value)
+    return value
 
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:

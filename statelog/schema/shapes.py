@@ -20,6 +20,7 @@ from statelog.format.cbor import is_storable
 from statelog.format.everyday import full_name
 from statelog.schema.annotations import (
     RESOLUTION_ERRORS,
+    accepts_handles_only,
     classes_named,
     declares_fields,
     field_hints,
@@ -64,6 +65,14 @@ class Shape:
     partial: Dump | None = None
 
 
+def _handle(value: Any, path: str) -> Any:
+    from statelog.guard.annotations import WANTED, is_handle
+
+    if value is not None and not is_handle(value):
+        raise MisfitError(path, f"{WANTED}, is wanted, not the secret itself")
+    return value
+
+
 def _same(value: Any, _path: str) -> Any:
     return value
 
@@ -84,11 +93,13 @@ BUILTIN: tuple[type[Any], ...] = (str, int, float, bytes, list, dict, tuple, set
 """Of a subclass of these the value is stored, and the annotation is needed to come back to it."""
 
 
-def shape_of(annotation: object) -> Shape:
+def shape_of(annotation: object) -> Shape:  # noqa: C901 - a table of cases
     """Return the shape of an annotation. Fields of classes are looked at when a value comes."""
     if is_alias(annotation):
         return _of_alias(annotation)
-    bare, _metadata = peel(annotation)
+    bare, metadata = peel(annotation)
+    if accepts_handles_only(metadata):
+        return Shape(_handle)
     if isinstance(bare, NewType):
         return shape_of(bare.__supertype__)
     if bare is None or bare is type(None):

@@ -358,7 +358,8 @@ def _copy_changes(
     Returns:
         The number of entries of log and index.
     """
-    (_meta, _table), (log_name, log), (index_name, index) = _tables(file)
+    (meta_name, meta), (log_name, log), (index_name, index) = _tables(file)
+    copied_meta = target.open_db(meta_name)
     copied_log, copied_index = target.open_db(log_name), target.open_db(index_name)
     cursor = source.cursor(log)
     with target.begin(write=True) as transaction:
@@ -370,6 +371,9 @@ def _copy_changes(
                 check_record(int.from_bytes(key), value)
             transaction.put(key, value, append=True, db=copied_log)
             is_more = cursor.next()
+        for key, fact in source.cursor(meta):
+            if transaction.get(bytes(key), db=copied_meta) != bytes(fact):
+                transaction.put(bytes(key), bytes(fact), db=copied_meta)
         for key, change in list(_differences(transaction.cursor(copied_index), source.cursor(index))):
             if change is None:
                 transaction.delete(key, db=copied_index)

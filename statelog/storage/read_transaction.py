@@ -214,6 +214,11 @@ class ReadTransaction:
             unseal(key, value)
         return payload
 
+    def get_meta(self, key: bytes) -> bytes | None:
+        """Return a fact about the store, sealed, or None."""
+        value: bytes | None = self._raw.get(key, None, self.handles.meta)
+        return None if value is None else bytes(value)
+
     def join_logs(self, keys: Sequence[bytes]) -> tuple[bytes, tuple[int, ...]] | None:
         """Return the joined copies of some records by their keys, and their sizes; None if one is missing."""
         get, log = self._raw.get, self._log

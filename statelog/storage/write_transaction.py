@@ -338,6 +338,12 @@ class WriteTransaction(ReadTransaction):
         """Store `payload` under `key`, sealed."""
         self.put(0, (), {key: payload})
 
+    def put_meta(self, key: bytes, value: bytes) -> None:
+        """Store a fact about the store, sealed already."""
+        self.changes += 1
+        self.rewrites = True
+        self._raw.put(key, value, True, True, False, self._handles.meta)
+
     def delete_index(self, key: bytes) -> None:
         """Remove `key`, if it exists."""
         self.put(0, (), {key: None})

@@ -249,6 +249,7 @@ class ClaimAttempt:
         self.session = of_store(session, "claim")
         self.session.engine.store_file.lmdb_file.check_writable()
         self._agent, self._rights, self._wanted, self._lease_s = agent, rights, wanted, lease_s
+        _check_subject(self.session, *(each.text for each in wanted.patterns))
         self._seen: Choice | None = None
         """The result of the last search for an entry. `take` uses it if nobody has committed since."""
 
@@ -318,6 +319,7 @@ class LeaseAttempt:
         self.session.engine.store_file.lmdb_file.check_writable()
         self._agent, self._name, self._ttl_s, self._is_renewed = agent, name, ttl_s, is_renewed
         self._subject = holder_subject(name)
+        _check_subject(self.session, name)
 
     @property
     def condition(self) -> Condition:
@@ -414,3 +416,11 @@ def of_store(session: Session, what: str) -> StoreSession:
 def to_us(seconds: float) -> int:
     """Return a time in microseconds."""
     return round(seconds * 1_000_000)
+
+
+def _check_subject(session: StoreSession, *names: str) -> None:
+    """Refuse names with a secret: the wake-up file has them before anything is committed. Raises SecretError."""
+    guard = session.engine.guard
+    if guard is not None:
+        for name in names:
+            guard.check_name(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from statelog import kernels
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from statelog.log.batch import Head
-    from statelog.log.step import Write
+    from statelog.log.step import Redact, Write
     from statelog.schema import Schema
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.fences import Fence
@@ -203,6 +203,14 @@ class _SetChannel:
             return mounted.store(workspace, top=True)
         assert self.loaded.final is not None
         return reduce.replace(workspace, current, self.loaded.final, key=self.key)
+
+    def redacted(self, redact: Redact) -> _SetChannel:
+        """Return the write without secrets. A lazy list or dict is read whole for this."""
+        item = self.loaded.final
+        if item is None or self.loaded.mounted is not None:
+            item = cbor.encode(plain(self.loaded.value), path=self.channel)
+        made = redact(item, self.channel)
+        return self if made is item else replace(self, loaded=Loaded(None, final=made))
 
 
 class _RemoveChannel(Removal):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from statelog.errors import FencedError, UsageError, not_hiding
+from statelog.format.guard_key import GUARD_KEY
 from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
 from statelog.log.care.replay import open_engine
 from statelog.log.kinds.entries import OWN_IDS
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from statelog.board.rules import Rules
+    from statelog.guard.policy import Guard
     from statelog.log.care.compact import CompactionReport
     from statelog.log.care.vacuum import RetentionReport
     from statelog.log.care.verify import VerifyReport
@@ -39,7 +41,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+
 _THREADS_PAGE = 256
+
+
+def _is_guarded(engine: Engine) -> bool:
+    """Return True if the store was opened with a guard before."""
+    with engine.store_file.read() as transaction:
+        return transaction.get_meta(GUARD_KEY) is not None
 
 
 class Store(Threads):
@@ -491,6 +500,7 @@ def open(
     max_size_bytes: int | None = None,
     lock_timeout_s: float | None = None,
     expect: bytes | None = None,
+    guard: Guard | None = None,
 ) -> Store:
     """Open a store, creating it if need be.
 
@@ -512,8 +522,10 @@ def open(
             retention has left). It does not find records before the anchor that were changed without their digests, nor
             changes in values or in the index: `Store.verify` with `expect` finds them. Records after the anchor may be
             any.
+        guard: keeps secrets out of the file. From then on, the store cannot be opened for writing without a guard.
 
     Raises:
+        GuardError: there is no `guard`, and the store was opened with one before; or `guard` with `read_only`.
         StoreNotFoundError: no such file, and `create` is False, `read_only` True or `expect` given.
         FormatError: the file is no store, or of a newer format; or what bears the name of its journal or lock file is
             something else, which is left alone.
@@ -525,6 +537,10 @@ def open(
         StoreLockedError, StorageError, AccessError: the system refused.
 
     """
+    if guard is not None:
+        from statelog.store.guarded import check_guard
+
+        check_guard(guard, read_only=read_only)
     options: dict[str, Any] = {} if lock_timeout_s is None else {"lock_timeout_s": lock_timeout_s}
     if expect is not None:
         from statelog.log.anchors import ExpectedHistory, check_opened
@@ -541,4 +557,21 @@ def open(
     )
     if expect is not None:
         check_opened(engine, expected)
+    if not read_only:
+        try:
+            if guard is not None or _is_guarded(engine):
+                from statelog.store.guarded import attach
+
+                attach(engine, guard)
+        except BaseException:
+            engine.close()
+            raise
     return Store(engine)
+
+
+def open_for_records(path: str | os.PathLike[str], **options: Any) -> Store:
+    """Open a store to move its records: to ship, restore, follow or fence it. Options and errors are those of `open`.
+
+    A guard is not needed, because nothing new is committed: in a store that has a guard, each commit raises GuardError.
+    """
+    return Store(open_engine(path, **options))

@@ -216,9 +216,12 @@ class TransactionSession:
         if self._former is None:
             self._staged_over = self._snapshot.id
             memory = self._engine.memory_of(self._staged_over) or Memory(read_log_end(self._snapshot))
-            return Batch(self._snapshot, self._engine.cache, memory)
+            staged = Batch(self._snapshot, self._engine.cache, memory)
+            staged.guard = self._engine.guard
+            return staged
         self._staged_over = None
         batch = Batch(self._snapshot, NodeCache(), Memory(LogEnd(_PROVISIONAL_LSN, NO_DIGEST, 0)))
+        batch.guard = self._engine.guard
         for operation, outcome in self._operations:
             result = operation(batch)
             if outcome is not None:

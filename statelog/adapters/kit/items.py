@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from statelog.log.batch import Batch
-    from statelog.log.step import StepChange
+    from statelog.log.step import Redact, StepChange
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.thread import Thread
     from statelog.store.views import MapView
@@ -192,6 +192,10 @@ class _PutOnce(NamedTuple):
         joined = self.join(held, self.item)
         return current if joined == held else encode_slot(workspace, joined, top=True)
 
+    def redacted(self, redact: Redact) -> _PutOnce:
+        """Return the write without secrets."""
+        return self._replace(item=redact(self.item, self.channel))
+
 
 class _Edit(NamedTuple):
     channel: str
@@ -214,6 +218,10 @@ class _Edit(NamedTuple):
         self._check(len(held))
         held[self.start : self.stop] = self.items
         return sequence.rebuild(workspace, slot, held)
+
+    def redacted(self, redact: Redact) -> _Edit:
+        """Return the write without secrets."""
+        return self._replace(items=[redact(item, self.channel) for item in self.items])
 
     def _check(self, count: int) -> None:
         if not 0 <= self.start <= self.stop <= count:

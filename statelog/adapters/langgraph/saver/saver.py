@@ -125,7 +125,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         self.store = store
         self._engine = session_of(store).engine
         self._conflict = conflict
-        self._codec_made = Codec(self.serde)
+        self._codec_made = Codec(self.serde, session_of(store).owner.guard)
         self._frozen = Frozen()
         self._decoded = Decoded(cache_size_bytes)
         self._bases = Bases()
@@ -163,7 +163,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
     def _codec(self) -> Codec:
         codec = self._codec_made
         if codec.serde is not self.serde or codec.proves is not codec.is_plain():
-            codec = self._codec_made = Codec(self.serde)
+            codec = self._codec_made = Codec(self.serde, session_of(self.store).owner.guard)
         return codec
 
     def _lineage(self, thread_id: str) -> Lineage:

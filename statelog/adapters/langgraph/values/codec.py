@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
+    from statelog.guard.hook import Redactor
+
 
 Encoded = bytes | list[bytes]
 """A value's item; of a list that is split, its items."""
@@ -139,10 +141,11 @@ _GLOBALS = vars(jsonplus)
 
 
 class Codec:
-    """A serialiser, and what becomes of its bytes."""
+    """A serialiser, and what becomes of its bytes. A guard of the store looks at them first."""
 
-    def __init__(self, serde: SerializerProtocol) -> None:
+    def __init__(self, serde: SerializerProtocol, guard: Redactor | None = None) -> None:
         self.serde = serde
+        self._guard = guard
         self.proves = self.is_plain()
         """Whether what freezes to the same (`frozen`) is serialised to the same, and a list item by item."""
         self._copies = self.proves and not getattr(serde, "_custom_unpack_ext_hook", True)
@@ -178,10 +181,12 @@ class Codec:
             message = f"{what}: the serialiser gives {kind!r} for the name of a type, which is a text"
             raise ValueTypeError(message, path=what, type=type(kind).__name__)
         try:
-            return kind, data if type(data) is bytes else bytes(memoryview(data))
+            data = data if type(data) is bytes else bytes(memoryview(data))
         except TypeError as error:
             message = f"{what}: the serialiser gives {type(data).__name__} for {kind}, where bytes are expected"
             raise ValueTypeError(message, path=what, type=type(data).__name__) from error
+        # Before it is cut: a part of a value cannot be walked.
+        return kind, data if self._guard is None else self._guard.serialised(kind, data, what)
 
     def _refused(self, value: Any, what: str) -> tuple[str, Any]:
         """Return what of a value the serialiser refuses, where that is one member of a dict or a list, and its path."""

@@ -1,0 +1,46 @@
+"""The mark of a store that was opened with a guard: the key of its fingerprints. FORMAT.md section 2.1."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from statelog.errors import CorruptionError, GuardError
+from statelog.format import cbor
+from statelog.format.seal import seal, unseal
+
+GUARD_KEY = b"guard"
+SIZE_BYTES = 32
+_FIELD = "fingerprint_key"
+
+
+class _Reader(Protocol):
+    def get_meta(self, key: bytes) -> bytes | None:
+        """Return a fact about the store, sealed, or None."""
+
+
+def encode_guard_key(key: bytes) -> bytes:
+    """Return the sealed mark of a store, with the key of its fingerprints: 32 random bytes."""
+    return seal(GUARD_KEY, cbor.encode({_FIELD: key}))
+
+
+def read_guard_key(transaction: _Reader) -> bytes | None:
+    """Return the key of a store's fingerprints, or None if the store was never opened with a guard.
+
+    Raises:
+        CorruptionError: the mark is damaged. Facts: key.
+    """
+    value = transaction.get_meta(GUARD_KEY)
+    if value is None:
+        return None
+    fields = cbor.decode(unseal(GUARD_KEY, value))
+    key = fields.get(_FIELD) if isinstance(fields, dict) else None
+    if type(key) is not bytes or len(key) != SIZE_BYTES:
+        message = "the mark of the guard is damaged"
+        raise CorruptionError(message, key=GUARD_KEY)
+    return key
+
+
+def unguarded_error(path: object) -> GuardError:
+    """Return the error for a writer without a guard, of a store that has one."""
+    message = f"{path} was opened with a guard before: open it with guard= to write, or read_only=True"
+    return GuardError(message, path=str(path))

@@ -1,0 +1,185 @@
+"""What a guard does in one store: every value and every name passes here before it enters the file."""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from statelog.errors import SecretError
+from statelog.guard.annotations import is_handle
+from statelog.guard.items import NotMsgpackError, redact_bytes, redact_item, redact_packed
+from statelog.guard.secrets import FIELD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.guard.handles import Handles
+    from statelog.guard.secrets import Secrets
+
+_FINGERPRINT_SIZE_BYTES = 4
+_MSGPACK = "msgpack"
+_NAMES_MAX = 4096
+_DONE = re.compile(rb"\[REDACTED [a-z0-9-]+ [0-9a-f]{8}\]")
+
+
+class Guarded(Protocol):
+    """A write to a channel or an entry: see `log.step.Write`."""
+
+    def redacted(self, redact: Callable[[bytes, str], bytes]) -> Any:
+        """Return the write with each of its items as `redact` returns it. `redact` gets the item and its path."""
+
+
+W = TypeVar("W", bound=Guarded)
+
+
+class Redactor:
+    """The secrets and handles of a guard, with the key of one store.
+
+    Args:
+        secrets: the rules.
+        handles: the handles, or None.
+        key: the key of the store's fingerprints.
+    """
+
+    def __init__(self, secrets: Secrets, handles: Handles | None, key: bytes) -> None:
+        self._secrets = secrets
+        self._handles = handles
+        self._key = key
+        self._refuses = secrets.on_found == "refuse"
+        self._telling: dict[str, bool] = {}
+
+    # --- the hook ---------------------------------------------------------------
+
+    def write(self, write: W) -> W:
+        """Return a write without secrets. Raises SecretError."""
+        redacted: W = write.redacted(self.item)
+        return redacted
+
+    def item(self, item: bytes, path: str) -> bytes:
+        """Return an encoded value without secrets: the same object if it has none."""
+        return redact_item(item, (path,), self) if self.may_hold(item) or self._tells(path) else item
+
+    def text(self, text: str, path: str) -> str:
+        """Return a text without secrets."""
+        data = text.encode("utf-8", "surrogatepass")
+        return self.redact(data, (path,)).decode("utf-8", "surrogatepass") if self.may_hold(data) else text
+
+    def serialised(self, kind: str, data: bytes, path: str) -> bytes:
+        """Return what a serialiser has made, without secrets. Raises SecretError if they cannot be cut out."""
+        if not (self.may_hold(data) or self._tells(path)):
+            return data
+        if kind == _MSGPACK:
+            try:
+                return redact_packed(data, (path,), self)
+            except NotMsgpackError:
+                pass
+        return redact_bytes(data, (path,), self)
+
+    def check_body(self, body: bytes) -> None:
+        """Refuse the body of a record that has a secret in a name: an id, a key, a branch, an agent.
+
+        Raises:
+            SecretError: it has one. Facts: rule, path.
+        """
+        if self.may_hold(body) and redact_item(body, (), self) != body:
+            self._refuse(self._rule_in(body), "a name")
+
+    def check_name(self, name: str) -> None:
+        """Refuse a name that has a secret. Raises SecretError. Facts: rule, path."""
+        self.check_key(name.encode("utf-8", "surrogatepass"), ("a name",))
+
+    def check_bytes(self, data: bytes, what: str) -> None:
+        """Refuse bytes of a record that was made elsewhere if they have a secret. Raises SecretError."""
+        if self.may_hold(data):
+            self.refuse_if_found(data, (what,), "a record that was made elsewhere")
+
+    def _tells(self, name: str) -> bool:
+        """Return True if a channel or an entry has a name that tells: its value alone does not show it."""
+        found = self._telling.get(name)
+        if found is None:
+            if len(self._telling) >= _NAMES_MAX:
+                self._telling.clear()
+            found = self._telling[name] = self._secrets.names_field((name,)) or self._secrets.is_telling(name)
+        return found
+
+    # --- what the walk over a value asks -----------------------------------------------
+
+    def may_hold(self, data: bytes) -> bool:
+        """Return False if bytes certainly hold no secret."""
+        handles = self._handles
+        return self._secrets.may_be_in(data) or (handles is not None and handles.are_in(data))
+
+    def names_field(self, path: tuple[str, ...]) -> bool:
+        """Return True if the value at a path is a secret, whatever it is."""
+        return self._secrets.names_field(path)
+
+    def hidden(self, data: bytes, path: tuple[str, ...]) -> bytes:
+        """Return the text that replaces a value which is a secret as a whole. A handle stays."""
+        if (
+            self._handles is not None
+            and (found := self._handles.find(data))
+            and found[0].end - found[0].start == len(data)
+        ):
+            return found[0].rule.encode()
+        if _DONE.fullmatch(data) or is_handle(data.decode("utf-8", "replace")):
+            return data
+        return self._replacement(data, self._rule_in(data) or FIELD, path)
+
+    def redact_field(self, data: bytes, path: tuple[str, ...]) -> bytes:
+        """Return the text of a field. Its name, the last one of the path, may tell that it is a secret."""
+        made = self.redact(data, path)
+        named = self._secrets.find_named(path[-1], made) if path else None
+        if named is None:
+            return made
+        return made[: named.start] + self._replacement(made[named.start : named.end], named.rule, path)
+
+    def redact(self, data: bytes, path: tuple[str, ...]) -> bytes:
+        """Return a text without secrets: the same object if it has none."""
+        handles = self._handles
+        if handles is not None and handles.are_in(data):
+            for each in reversed(handles.find(data)):
+                data = data[: each.start] + each.rule.encode() + data[each.end :]
+        if not self._secrets.may_be_in(data):
+            return data
+        for found in reversed(self._secrets.find(data)):
+            secret = data[found.start : found.end]
+            data = data[: found.start] + self._replacement(secret, found.rule, path) + data[found.end :]
+        return data
+
+    def check_key(self, key: bytes, path: tuple[str, ...]) -> None:
+        """Refuse a key of a dict that has a secret: it is a name, by which the value is found. Raises SecretError."""
+        if self.may_hold(key):
+            self.refuse_if_found(key, path, "a key")
+
+    def refuse_if_found(self, data: bytes, path: tuple[str, ...], what: str) -> None:
+        """Raise SecretError if there is a secret in bytes that cannot be changed."""
+        rule = self._rule_in(data)
+        if rule is not None:
+            self._refuse(rule, f"{'.'.join(path)} ({what})")
+
+    def _rule_in(self, data: bytes) -> str | None:
+        if self._handles is not None and (found := self._handles.find(data)):
+            return found[0].rule
+        rules = self._secrets.find(data, is_text=False)
+        return rules[0].rule if rules else None
+
+    def _replacement(self, secret: bytes, rule: str, path: tuple[str, ...]) -> bytes:
+        if self._refuses:
+            self._refuse(rule, ".".join(path))
+        mark = blake2b(secret, digest_size=_FINGERPRINT_SIZE_BYTES, key=self._key).hexdigest()
+        return f"[REDACTED {rule} {mark}]".encode()
+
+    def _refuse(self, rule: str | None, where: str) -> None:
+        # The path may itself have the secret, in a key.
+        place = self.shown(where)
+        message = f"there is a secret in {place}: {rule or FIELD}. Nothing was written"
+        raise SecretError(message, rule=rule or FIELD, path=place)
+
+    def shown(self, text: str) -> str:
+        """Return a text for a message, without secrets, also where they are refused."""
+        data = text.encode("utf-8", "replace")
+        for found in reversed(self._secrets.find(data)):
+            data = data[: found.start] + b"[REDACTED]" + data[found.end :]
+        text = data.decode("utf-8", "replace")
+        return text if self._handles is None else self._handles.hide(text)

@@ -1,0 +1,409 @@
+"""Walks encoded values, in CBOR and msgpack, and replaces secrets in texts. Only values that may have one come here."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Protocol
+
+from statelog.format import cbor
+from statelog.redaction import names_secret
+
+Path = tuple[str, ...]
+
+_BYTES, _TEXT, _LIST, _DICT, _TAG = 2, 3, 4, 5, 6
+_STRINGS = frozenset((_BYTES, _TEXT))
+_SIZES = {24: 1, 25: 2, 26: 4, 27: 8}
+_SETS = frozenset((258, 51301))
+_CODEC = 27
+_NULLS = frozenset((b"\xf4", b"\xf5", b"\xf6"))
+"""False, true and null: they are no secrets."""
+
+_PACKED = b"\x67msgpack"
+_PAIRS = b"\x6estatelog/pairs"
+_LIBRARY = b"statelog/"
+_WALKED = frozenset((_PAIRS, b"\x72statelog/bytearray", b"\x6estatelog/deque"))
+"""Codecs of the library whose payloads may change. A value of another one becomes the text of its redaction."""
+
+
+_WIDE = re.compile(rb"(?:[ -~]\x00{1,3}){8,}|(?:\x00{1,3}[ -~]){8,}")
+"""A run of ASCII in UTF-16 or UTF-32, of either byte order."""
+
+
+class Redactor(Protocol):
+    """What a walk asks about the parts of a value. `path` is the names on the way to a part."""
+
+    def may_hold(self, data: bytes) -> bool:
+        """Return False if bytes certainly hold no secret."""
+
+    def names_field(self, path: Path) -> bool:
+        """Return True if the value at a path is a secret, whatever it is."""
+
+    def hidden(self, data: bytes, path: Path) -> bytes:
+        """Return the text that replaces a value which is a secret as a whole."""
+
+    def redact_field(self, data: bytes, path: Path) -> bytes:
+        """Return the text of a field without secrets: the same object if it has none."""
+
+    def redact(self, data: bytes, path: Path) -> bytes:
+        """Return a text without secrets: the same object if it has none."""
+
+    def check_key(self, key: bytes, path: Path) -> None:
+        """Refuse a key of a dict that has a secret. Raises SecretError."""
+
+    def refuse_if_found(self, data: bytes, path: Path, what: str) -> None:
+        """Refuse bytes that cannot be changed if they have a secret. Raises SecretError."""
+
+
+class _Unchanged:
+    """Changes nothing: a walk only finds the end of a value."""
+
+    def may_hold(self, _data: bytes) -> bool:
+        return False
+
+    def names_field(self, _path: Path) -> bool:
+        return False
+
+    def hidden(self, data: bytes, _path: Path) -> bytes:
+        return data
+
+    def redact_field(self, data: bytes, _path: Path) -> bytes:
+        return data
+
+    redact = redact_field
+
+    def check_key(self, key: bytes, path: Path) -> None:
+        pass
+
+    def refuse_if_found(self, data: bytes, path: Path, what: str) -> None:
+        pass
+
+
+_UNCHANGED = _Unchanged()
+
+
+class NotMsgpackError(Exception):
+    """Bytes are not one value in msgpack."""
+
+
+def redact_item(item: bytes, path: Path, redactor: Redactor) -> bytes:
+    """Return an item of CBOR with redacted texts."""
+    made, _end = _Cbor(item, redactor).value(0, path, is_secret=redactor.names_field(path))
+    return made
+
+
+def redact_packed(data: bytes, path: Path, redactor: Redactor) -> bytes:
+    """Return a value in msgpack with redacted texts. Raises NotMsgpackError."""
+    try:
+        made, end = _Msgpack(data, redactor).value(0, path, is_secret=redactor.names_field(path))
+    except (IndexError, RecursionError) as error:
+        raise NotMsgpackError from error
+    if end != len(data):
+        raise NotMsgpackError
+    return made
+
+
+def redact_bytes(data: bytes, path: Path, redactor: Redactor) -> bytes:
+    """Return bytes with redacted texts, if they are a text or msgpack.
+
+    Raises:
+        SecretError: there is a secret in other bytes, which would be damaged without it, or in UTF-16 or UTF-32.
+    """
+    if not redactor.may_hold(data):
+        return data
+    if b"\0" in data:
+        for each in _WIDE.finditer(data):
+            redactor.refuse_if_found(each[0].replace(b"\0", b""), path, "a text of wide characters")
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        pass
+    else:
+        return redactor.redact(data, path)
+    try:
+        return redact_packed(data, path, redactor)
+    except NotMsgpackError:
+        redactor.refuse_if_found(data, path, "bytes that are neither a text nor msgpack")
+        return data
+
+
+class _Cbor:
+    """One item."""
+
+    def __init__(self, data: bytes, redactor: Redactor) -> None:
+        self._data = data
+        self._redactor = redactor
+
+    def head(self, at: int) -> tuple[int, int, int]:
+        """Return major type, argument, and the offset behind the head."""
+        first = self._data[at]
+        size = _SIZES.get(first & 31, 0)
+        argument = int.from_bytes(self._data[at + 1 : at + 1 + size], "big") if size else first & 31
+        return first >> 5, argument, at + 1 + size
+
+    def value(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
+        """Return a value, redacted, and the offset behind it."""
+        data, redactor = self._data, self._redactor
+        major, argument, start = self.head(at)
+        if major in _STRINGS:
+            end = start + argument
+            held = data[start:end]
+            if is_secret:
+                made = redactor.hidden(held, path)
+            elif major == _TEXT:
+                made = redactor.redact_field(held, path)
+            else:
+                made = redact_bytes(held, path, redactor)
+            return (data[at:end] if made is held else cbor.head(major, len(made)) + made), end
+        if major == _LIST:
+            return self._list(at, argument, start, path, is_secret=is_secret)
+        if major == _DICT:
+            return self._dict(argument, start, path, is_secret=is_secret)
+        if major == _TAG:
+            return self._tagged(at, argument, start, path, is_secret=is_secret)
+        item = data[at:start]
+        return (_text(redactor.hidden(item, path)) if is_secret and item not in _NULLS else item), start
+
+    def _list(self, at: int, count: int, start: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
+        parts = [self._data[at:start]]
+        for _ in range(count):
+            made, start = self.value(start, path, is_secret=is_secret)
+            parts.append(made)
+        return b"".join(parts), start
+
+    def _dict(self, count: int, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
+        redactor = self._redactor
+        parts = [cbor.head(_DICT, count)]
+        for _ in range(count):
+            head_at = at
+            _major, size, start = self.head(at)
+            key = self._data[start : start + size]
+            below = (*path, key.decode())
+            made, at = self.value(start + size, below, is_secret=is_secret or redactor.names_field(below))
+            redactor.check_key(key, path)
+            parts += (self._data[head_at : start + size], made)
+        return b"".join(parts), at
+
+    def _tagged(self, at: int, tag: int, start: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
+        if tag == _CODEC:
+            return self._codec(at, start, path, is_secret=is_secret)
+        made, end = self.value(start, path, is_secret=is_secret)
+        if made == self._data[start:end]:
+            return self._data[at:end], end
+        if tag in _SETS:
+            elements = _Cbor(made, self._redactor).children()
+            return self._data[at:start] + cbor.head(_LIST, len(elements)) + b"".join(sorted(elements)), end
+        if made[0] >> 5 == _LIST:  # a tuple
+            return self._data[at:start] + made, end
+        return _text(self._redactor.hidden(self._data[start:end], path)), end  # a number or a time
+
+    def children(self) -> set[bytes]:
+        """Return the items of a list."""
+        _major, count, at = self.head(0)
+        items = set()
+        for _ in range(count):
+            made, end = self.value(at, (), is_secret=False)
+            items.add(made)
+            at = end
+        return items
+
+    def _codec(self, at: int, start: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
+        """Return the value of a codec: [name, payload]."""
+        data, redactor = self._data, self._redactor
+        _major, size, name_at = self.head(start + 1)
+        payload_at = name_at + size
+        name_item, name = data[start + 1 : payload_at], data[name_at:payload_at]
+        head = data[at:payload_at]
+        if name_item == _PACKED:
+            _major, size, body_at = self.head(payload_at)
+            body = data[body_at : body_at + size]
+            try:
+                made = redact_packed(body, path, redactor) if not is_secret else redact_secret(body, path, redactor)
+            except NotMsgpackError:
+                redactor.refuse_if_found(body, path, "a part of a value that was cut")
+                made = body
+            return head + cbor.head(_BYTES, len(made)) + made, body_at + size
+        is_secret = is_secret or names_secret(name.decode())
+        made, end = self.value(payload_at, path, is_secret=is_secret)
+        if made == data[payload_at:end]:
+            return data[at:end], end
+        if name_item == _PAIRS:
+            return head + _sorted_pairs(made, redactor), end
+        if name.startswith(_LIBRARY) and name_item not in _WALKED:
+            return _text(redactor.hidden(data[payload_at:end], path)), end
+        return head + made, end
+
+
+def redact_secret(body: bytes, path: Path, redactor: Redactor) -> bytes:
+    """Return a value in msgpack that is a secret as a whole."""
+    made, _end = _Msgpack(body, redactor).value(0, path, is_secret=True)
+    return made
+
+
+def _sorted_pairs(item: bytes, redactor: Redactor) -> bytes:
+    """Return the pairs of a dict whose keys are no texts, by the bytes of their keys."""
+    reader = _Cbor(item, redactor)
+    _major, count, at = reader.head(0)
+    parts = []
+    for _ in range(count):
+        end = reader.value(at, (), is_secret=False)[1]
+        parts.append(item[at:end])
+        at = end
+    pairs = sorted(zip(parts[::2], parts[1::2], strict=True))
+    return cbor.head(_LIST, len(parts)) + b"".join([part for pair in pairs for part in pair])
+
+
+def _text(text: bytes) -> bytes:
+    return cbor.head(_TEXT, len(text)) + text
+
+
+# --- msgpack ----------------------------------------------------------------------------
+
+_WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4, 0xDC: 2, 0xDD: 4, 0xDE: 2}
+_WIDTHS |= {0xDF: 4}
+_NUMBERS = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+_FIXED = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
+_EXTENSIONS = frozenset((0xC7, 0xC8, 0xC9, *_FIXED))
+_NIL, _FALSE, _TRUE, _RESERVED = 0xC0, 0xC2, 0xC3, 0xC1
+_SHORT_SIZE: Final = 32
+
+
+class _Msgpack:
+    """One value."""
+
+    def __init__(self, data: bytes, redactor: Redactor) -> None:
+        self._data = data
+        self._redactor = redactor
+
+    def value(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
+        """Return a value, redacted, and the offset behind it."""
+        data = self._data
+        first = data[at]
+        if first == _RESERVED:
+            raise NotMsgpackError
+        if first < 0x80 or first >= 0xE0 or first in _NUMBERS or first in (_NIL, _FALSE, _TRUE):
+            end = at + 1 + _NUMBERS.get(first, 0)
+            if is_secret and first not in (_NIL, _FALSE, _TRUE):
+                return _packed_text(self._redactor.hidden(data[at:end], path)), self._checked(end)
+            return data[at:end], self._checked(end)
+        if first < 0xC0:
+            size, start = first & (15 if first < 0xA0 else 31), at + 1
+            kind = _DICT if first < 0x90 else _LIST if first < 0xA0 else _TEXT
+        elif first in _EXTENSIONS:
+            return self._extension(at, first, path, is_secret=is_secret)
+        else:
+            width = _WIDTHS[first]
+            start = self._checked(at + 1 + width)
+            size = int.from_bytes(data[at + 1 : start], "big")
+            kind = _BYTES if first < 0xC7 else _TEXT if first < 0xDC else _LIST if first < 0xDE else _DICT
+        if kind == _LIST:
+            return self._many(at, start, size, path, is_secret=is_secret)
+        if kind == _DICT:
+            return self._dict(at, start, size, path, is_secret=is_secret)
+        return self._string(at, start, size, path, is_text=kind == _TEXT, is_secret=is_secret)
+
+    def _checked(self, end: int) -> int:
+        if end > len(self._data):
+            raise NotMsgpackError
+        return end
+
+    def _string(
+        self, at: int, start: int, size: int, path: Path, *, is_text: bool, is_secret: bool
+    ) -> tuple[bytes, int]:
+        end = self._checked(start + size)
+        held = self._data[start:end]
+        if is_secret:
+            made = self._redactor.hidden(held, path)
+        else:
+            made = self._redactor.redact_field(held, path) if is_text else redact_bytes(held, path, self._redactor)
+        if made is held:
+            return self._data[at:end], end
+        return (_packed_text(made) if is_text else b"\xc6" + len(made).to_bytes(4, "big") + made), end
+
+    def _many(self, at: int, start: int, count: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
+        parts = [self._data[at:start]]
+        for _ in range(count):
+            made, start = self.value(start, path, is_secret=is_secret)
+            parts.append(made)
+        return b"".join(parts), start
+
+    def _dict(self, at: int, start: int, count: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
+        parts = [self._data[at:start]]
+        for _ in range(count):
+            behind = _Msgpack(self._data, _UNCHANGED).value(start, path, is_secret=False)[1]
+            key = self._data[start:behind]
+            self._redactor.check_key(key, path)
+            below = (*path, _key_of(key))
+            is_named = is_secret or self._redactor.names_field(below)
+            made, start = self.value(behind, below, is_secret=is_named)
+            parts += (key, made)
+        return b"".join(parts), start
+
+    def _extension(self, at: int, first: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
+        """Return an extension. LangGraph's have msgpack in them: [module, name, arguments, ...]."""
+        data = self._data
+        width = _WIDTHS.get(first, 0)
+        size = _FIXED.get(first) or int.from_bytes(data[at + 1 : at + 1 + width], "big")
+        start = at + 2 + width
+        end = self._checked(start + size)
+        body = data[start:end]
+        inner = _Msgpack(body, self._redactor)
+        try:
+            is_secret = is_secret or inner.is_of_secret()
+            made, behind = inner.arguments(path) if is_secret else inner.value(0, path, is_secret=False)
+            if behind != size:
+                raise NotMsgpackError  # noqa: TRY301 - handled as any other bytes
+        except (NotMsgpackError, IndexError):
+            self._redactor.refuse_if_found(body, path, "an extension of msgpack")
+            made = body
+        if made == body:
+            return data[at:end], end
+        return _extension_head(data[start - 1], len(made)) + made, end
+
+    def is_of_secret(self) -> bool:
+        """Return True if this is [module, name, ...] of a class of secrets."""
+        names = self._names()
+        return names is not None and names_secret(names[1].decode("utf-8", "replace"))
+
+    def _names(self) -> tuple[bytes, bytes, int] | None:
+        """Return module, name, and the offset behind them, of [module, name, ...]."""
+        if not 0x92 <= self._data[0] < 0xA0:
+            return None
+        texts = []
+        at = 1
+        for _ in range(2):
+            first = self._data[at]
+            if not (0xA0 <= first < 0xC0 or first == 0xD9):
+                return None
+            start = at + (2 if first == 0xD9 else 1)
+            at = start + (self._data[start - 1] if first == 0xD9 else first & 31)
+            texts.append(self._data[start:at])
+        return texts[0], texts[1], at
+
+    def arguments(self, path: Path) -> tuple[bytes, int]:
+        """Return [module, name, arguments, method], with all of the arguments hidden."""
+        names = self._names()
+        if names is None:
+            return self.value(0, path, is_secret=True)
+        at = names[2]
+        parts = [self._data[:at]]
+        for number in range((self._data[0] & 15) - 2):
+            made, at = self.value(at, path, is_secret=not number)
+            parts.append(made)
+        return b"".join(parts), at
+
+
+def _key_of(item: bytes) -> str:
+    """Return the text of a key, for paths."""
+    first = item[0]
+    start = 1 if first < 0xC0 else 1 + _WIDTHS.get(first, 0)
+    return item[start:].decode("utf-8", "replace")
+
+
+def _packed_text(text: bytes) -> bytes:
+    size = len(text)
+    return (bytes((0xA0 | size,)) if size < _SHORT_SIZE else b"\xdb" + size.to_bytes(4, "big")) + text
+
+
+def _extension_head(code: int, size: int) -> bytes:
+    width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
+    return bytes((0xC6 + width.bit_length(),)) + size.to_bytes(width, "big") + bytes((code,))

@@ -1,0 +1,52 @@
+"""Logs without secrets."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from statelog.guard.policy import Guard
+
+if TYPE_CHECKING:
+    from statelog.guard.hook import Redactor
+
+_PLAIN = frozenset(vars(logging.makeLogRecord({})))
+_FORMATTER = logging.Formatter()
+
+
+class LogFilter(logging.Filter):
+    """Redacts secrets in log records: in the message, the exception, the stack, and texts in `extra`.
+
+    Add it to each handler (`handler.addFilter(guard.LogFilter(my_guard))`). A filter of a logger does not see the
+    records of loggers below it.
+
+    Args:
+        guard: its rules and handles count; the rules if left out.
+    """
+
+    def __init__(self, guard: Guard | None = None) -> None:
+        super().__init__()
+        used = Guard() if guard is None else guard
+        self._redactor: Redactor = used.redactor()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Redact a record. Every record passes."""
+        try:
+            message = record.getMessage()
+        except Exception as error:  # noqa: BLE001 - arguments that do not fit, which logging reports with their values
+            message = f"a log record whose arguments do not fit ({type(error).__name__})"
+        record.msg, record.args = self._shown(message), None
+        if record.exc_info:
+            record.exc_text = record.exc_text or _FORMATTER.formatException(record.exc_info)
+            record.exc_info = None
+        if record.exc_text:
+            record.exc_text = self._shown(record.exc_text)
+        if record.stack_info:
+            record.stack_info = self._shown(record.stack_info)
+        for name, value in vars(record).items():
+            if name not in _PLAIN and not isinstance(value, bool | int | float | None):
+                setattr(record, name, self._shown(str(value)))
+        return True
+
+    def _shown(self, text: str) -> str:
+        return self._redactor.shown(text)

@@ -1,0 +1,237 @@
+"""Finds secrets in texts, by rules and by the names of fields."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from statelog.errors import GuardError, UsageError
+from statelog.guard.matching import Pattern
+from statelog.guard.rules import (
+    ASSIGNMENT,
+    FIELD_HINTS,
+    HINTS,
+    RULES,
+    SINGLE_ARGUMENT,
+    WIDE,
+    is_random,
+    is_telling,
+    random_part,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+FIELD: Final = "field"
+"""The rule of a value that `fields=` names, or that a type declares as secret."""
+
+ASSIGNED: Final = "named-secret"
+"""The rule of a value that looks random, beside a name such as `api_key`."""
+
+_RULES_OFF = "rule:"
+_NAMES = frozenset([*(rule.name for rule in RULES), ASSIGNED])
+_ESCAPE_SIZE_MAX = 6
+
+
+class Found(NamedTuple):
+    """A secret in a text."""
+
+    start: int
+    end: int
+    rule: str
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> list[Pattern]:
+    return [Pattern(rule.pattern) for rule in RULES]
+
+
+@lru_cache(maxsize=1)
+def _assignment() -> Pattern:
+    return Pattern(ASSIGNMENT)
+
+
+@lru_cache(maxsize=16)
+def _scan_of(names: tuple[str, ...]) -> Pattern:
+    """Return the pattern of encoded values that may hold a secret."""
+    parts = [HINTS, FIELD_HINTS, SINGLE_ARGUMENT, WIDE, *(_quoted(name.encode()) for name in names)]
+    return Pattern(b"|".join([b"(?:" + part + b")" for part in parts]), captures=False)
+
+
+@lru_cache(maxsize=1)
+def _hints() -> Pattern:
+    return Pattern(HINTS, captures=False)
+
+
+def _members_of(names: Sequence[str]) -> re.Pattern[bytes]:
+    """Return the pattern of members with some names in JSON within a text, whose quotes may be escaped."""
+    any_name = b"|".join([re.escape(name.encode()) for name in names])
+    return re.compile(
+        rb"(?P<quote>\\*[\"'])(?:" + any_name + rb")(?P=quote)\s{0,9}:\s{0,9}"
+        rb"(?:(?P<open>\\*[\"'])(?P<text>(?!\[REDACTED |\$CRED\{).+?)(?<!\\)(?P=open)|(?P<number>-?[0-9][0-9.eE+-]*))",
+        re.DOTALL,
+    )
+
+
+def _quoted(text: bytes) -> bytes:
+    return b"".join([b"\\x%02x" % byte for byte in text])
+
+
+class Secrets:
+    """Which texts are secrets, and what happens to them when they are written.
+
+    Args:
+        on_found: "redact" replaces a secret by `[REDACTED rule fingerprint]`; "refuse" raises SecretError.
+        fields: paths whose values are secrets whatever they look like, such as `config.db.password` or `**.password`.
+            The first name is the channel, or the key of an entry; `*` is one name, `**` any number. Positions in lists
+            do not count. `**.password` also stands for a member `password` of JSON within a text.
+        allow: texts that are no secrets, and `rule:NAME` for a rule that is not to be applied.
+
+    Raises:
+        UsageError: an argument is not valid; the rule is not known.
+        GuardError: google-re2 is missing.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_found: Literal["redact", "refuse"] = "redact",
+        fields: Iterable[str] = (),
+        allow: Iterable[str] = (),
+    ) -> None:
+        if on_found not in ("redact", "refuse"):
+            message = f'on_found is "redact" or "refuse", not {on_found!r}'
+            raise UsageError(message, argument="on_found", value=on_found)
+        self.on_found = on_found
+        self.fields = tuple(tuple(path.split(".")) for path in _texts("fields", fields))
+        allowed = _texts("allow", allow)
+        self._off = {each.removeprefix(_RULES_OFF) for each in allowed if each.startswith(_RULES_OFF)}
+        unknown = sorted(self._off - _NAMES)
+        if unknown:
+            message = f"no rule has the name {unknown[0]!r}; there are {', '.join(sorted(_NAMES))}"
+            raise GuardError(message, rule=unknown[0])
+        self._allowed = frozenset(each.encode() for each in allowed if not each.startswith(_RULES_OFF))
+        last = tuple(sorted({path[-1] for path in self.fields}))
+        self._scans_all = any(set(name) & set("*?[") for name in last)
+        names = [path[-1] for path in self.fields if path[0] == "**" and not set(path[-1]) & set("*?[")]
+        self._in_json = _members_of(names) if names else None
+        self._scan = _scan_of(() if self._scans_all else last)
+        _patterns()
+        _assignment()
+        _hints()
+
+    def __repr__(self) -> str:
+        return f"<Secrets on_found={self.on_found!r}>"
+
+    def may_be_in(self, encoded: bytes) -> bool:
+        """Return False if encoded values certainly hold no secret."""
+        return self._scans_all or self._scan.is_in(encoded)
+
+    def find(self, text: bytes, *, is_text: bool = True) -> list[Found]:
+        """Return the secrets in a text in UTF-8, in order. No two overlap.
+
+        In other bytes, a letter before a secret may be a length or a type, and means nothing.
+        """
+        found: list[Found] = []
+        for rule, pattern in zip(RULES, _patterns(), strict=True) if _hints().is_in(text) else ():
+            if rule.name in self._off:
+                continue
+            at = 0
+            while (match := pattern.find(text, at)) is not None:
+                (start, _end), (first, last), _name = match
+                secret = text[first:last]
+                is_part = is_text and rule.is_bounded and _is_part(text, first, last)
+                if is_part or not rule.accepts(secret):
+                    at = start + 1
+                    continue
+                if secret not in self._allowed:
+                    found.append(Found(first, last, rule.name))
+                at = max(last, start + 1)
+        if ASSIGNED not in self._off:
+            found += self._find_assigned(text)
+        if self._in_json is not None:
+            found += [Found(*each.span(each.lastgroup or 0), FIELD) for each in self._in_json.finditer(text)]
+        return _apart(found)
+
+    def _find_assigned(self, text: bytes) -> list[Found]:
+        found: list[Found] = []
+        at = 0
+        while (match := _assignment().find(text, at)) is not None:
+            (start, _end), (first, last), name = match
+            if is_telling(name) and is_random(text[first:last]) and text[first:last] not in self._allowed:
+                found.append(Found(first, last, ASSIGNED))
+                at = last
+            else:
+                at = max(first, start + 1)  # A value may itself begin with a name.
+        return found
+
+    def find_named(self, name: str, value: bytes) -> Found | None:
+        """Return the secret in the value of a field with this name, or None."""
+        if not self.is_telling(name):
+            return None
+        span = random_part(value)
+        return None if span is None or value[span[0] :] in self._allowed else Found(*span, ASSIGNED)
+
+    def names_field(self, path: Sequence[str]) -> bool:
+        """Return True if `fields` names a path. The parts of a key of the board are names of their own, too."""
+        if not self.fields:
+            return False
+        paths = [path] if not path or "/" not in path[0] else [path, (*path[0].split("/"), *path[1:])]
+        return any(_fits(pattern, each) for pattern in self.fields for each in paths)
+
+    def is_telling(self, name: str) -> bool:
+        """Return True if a field with this name probably holds a secret."""
+        return ASSIGNED not in self._off and is_telling(name.encode("utf-8", "replace"))
+
+
+def _texts(argument: str, given: Any) -> list[str]:
+    texts = None if isinstance(given, str | bytes) else list(given)
+    if texts is None or not all(isinstance(each, str) and each for each in texts):
+        message = f"{argument} is a list of texts, not {type(given).__name__}"
+        raise UsageError(message, argument=argument)
+    return texts
+
+
+def _fits(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    """Return True if a path fits a pattern of names, `*` and `**`."""
+    starts = {0}
+    for name in pattern:
+        if name == "**":
+            starts = set(range(min(starts), len(path) + 1)) if starts else starts
+        else:
+            starts = {at + 1 for at in starts if at < len(path) and fnmatchcase(path[at], name)}
+    return len(path) in starts
+
+
+def _is_part(text: bytes, start: int, end: int) -> bool:
+    """Return True if a letter or digit is right before or behind a token, which makes it a part of something else."""
+    return text[end : end + 1].isalnum() or not _is_free_before(text, start)
+
+
+def _is_free_before(text: bytes, at: int) -> bool:
+    """Return True if no letter or digit is before a place, except one of an escape, such as a line feed in JSON."""
+    if not at or not text[at - 1 : at].isalnum():
+        return True
+    before = text[max(0, at - _ESCAPE_SIZE_MAX) : at]
+    mark = max(before.rfind(b"\\"), before.rfind(b"%"))
+    if mark < 0:
+        return False
+    kind, rest = before[mark : mark + 2], before[mark + 2 :]
+    if kind in (b"\\n", b"\\r", b"\\t", b"\\b", b"\\f"):
+        return not rest
+    size = {b"\\u": 4, b"\\x": 2}.get(kind, 1 if kind[:1] == b"%" else -1)
+    return len(rest) == size and all(byte in b"0123456789abcdefABCDEF" for byte in rest)
+
+
+def _apart(found: list[Found]) -> list[Found]:
+    """Return the secrets in order, without those that begin inside another. Overlapping ones become one."""
+    apart: list[Found] = []
+    for each in sorted(found, key=lambda one: (one.start, -one.end)):
+        if apart and each.start < apart[-1].end:
+            if each.end > apart[-1].end:
+                apart[-1] = apart[-1]._replace(end=each.end)
+        else:
+            apart.append(each)
+    return apart
