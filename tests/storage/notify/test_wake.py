@@ -56,6 +56,7 @@ def test_a_commit_of_another_process_wakes(store_file, start_child):
 
 @pytest.mark.usefixtures("either_way")
 def test_every_commit_of_another_process_is_waited_for_in_turn(store_file, start_child):
+    seen = store_file.flushed_lsn()
     child = start_child(
         """
         store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
@@ -64,7 +65,6 @@ def test_every_commit_of_another_process_is_waited_for_in_turn(store_file, start
             sys.stdin.readline()
         """
     )
-    seen = store_file.flushed_lsn()
     for _ in range(50):
         assert store_file.wake.wait(seen, 30)
         seen += 1
