@@ -255,7 +255,8 @@ class _RedisRows:
 def _unpacked(raw: bytes) -> tuple[str, bytes]:
     from langgraph_checkpoint_plainredis.saver import _unpack_typed
 
-    return cast("tuple[str, bytes]", _unpack_typed(raw))
+    unpacked: tuple[str, bytes] = _unpack_typed(raw)
+    return unpacked
 
 
 @contextmanager
