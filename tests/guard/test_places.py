@@ -67,6 +67,15 @@ def test_a_value_beside_a_telling_name_is_hidden(tmp_path, value):
         assert store.verify().ok
 
 
+@pytest.mark.parametrize("key", ["password", "config/password", "password/prod", "of/password/prod/1"])
+def test_an_entry_at_or_below_a_named_key_is_hidden(tmp_path, key):
+    with opened(tmp_path) as store:
+        store.board().set(key, FIELD)
+        store.board().set("passwords/prod", "shown")
+        assert store.board().get("passwords/prod").value == "shown"
+        assert_hidden(store)
+
+
 @pytest.mark.parametrize("size", [250, 255, 256, 266, 300])
 def test_no_length_hides_a_value_from_the_scan(tmp_path, size):
     value = (NAMED * 10)[:size]
@@ -325,3 +334,26 @@ def test_channels_of_langgraph_are_first_names(tmp_path):
         versions = saver.get_tuple(config).checkpoint["channel_versions"]
         assert not any("REDACTED" in str(version) for version in versions.values())
         assert_hidden(store)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda store: store.copy_thread(RULE, "b"),
+        lambda store: store.delete_thread(RULE),
+        lambda store: store.thread(RULE).at(3),
+        lambda store: store.thread("t").rollback(RULE),
+        lambda store: store.thread("t").at(RULE),
+        lambda store: store.board(agent="a").cas(f"k/{RULE}", 1, expected_version=5),
+        lambda store: store.thread("t").commit({"a": {RULE: object()}}),
+        lambda store: durable.cancel(store, RULE),
+        lambda store: store.thread("t").commit({"a": 1}, expected_version=RULE),
+    ],
+)
+def test_messages_of_errors_hide_what_rules_find(tmp_path, work):
+    with opened(tmp_path) as store:
+        store.thread("t").commit({"a": 1})
+        with pytest.raises(statelog.StatelogError) as caught:
+            work(store)
+        assert RULE not in str(caught.value)
+        assert "[REDACTED github-token" in str(caught.value)
