@@ -197,8 +197,8 @@ FIELD_HINTS = (
     rb"(?:(?i:bearer|basic|token|bot) +)?[A-Za-z0-9+/=_.~-]{20})"
 )
 """A name that may tell, and a value, in a text or in CBOR and msgpack. There, the head of a text of 20 bytes or more is
-between a key and its value. A list, tuple or set behind a name may have a value anywhere, if it begins with a text, bytes
-or another list. A map of msgpack begins like a list of CBOR, and the next byte tells them apart."""
+between a key and its value. A list, tuple or set behind a name may have a value anywhere if its first item is a text,
+bytes or a list. A map of msgpack begins like a list of CBOR, and the next byte tells them apart."""
 
 WIDE = rb"(?:[!-~]\x00{1,3}){8}|(?:\x00{1,3}[!-~]){8}"
 """A text in UTF-16 or UTF-32, as numpy stores texts."""
