@@ -37,7 +37,8 @@ _hiders: list[Callable[[str], str]] = []
 
 def hide_with(hide: Callable[[str], str]) -> None:
     """Have `hide` called with each text that `redacted` returns, to hide secrets that only its owner knows."""
-    _hiders.append(hide)
+    if hide not in _hiders:
+        _hiders.append(hide)
 
 
 def redacted_url(url: object) -> str:

@@ -148,6 +148,9 @@ REMOVE_ALL = Remove("statelog:all")
 """In a write to an `upsert` channel: remove every item; what follows in the write is kept."""
 
 
+_STRINGS = (2, 3)
+"""Major types of CBOR: bytes and texts."""
+
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
@@ -193,7 +196,8 @@ class Prepared(NamedTuple):
             made: Any = redact(payload, path)
         else:
             made = [_redacted(each, redact, path) for each in payload]
-        if self.reducer.function is not None and not self.is_overwrite:
+        joins_texts = self.reducer.name == "add" and type(made) is bytes and made[0] >> 5 in _STRINGS
+        if (self.reducer.function is not None or joins_texts) and not self.is_overwrite:
             return _MadeInPython(self._replace(payload=made), redact)
         if type(made) is bytes and made is payload:
             return self
@@ -205,7 +209,10 @@ class Prepared(NamedTuple):
 
 
 class _MadeInPython:
-    """A write whose result a user's function makes: the result may have a secret that the write does not have."""
+    """A write whose result may have a secret that the write does not have.
+
+    A user's function makes the result, or a text is joined to another one.
+    """
 
     __slots__ = ("_redact", "_write", "channel", "spec")
     step: ClassVar[None] = None
@@ -220,8 +227,7 @@ class _MadeInPython:
         """Return the channel's new slot."""
         write = self._write
         function = write.reducer.function
-        assert function is not None
-        return reduce.custom(workspace, current, write.payload, function, self._encode)
+        return reduce.custom(workspace, current, write.payload, function or reduce.sum_in_python, self._encode)
 
     def _encode(self, value: Any) -> bytes:
         return self._redact(self._write.encode_result(value), self.channel)

@@ -14,7 +14,7 @@ from statelog.durable.ending import unpark
 from statelog.durable.infos import get
 from statelog.durable.outbox import stage_withdrawal
 from statelog.durable.runs import ENDED, board_of, check_open, find, poke, retried, stage_poke
-from statelog.durable.values import decode, encode, storable
+from statelog.durable.values import check_names, decode, encode, storable
 from statelog.durable.workflows import check_number, check_text
 from statelog.errors import ConflictError, GateNotFoundError, RunNotFoundError, UsageError
 
@@ -126,10 +126,11 @@ def send(store: Store, run: str, message: Any, *, topic: str = "default", idempo
 
     Raises:
         RunNotFoundError: there is no such run. RunEndedError: it has ended.
-        ValueTypeError, LimitError: the message cannot be stored.
+        ValueTypeError, LimitError: the message cannot be stored. SecretError: the topic has a secret.
 
     """
     encode(message, "message")
+    check_names(store, topic)
     if idempotency_key is not None:
         check_text("idempotency_key", idempotency_key)
     naming.run_key(run)

@@ -25,7 +25,7 @@ from statelog.durable.outbox import stage_message, stage_withdrawal
 from statelog.durable.probes import tell
 from statelog.durable.record import BEGUN, DONE, Item, Record
 from statelog.durable.runs import board_of, task_key_of, thread_of
-from statelog.durable.values import decode, digest_of, encode, guarded, typed
+from statelog.durable.values import check_names, decode, digest_of, encode, guarded, typed
 from statelog.durable.workflows import Cancelled
 from statelog.errors import (
     ClosedError,
@@ -181,6 +181,7 @@ class Execution:
 
         Raises:
             UsageError: it stands inside a step.
+            SecretError: the name has a secret.
             Stopped: the run has stopped, or this call is another than the one recorded.
 
         """
@@ -188,6 +189,7 @@ class Execution:
             message = f"{op} {name!r} inside a step: a step calls no operation of its run, and its workflow does"
             raise UsageError(message, argument=op, value=name)
         self.check_stop()
+        check_names(self.store, name)
         try:
             done = self.record.look(place, op, name, digest)
         except NondeterminismError as error:
@@ -544,7 +546,7 @@ class Execution:
         recorded = error_of(error)
         if error.__traceback__ is not None:
             recorded["traceback"] = traceback_of(error, CALL_TRACEBACK_SIZE_MAX)
-        recorded = self.recorded_value(recorded, "exception")
+        recorded = decode(guarded(self.store, encode(recorded, "exception"), "e"))
         self.commit(self.done(place, op, name, digest, **more, e=recorded))
         return self.failure(recorded, place, error)
 

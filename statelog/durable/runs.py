@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from statelog.durable import naming
 from statelog.durable.clock import clock
 from statelog.durable.naming import HEADER, STEPS
-from statelog.durable.values import digest_of, guarded
+from statelog.durable.values import check_names, digest_of, guarded
 from statelog.errors import (
     ConflictError,
     RunCancelledError,
@@ -56,7 +56,8 @@ class Start(NamedTuple):
     dedup: str | None = None
 
     def guarded(self, store: Any) -> Start:
-        """Return the start with its arguments as they will be stored."""
+        """Return the start with its arguments as they will be stored. Raises SecretError: a name has a secret."""
+        check_names(store, self.workflow, self.queue)
         return self._replace(arguments=guarded(store, self.arguments, "arguments"))
 
     def value(self) -> dict[str, Any]:

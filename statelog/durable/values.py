@@ -105,7 +105,19 @@ def guarded(store: Any, item: bytes, path: str) -> bytes:
     Digests and results are made of this form, so that a replay, which reads the store, finds the same.
     """
     guard = session_of(store).owner.guard
-    return item if guard is None else guard.item(item, path)
+    return item if guard is None else guard.recorded(item, path)
+
+
+def check_names(store: Any, *names: str) -> None:
+    """Refuse names with a secret: a replay could not find what was recorded under a redacted name.
+
+    Raises:
+        SecretError: a name has one. Facts: rule, path.
+    """
+    guard = session_of(store).owner.guard
+    if guard is not None:
+        for name in names:
+            guard.check_name(name)
 
 
 def decode(item: bytes) -> Any:

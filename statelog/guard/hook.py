@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from statelog.errors import SecretError
 from statelog.guard.annotations import is_handle
 from statelog.guard.items import NotMsgpackError, redact_bytes, redact_item, redact_packed
-from statelog.guard.secrets import FIELD
+from statelog.guard.secrets import ASSIGNED, FIELD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +19,21 @@ if TYPE_CHECKING:
 
 _FINGERPRINT_SIZE_BYTES = 4
 _MSGPACK = "msgpack"
+_BYTES = frozenset(("bytes", "bytearray"))
+_ENCRYPTED = "+"
+"""Is in the kind of what LangGraph's serialisers have encrypted: `msgpack+aes`."""
 _NAMES_MAX = 4096
 _DONE = re.compile(rb"\[REDACTED [a-z0-9-]+ [0-9a-f]{8}\]")
+
+
+_OWN = ("statelog:", "durable/")
+"""How the channels and entries begin that have the library's own records."""
+_OF_LANGGRAPH = "langgraph:"
+"""How the channels begin that have no values of users, or values that have passed the guard already."""
+_OWN_NAMES = 2
+"""The number of names before the user's own, in a path of such a record: the channel, and the member of the record."""
+_ERRORS = frozenset([("error",), ("e",)])
+"""The members with an exception, which has members of the library's own."""
 
 
 class Guarded(Protocol):
@@ -48,6 +61,7 @@ class Redactor:
         self._key = key
         self._refuses = secrets.on_found == "refuse"
         self._telling: dict[str, bool] = {}
+        self._names = _Names(self)
 
     # --- the hook ---------------------------------------------------------------
 
@@ -60,21 +74,32 @@ class Redactor:
         """Return an encoded value without secrets: the same object if it has none."""
         return redact_item(item, (path,), self) if self.may_hold(item) or self._tells(path) else item
 
+    def recorded(self, item: bytes, what: str) -> bytes:
+        """Return an item as it will be stored in a record of the library's own, such as that of a step."""
+        return redact_item(item, (_OWN[0], what), self) if self.may_hold(item) else item
+
     def text(self, text: str, path: str) -> str:
         """Return a text without secrets."""
         data = text.encode("utf-8", "surrogatepass")
         return self.redact(data, (path,)).decode("utf-8", "surrogatepass") if self.may_hold(data) else text
 
-    def serialised(self, kind: str, data: bytes, path: str) -> bytes:
-        """Return what a serialiser has made, without secrets. Raises SecretError if they cannot be cut out."""
-        if not (self.may_hold(data) or self._tells(path)):
+    def serialised(self, kind: str, data: bytes, path: tuple[str, ...]) -> bytes:
+        """Return what a serialiser has made, without secrets. Raises SecretError if they cannot be cut out.
+
+        Bytes that a serialiser has encrypted stay.
+        """
+        if not (self.may_hold(data) or (path and self._tells(path[-1])) or self.names_field(path)):
             return data
         if kind == _MSGPACK:
             try:
-                return redact_packed(data, (path,), self)
+                return redact_packed(data, path, self)
             except NotMsgpackError:
                 pass
-        return redact_bytes(data, (path,), self)
+        if self.names_field(path) and data and _ENCRYPTED not in kind:
+            if kind in _BYTES:
+                return self.hidden(data, path)
+            self._refuse(FIELD, f"{'.'.join(path)} ({kind})")
+        return redact_bytes(data, path, self)
 
     def check_body(self, body: bytes) -> None:
         """Refuse the body of a record that has a secret in a name: an id, a key, a branch, an agent.
@@ -82,7 +107,7 @@ class Redactor:
         Raises:
             SecretError: it has one. Facts: rule, path.
         """
-        if self.may_hold(body) and redact_item(body, (), self) != body:
+        if self.may_hold(body) and redact_item(body, (), self._names) != body:
             self._refuse(self._rule_in(body), "a name")
 
     def check_name(self, name: str) -> None:
@@ -100,7 +125,7 @@ class Redactor:
         if found is None:
             if len(self._telling) >= _NAMES_MAX:
                 self._telling.clear()
-            found = self._telling[name] = self._secrets.names_field((name,)) or self._secrets.is_telling(name)
+            found = self._telling[name] = self.names_field((name,)) or self._secrets.is_telling(name)
         return found
 
     # --- what the walk over a value asks -----------------------------------------------
@@ -112,6 +137,11 @@ class Redactor:
 
     def names_field(self, path: tuple[str, ...]) -> bool:
         """Return True if the value at a path is a secret, whatever it is."""
+        if path and path[0].startswith(_OF_LANGGRAPH):
+            return False
+        if path and path[0].startswith(_OWN):
+            path = path[_OWN_NAMES + (path[1:_OWN_NAMES] in _ERRORS) :]
+            return path != () and self._secrets.names_field(path)
         return self._secrets.names_field(path)
 
     def hidden(self, data: bytes, path: tuple[str, ...]) -> bytes:
@@ -155,6 +185,8 @@ class Redactor:
     def refuse_if_found(self, data: bytes, path: tuple[str, ...], what: str) -> None:
         """Raise SecretError if there is a secret in bytes that cannot be changed."""
         rule = self._rule_in(data)
+        if rule is None and path and self._secrets.find_named(path[-1], data) is not None:
+            rule = ASSIGNED
         if rule is not None:
             self._refuse(rule, f"{'.'.join(path)} ({what})")
 
@@ -183,3 +215,17 @@ class Redactor:
             data = data[: found.start] + b"[REDACTED]" + data[found.end :]
         text = data.decode("utf-8", "replace")
         return text if self._handles is None else self._handles.hide(text)
+
+
+class _Names:
+    """What the walk over the body of a record asks. The body has names. The values in it have passed the guard."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self.may_hold = redactor.may_hold
+        self.hidden = redactor.hidden
+        self.redact_field = self.redact = redactor.redact
+        self.check_key = redactor.check_key
+        self.refuse_if_found = redactor.refuse_if_found
+
+    def names_field(self, _path: tuple[str, ...]) -> bool:
+        return False

@@ -20,10 +20,16 @@ _NULLS = frozenset((b"\xf4", b"\xf5", b"\xf6"))
 
 _PACKED = b"\x67msgpack"
 _PAIRS = b"\x6estatelog/pairs"
+_SERIALISED = b"\x6aserialised"
+"""What a serialiser of LangGraph has made. It has passed the guard already, and its kind is not a secret."""
 _LIBRARY = b"statelog/"
 _WALKED = frozenset((_PAIRS, b"\x72statelog/bytearray", b"\x6estatelog/deque"))
 """Codecs of the library whose payloads may change. A value of another one becomes the text of its redaction."""
 
+
+_PAIR = 2
+_NAMES, _VALUE = (b"name", b"key"), b"value"
+"""Members of a dict that is a name and its value, as in a list of environment variables."""
 
 _WIDE = re.compile(rb"(?:[ -~]\x00{1,3}){8,}|(?:\x00{1,3}[ -~]){8,}")
 """A run of ASCII in UTF-16 or UTF-32, of either byte order."""
@@ -109,7 +115,7 @@ def redact_bytes(data: bytes, path: Path, redactor: Redactor) -> bytes:
         SecretError: there is a secret in other bytes, which would be damaged without it, or in UTF-16 or UTF-32.
     """
     if not redactor.may_hold(data):
-        return data
+        return redactor.redact_field(data, path)
     if b"\0" in data:
         for each in _WIDE.finditer(data):
             redactor.refuse_if_found(each[0].replace(b"\0", b""), path, "a text of wide characters")
@@ -118,7 +124,7 @@ def redact_bytes(data: bytes, path: Path, redactor: Redactor) -> bytes:
     except UnicodeDecodeError:
         pass
     else:
-        return redactor.redact(data, path)
+        return redactor.redact_field(data, path)
     try:
         return redact_packed(data, path, redactor)
     except NotMsgpackError:
@@ -168,10 +174,34 @@ class _Cbor:
         for _ in range(count):
             made, start = self.value(start, path, is_secret=is_secret)
             parts.append(made)
+        if count == _PAIR:
+            parts[2] = self._beside(parts[1], parts[2], path, may_be_field=False)
+        return b"".join(parts), start
+
+    def _beside(self, name: bytes, item: bytes, path: Path, *, may_be_field: bool) -> bytes:
+        """Return a text or bytes that have their name beside them, as in a list of headers."""
+        if name[0] >> 5 not in _STRINGS or item[0] >> 5 not in _STRINGS:
+            return item
+        below = (*path, _text_of(name))
+        is_secret = may_be_field and self._redactor.names_field(below)
+        return _Cbor(item, self._redactor).value(0, below, is_secret=is_secret)[0]
+
+    def _pairs(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
+        """Return the list of the keys and values of a dict whose keys are not all texts."""
+        _major, count, start = self.head(at)
+        parts = [self._data[at:start]]
+        for _ in range(0, count, 2):
+            key_at = start
+            key, start = self.value(start, path, is_secret=is_secret)
+            is_named = self._data[key_at] >> 5 in _STRINGS
+            below = (*path, _text_of(self._data[key_at:start])) if is_named else path
+            made, start = self.value(start, below, is_secret=is_secret or self._redactor.names_field(below))
+            parts += (key, made)
         return b"".join(parts), start
 
     def _dict(self, count: int, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
         redactor = self._redactor
+        name, value_number = b"", 0
         parts = [cbor.head(_DICT, count)]
         for _ in range(count):
             head_at = at
@@ -181,6 +211,12 @@ class _Cbor:
             made, at = self.value(start + size, below, is_secret=is_secret or redactor.names_field(below))
             redactor.check_key(key, path)
             parts += (self._data[head_at : start + size], made)
+            if key in _NAMES:
+                name = made
+            elif key == _VALUE:
+                value_number = len(parts) - 1
+        if name and value_number:
+            parts[value_number] = self._beside(name, parts[value_number], path, may_be_field=True)
         return b"".join(parts), at
 
     def _tagged(self, at: int, tag: int, start: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
@@ -222,8 +258,9 @@ class _Cbor:
                 redactor.refuse_if_found(body, path, "a part of a value that was cut")
                 made = body
             return head + cbor.head(_BYTES, len(made)) + made, body_at + size
-        is_secret = is_secret or names_secret(name.decode())
-        made, end = self.value(payload_at, path, is_secret=is_secret)
+        is_secret = (is_secret or names_secret(name.decode())) and name_item != _SERIALISED
+        walk = self._pairs if name_item == _PAIRS else self.value
+        made, end = walk(payload_at, path, is_secret=is_secret)
         if made == data[payload_at:end]:
             return data[at:end], end
         if name_item == _PAIRS:
@@ -250,6 +287,11 @@ def _sorted_pairs(item: bytes, redactor: Redactor) -> bytes:
         at = end
     pairs = sorted(zip(parts[::2], parts[1::2], strict=True))
     return cbor.head(_LIST, len(parts)) + b"".join([part for pair in pairs for part in pair])
+
+
+def _text_of(item: bytes) -> str:
+    """Return the text of an item, for paths."""
+    return item[1 + _SIZES.get(item[0] & 31, 0) :].decode("utf-8", "replace")
 
 
 def _text(text: bytes) -> bytes:
@@ -324,9 +366,20 @@ class _Msgpack:
         for _ in range(count):
             made, start = self.value(start, path, is_secret=is_secret)
             parts.append(made)
+        if count == _PAIR:
+            parts[2] = self._beside(parts[1], parts[2], path, may_be_field=False)
         return b"".join(parts), start
 
+    def _beside(self, name: bytes, item: bytes, path: Path, *, may_be_field: bool) -> bytes:
+        """Return a text or bytes that have their name beside them, as in a list of headers."""
+        if not (_is_string(name) and _is_string(item)):
+            return item
+        below = (*path, _key_of(name))
+        is_secret = may_be_field and self._redactor.names_field(below)
+        return _Msgpack(item, self._redactor).value(0, below, is_secret=is_secret)[0]
+
     def _dict(self, at: int, start: int, count: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
+        name, value_number = b"", 0
         parts = [self._data[at:start]]
         for _ in range(count):
             behind = _Msgpack(self._data, _UNCHANGED).value(start, path, is_secret=False)[1]
@@ -336,6 +389,12 @@ class _Msgpack:
             is_named = is_secret or self._redactor.names_field(below)
             made, start = self.value(behind, below, is_secret=is_named)
             parts += (key, made)
+            if key[1:] in _NAMES:
+                name = made
+            elif key[1:] == _VALUE:
+                value_number = len(parts) - 1
+        if name and value_number:
+            parts[value_number] = self._beside(name, parts[value_number], path, may_be_field=True)
         return b"".join(parts), start
 
     def _extension(self, at: int, first: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
@@ -390,6 +449,10 @@ class _Msgpack:
             made, at = self.value(at, path, is_secret=not number)
             parts.append(made)
         return b"".join(parts), at
+
+
+def _is_string(item: bytes) -> bool:
+    return 0xA0 <= item[0] < 0xC0 or item[0] in (0xC4, 0xC5, 0xC6, 0xD9, 0xDA, 0xDB)
 
 
 def _key_of(item: bytes) -> str:

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from secrets import token_bytes
+from weakref import WeakSet
 
+from statelog import redaction
 from statelog.errors import UsageError
 from statelog.guard.handles import Handles
 from statelog.guard.hook import Redactor
 from statelog.guard.secrets import Secrets
 
 KEY_SIZE_BYTES = 32
+
+_rules: WeakSet[Secrets] = WeakSet()
+"""The rules of the guards of this process."""
+
+
+def _hidden(text: str) -> str:
+    """Return a message of an error without the secrets that the rules of a guard find."""
+    data = text.encode("utf-8", "surrogatepass")
+    for secrets in list(_rules):
+        for found in reversed(secrets.find(data)):
+            data = data[: found.start] + f"[REDACTED {found.rule}]".encode() + data[found.end :]
+    return data.decode("utf-8", "surrogatepass")
 
 
 class Guard:
@@ -33,6 +47,9 @@ class Guard:
             raise UsageError(message, argument="handles")
         self.secrets = Secrets() if secrets is None else secrets
         self.handles = handles
+        if not _rules:
+            redaction.hide_with(_hidden)
+        _rules.add(self.secrets)
 
     def __repr__(self) -> str:
         return f"<Guard {self.secrets!r}{'' if self.handles is None else f' {self.handles!r}'}>"

@@ -190,11 +190,15 @@ HINTS = (
 
 FIELD_HINTS = (
     rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*"
-    rb"(?:[\"'\\\]\s]*(?:=>|:=|[:=])[\s\"'\\]*|[t-w\xb4-\xbf]|[x\xd9].|[y\xda]..|[z\xdb]....)"
-    rb"(?:(?i:bearer|basic|token|bot) +)?[A-Za-z0-9+/=_.~-]{20}"
+    rb"(?:[ ./(\[]+[A-Za-z0-9]*[)\]]*)?"
+    rb"(?:(?:\xd9(?:\xc8[de]|\x01\x02))?(?:[\x81-\x9f][@-{\x81-\x9f\xc4-\xc6\xd8-\xdb]|[\x90-\x9f][\xa0-\xbf]|[\x98\x99\xdc\xdd])"
+    rb"|(?:[e\xa5]value)?"
+    rb"(?:[\"'\\\]\s]*(?:=>|:=|[:=])[\s\"'\\]*|[T-Wt-w\xb4-\xbf]|(?s:[Xx\xc4\xd9].|[Yy\xc5\xda]..|[Zz\xc6\xdb]....))"
+    rb"(?:(?i:bearer|basic|token|bot) +)?[A-Za-z0-9+/=_.~-]{20})"
 )
 """A name that may tell, and a value, in a text or in CBOR and msgpack. There, the head of a text of 20 bytes or more is
-between a key and its value."""
+between a key and its value. A list, tuple or set behind a name may have a value anywhere if its first item is a text,
+bytes or a list. A map of msgpack begins like a list of CBOR, and the next byte tells them apart."""
 
 WIDE = rb"(?:[!-~]\x00{1,3}){8}|(?:\x00{1,3}[!-~]){8}"
 """A text in UTF-16 or UTF-32, as numpy stores texts."""

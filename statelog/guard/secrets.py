@@ -175,10 +175,16 @@ class Secrets:
         return None if span is None or value[span[0] :] in self._allowed else Found(*span, ASSIGNED)
 
     def names_field(self, path: Sequence[str]) -> bool:
-        """Return True if `fields` names a path. The parts of a key of the board are names of their own, too."""
+        """Return True if `fields` names a path. The parts of a key of the board are names of their own, too.
+
+        An entry below a key that is named is a secret: `**.password` names the entry `password/prod`.
+        """
         if not self.fields:
             return False
-        paths = [path] if not path or "/" not in path[0] else [path, (*path[0].split("/"), *path[1:])]
+        paths = [path]
+        if path and "/" in path[0]:
+            parts = path[0].split("/")
+            paths += [(*parts, *path[1:]), *(parts[:end] for end in range(1, len(parts)))]
         return any(_fits(pattern, each) for pattern in self.fields for each in paths)
 
     def is_telling(self, name: str) -> bool:

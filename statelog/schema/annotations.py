@@ -76,19 +76,24 @@ def classes_named(annotation: object) -> list[type]:
     A member of an Enum inside ``Literal`` names its class.
     """
     found: dict[type, None] = {}
+    for each in parts_of(annotation):
+        if isinstance(each, Enum):
+            found[type(each)] = None
+        elif isinstance(each, type):
+            found[each] = None
+    return list(found)
+
+
+def parts_of(annotation: object) -> list[object]:
+    """Return an annotation and the annotations and metadata in it, at any depth, also in the fields of classes."""
     pending = [annotation]
-    seen: dict[int, object] = {}  # keeps what it has seen alive: a freed id is given out again
+    seen: dict[int, object] = {}  # It keeps the parts alive, because a freed id is used again.
     while pending:
         current = pending.pop()
-        if id(current) in seen:
-            continue
-        seen[id(current)] = current
-        if isinstance(current, Enum):
-            found[type(current)] = None
-        elif isinstance(current, type):
-            found[current] = None
-        pending.extend(_parts(current))
-    return list(found)
+        if id(current) not in seen:
+            seen[id(current)] = current
+            pending.extend(_parts(current))
+    return list(seen.values())
 
 
 def _parts(annotation: Any) -> list[object]:

@@ -254,7 +254,10 @@ class Board(ReadBoard):
             return writing.put(writer, key, value, found, kept)
 
         made: Found = self._act(work, fence=fence)
-        entry = entry_of(self._session, made, value.item)
+        item, guard = value.item, self._session.owner.guard
+        if item is not None and guard is not None:
+            item = guard.item(item, key)  # The entry is as it was stored.
+        entry = entry_of(self._session, made, item)
         if not rights.is_bound or rights.may("read", key):
             return entry
         return replace(entry, created=entry.time, claim=None, attempts=0)  # only fields that this handle wrote

@@ -256,8 +256,17 @@ def custom(
 
 def _in_python(function: Callable[[Any, Any], Any], held: bytes, item: bytes) -> bytes:
     a, b = cbor.decode(held), cbor.decode(item)
+    return cbor.encode(_merged(function, a, b))
+
+
+def sum_in_python(a: Any, b: Any) -> Any:
+    """Return a sum, as `operator.add`. Raises ReducerTypeError."""
+    return _merged(operator.add, a, b)
+
+
+def _merged(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     try:
-        return cbor.encode(function(a, b))
+        return function(a, b)
     except TypeError as error:
         message = f"cannot merge {type(b).__name__} into {type(a).__name__}: {error}"
         raise ReducerTypeError(message) from error

@@ -538,7 +538,8 @@ REDACTED = {
     "store/claims.py": "subjects of waiters, in the wake-up file",
     "portable/overlay.py": "records of imports",
     "adapters/langgraph/values/codec.py": "what LangGraph's serialiser has made",
-    "durable/values.py": "what runs record",
+    "durable/values.py": "what runs record, and their names",
+    "store/board.py": "the entry that a writer gets",
 }
 """Where the hook is called."""
 
@@ -592,7 +593,8 @@ def test_the_hook_is_called_where_the_table_says():
         and isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and ast.unparse(node.func).rpartition(".")[0].endswith("guard")
-        and node.func.attr in ("item", "write", "text", "serialised", "check_body", "check_bytes", "check_name")
+        and node.func.attr
+        in ("item", "recorded", "write", "text", "serialised", "check_body", "check_bytes", "check_name")
     }
     assert found == REDACTED.keys()
 

@@ -87,7 +87,7 @@ def encode_writes(
     header: list[str | bytes | None] = [pack_id(task_id), path, str(len(writes))]
     behind: list[bytes] = []
     for number, channel, value in writes:
-        kind, data = codec.dump(value, f"write to {channel!r} of {what}")
+        kind, data = codec.dump(value, f"write to {channel!r} of {what}", (channel,))
         is_msgpack = kind == MSGPACK and (codec.proves or codec.is_one_value(kind, data))
         parts = split(data) if is_msgpack and may_be_split(data) else None
         if parts is not None:

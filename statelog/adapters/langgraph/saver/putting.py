@@ -333,9 +333,9 @@ def _value_writes(
 ) -> Sequence[Write]:
     """Return the writes that set a channel, none if it is what it was."""
     name = channel_name(channel)
-    what = f"channel {channel!r} of thread {place.thread_id!r}"
+    what, path = f"channel {channel!r} of thread {place.thread_id!r}", (channel,)
     if type(value) is not list or not codec.proves:
-        alone = codec.encode(value, what)
+        alone = codec.encode(value, what, path)
         if type(alone) is bytes:
             return () if held == alone else (items.put_made(name, alone),)
         (changes.snapshots if is_snapshot(alone) else changes.lists).append(name)
@@ -346,14 +346,16 @@ def _value_writes(
         first, last = common_ends(known, value)
         middle = value[first : len(value) - last]
         was = freeze(middle)
-        encoded = codec.encode_items(middle, what) if first or last else None  # else they may be too small to split
+        encoded = (
+            codec.encode_items(middle, what, path) if first or last else None
+        )  # else they may be too small to split
         if encoded is not None:
             if encoded:
                 changes.lists.append(name)
             changes.frozen[name] = known[:first] + still(was, middle) + known[len(known) - last :]
             return _spliced(changes, name, held, len(known), first, last, encoded)
     was = freeze(value)
-    whole = codec.encode(value, what)
+    whole = codec.encode(value, what, path)
     if isinstance(whole, list):
         changes.lists.append(name)
         if not is_cut(whole):

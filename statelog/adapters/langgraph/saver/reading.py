@@ -66,7 +66,7 @@ def encode_kept(codec: Codec, own: Own, checkpoint: Mapping[str, Any]) -> bytes:
     kept = {part: value for part, value in checkpoint.items() if part not in _APART}
     short = graph_versions.encode(kept) if codec.proves else None
     if short is None:
-        return pack_own(own, codec.dump_part(kept, "checkpoint"), is_short=False)
+        return pack_own(own, codec.dump_part(kept, "checkpoint", (CHECKPOINT_CHANNEL,)), is_short=False)
     names, numbers = short
     return pack_own(own, (ormsgpack.packb(names), pack_bytes(numbers)), is_short=True)
 

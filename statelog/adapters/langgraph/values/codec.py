@@ -26,6 +26,7 @@ from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
 from statelog.kernels.msgpack import array_head, split_array
 from statelog.log.events import NEEDS_KEY, SERVES_KEY
+from statelog.log.operations import METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -136,6 +137,9 @@ def _in_one(parts: list[Joined]) -> bytes:
 _REFUSALS = (TypeError, PicklingError, RecursionError, UnicodeError)
 """What a serialiser raises of a value for what it is: of an unknown type, cyclic, or with half a letter."""
 
+_WHOLE_STATES = frozenset([("__start__",), ("__root__",)])
+"""Channels of LangGraph whose value is a state with all channels: their names are the first ones of paths."""
+
 _METHODS = frozenset(["dumps_typed", "loads_typed"])
 _GLOBALS = vars(jsonplus)
 
@@ -158,8 +162,13 @@ class Codec:
             return False
         return getattr(JsonPlusSerializer.dumps_typed, "__globals__", None) is _GLOBALS
 
-    def dump(self, value: Any, what: str) -> tuple[str, bytes]:
-        """Serialise. `what` names the value.
+    def dump(self, value: Any, what: str, path: tuple[str, ...] = ()) -> tuple[str, bytes]:
+        """Serialise a value.
+
+        Args:
+            value: the value.
+            what: names the value in messages.
+            path: the names that lead to the value, for a guard. The first one is the channel.
 
         Raises:
             ValueTypeError: the serialiser refuses it for its type, or gives no text and bytes. Facts: path, type.
@@ -186,7 +195,9 @@ class Codec:
             message = f"{what}: the serialiser gives {type(data).__name__} for {kind}, where bytes are expected"
             raise ValueTypeError(message, path=what, type=type(data).__name__) from error
         # Before it is cut: a part of a value cannot be walked.
-        return kind, data if self._guard is None else self._guard.serialised(kind, data, what)
+        return kind, data if self._guard is None else self._guard.serialised(
+            kind, data, path[path[:1] in _WHOLE_STATES :]
+        )
 
     def _refused(self, value: Any, what: str) -> tuple[str, Any]:
         """Return what of a value the serialiser refuses, where that is one member of a dict or a list, and its path."""
@@ -222,19 +233,19 @@ class Codec:
         """Return a value of what `dump` has returned. Raises what the serialiser raises."""
         return self.serde.loads_typed((kind, data))
 
-    def encode(self, value: Any, what: str) -> Encoded:
-        """Return a value's item, or those of a list."""
-        kind, data = self.dump(value, what)
+    def encode(self, value: Any, what: str, path: tuple[str, ...] = ()) -> Encoded:
+        """Return a value's item, or those of a list. Arguments as for `dump`."""
+        kind, data = self.dump(value, what, path)
         if kind != MSGPACK:
             return cbor.encode(Serialised(kind, data), path=what) if data else _empty(kind)
         parts = split(data) if may_be_split(data) else None
         return pack(data) if parts is None else [pack(part) for part in parts]
 
-    def encode_items(self, values: Sequence[Any], what: str) -> list[bytes] | None:
-        """Return the items of some of a list's values, None if they cannot be told apart."""
+    def encode_items(self, values: Sequence[Any], what: str, path: tuple[str, ...]) -> list[bytes] | None:
+        """Return the items of some of a list's values, None if they cannot be told apart. Arguments as for `dump`."""
         if not values:
             return []
-        kind, data = self.dump(list(values), what)
+        kind, data = self.dump(list(values), what, path)
         if len(values) == 1 and self.proves and kind == MSGPACK:  # one that was proved to be serialised item by item
             return [pack(data[1:])]
         parts = split_array(data) if kind == MSGPACK else None
@@ -272,9 +283,9 @@ class Codec:
 
     # --- what is kept of a checkpoint -------------------------------------------------
 
-    def dump_part(self, value: Any, what: str) -> list[bytes]:
-        """Return a value as parts of an array of msgpack: one, or its kind and its bytes. Raises as `dump`."""
-        kind, data = self.dump(value, what)
+    def dump_part(self, value: Any, what: str, path: tuple[str, ...] = ()) -> list[bytes]:
+        """Return a value as parts of an array of msgpack: one, or its kind and its bytes. As `dump`."""
+        kind, data = self.dump(value, what, path)
         is_one = kind == MSGPACK and (self.proves or self.is_one_value(kind, data))
         return [data] if is_one else [pack_text(kind), pack_bytes(data)]
 
@@ -318,7 +329,7 @@ class Codec:
                 return item, None
         except StatelogError:
             pass  # a key that is no text, or a lone surrogate
-        encoded = self.encode(dict(metadata), f"metadata {of}")
+        encoded = self.encode(dict(metadata), f"metadata {of}", (METADATA,))
         names = ("source", "step", "run_id")
         small: dict[str, Any] = {key: found[key] for key in names if key in found and _is_plain(found[key], 1)}
         return cbor.encode(small | more), encoded if isinstance(encoded, bytes) else items.pack_list(encoded)
@@ -328,7 +339,7 @@ class Codec:
             return value
         if type(value) is tuple and _is_plain(list(value), 0):
             return list(value)
-        kind, data = self.dump(value, f"metadata {key!r} {of}")
+        kind, data = self.dump(value, f"metadata {key!r} {of}", (METADATA, key))
         return Packed(data) if kind == MSGPACK else Serialised(kind, data)
 
     def decode_metadata(self, metadata: dict[str, Any], whole: Read | None) -> dict[str, Any]:
