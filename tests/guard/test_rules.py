@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import json
 import pathlib
 import re
 from random import Random
@@ -194,7 +195,12 @@ def test_a_secret_in_an_everyday_value_does_not_stay(value):
     [
         (UsageError, {"on_found": "drop"}, "on_found"),
         (UsageError, {"fields": "**.password"}, "fields"),
-        (UsageError, {"fields": [""]}, "fields"),
+        (UsageError, {"fields": None}, "fields is a list of texts, not NoneType"),
+        (UsageError, {"fields": [""]}, "one is ''"),
+        (UsageError, {"fields": ["."]}, "fields has paths"),
+        (UsageError, {"fields": ["a..b"]}, "fields has paths"),
+        (UsageError, {"fields": ["[*"]}, "fields has paths"),
+        (UsageError, {"allow": 5}, "allow is a list of texts, not int"),
         (UsageError, {"allow": [1]}, "allow"),
         (GuardError, {"allow": ["rule:unknown"]}, "no rule has the name 'unknown'"),
     ],
@@ -219,3 +225,64 @@ def test_a_guard_without_re2_is_refused(monkeypatch):
 @pytest.mark.parametrize("hostile", ["AKIA" * 20_000, "eyJ" + "a" * 200_000, "secret=" * 20_000, "://a:" * 30_000])
 def test_a_hostile_text_takes_no_more_than_its_size(hostile):
     assert redacted(hostile) == hostile
+
+
+# --- members of JSON within a text -------------------------------------------------------------
+
+FIELDS = Guard(secrets=Secrets(fields=["**.password"]))
+
+
+def nested(value, depth):
+    for _ in range(depth):
+        value = json.dumps(value)
+    return value
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "secret",
+    ["hunter2", "C:\\", "a\\\\", 'a"b', "'", '"', "\\", '\\"', 'a", "b": "c', "a\nb", "é", "[REDACTED x", "$CRED{a} b"],
+)
+def test_a_member_is_cut_out_of_json_of_any_depth(depth, secret):
+    value = {"user": "bob", "password": secret, "x": {"password": [], "y": 1}, "z": ["password", "password: b"]}
+    made = redacted(nested(value, depth), FIELDS)
+    for _ in range(depth):
+        made = json.loads(made)
+    assert made.pop("password").startswith("[REDACTED field ")
+    assert made == {"user": "bob", "x": {"password": [], "y": 1}, "z": ["password", "password: b"]}
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("value", ["", None, True, [], {}, "$CRED{db}"])
+def test_a_member_without_a_secret_stays(depth, value):
+    text = nested({"password": value, "user": "bob", "q": "it's", "more": {"password": ""}}, depth)
+    assert redacted(text, FIELDS) == text
+
+
+def test_a_member_stays_in_prose_and_in_repr():
+    text = 'The config said "password": "" and then he said "hello" to all. It\'s \'fine\'.'
+    assert redacted(text, FIELDS) == text
+    assert redacted(repr({"password": "", "user": "bob"}), FIELDS) == "{'password': '', 'user': 'bob'}"
+    assert redacted(repr({"password": "it's", "user": "bob"}), FIELDS).endswith("', 'user': 'bob'}") is False
+    assert "it's" not in redacted(repr({"password": "it's", "user": "bob"}), FIELDS)
+
+
+def test_a_member_of_json_that_was_cut_does_not_stay():
+    made = redacted('before\n{"password": "hunter2-and-mo', FIELDS)
+    assert made.startswith('before\n{"password": "[REDACTED field ')
+    made = redacted(json.dumps({"log": '{"password": "hunter2-and-mo', "user": "bob"}), FIELDS)
+    assert "hunter2" not in made
+    assert json.loads(made)["user"] == "bob"
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "\\" * 200_000 + '"password": "',
+        '"password": "' * 30_000,
+        '"password": \\"' * 30_000,
+        "'password': \"\n" * 30_000,
+    ],
+)
+def test_hostile_json_takes_no_more_than_its_size(hostile):
+    FIELDS.secrets.find(hostile.encode())
