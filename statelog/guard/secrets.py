@@ -16,6 +16,7 @@ from statelog.guard.rules import (
     RULES,
     SINGLE_ARGUMENT,
     WIDE,
+    end_of_value,
     is_random,
     is_telling,
     random_part,
@@ -194,8 +195,11 @@ class Secrets:
                 secret = text[first:last]
                 is_part = is_text and rule.is_bounded and _is_part(text, first, last)
                 if is_part or not rule.accepts(secret):
-                    at = start + 1
+                    at = max(start + 1, text.find(rule.resumes_at, start)) if rule.resumes_at else start + 1
                     continue
+                if rule.more:
+                    last = _end_of_run(rule.more, text, last)
+                    secret = text[first:last]
                 if secret not in self._allowed:
                     found.append(Found(first, last, rule.name))
                 at = max(last, start + 1)
@@ -210,9 +214,11 @@ class Secrets:
         at = 0
         while (match := _assignment().find(text, at)) is not None:
             (start, _end), (first, last), name = match
-            if is_telling(name) and is_random(text[first:last]) and text[first:last] not in self._allowed:
-                found.append(Found(first, last, ASSIGNED))
-                at = last
+            # What is called is code, and no value.
+            if is_telling(name) and text[last : last + 1] != b"(" and is_random(text[first:last]):
+                at = end_of_value(text, last)
+                if text[first:at] not in self._allowed:
+                    found.append(Found(first, at, ASSIGNED))
             else:
                 at = max(first, start + 1)  # A value may itself begin with a name.
         return found
@@ -267,6 +273,17 @@ def _fits(pattern: Sequence[str], path: Sequence[str]) -> bool:
         else:
             starts = {at + 1 for at in starts if at < len(path) and fnmatchcase(path[at], name)}
     return len(path) in starts
+
+
+@lru_cache(maxsize=64)
+def _run(letters: bytes) -> re.Pattern[bytes]:
+    return re.compile(letters + rb"*")
+
+
+def _end_of_run(letters: bytes, text: bytes, at: int) -> int:
+    """Return where a run of letters ends that begins at a place."""
+    found = _run(letters).match(text, at)
+    return at if found is None else found.end()
 
 
 def _is_part(text: bytes, start: int, end: int) -> bool:

@@ -6,7 +6,9 @@ import collections
 import json
 import pathlib
 import re
+import string
 from random import Random
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -222,9 +224,140 @@ def test_a_guard_without_re2_is_refused(monkeypatch):
         Pattern(b"a")
 
 
-@pytest.mark.parametrize("hostile", ["AKIA" * 20_000, "eyJ" + "a" * 200_000, "secret=" * 20_000, "://a:" * 30_000])
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "AKIA" * 20_000,
+        "eyJ" + "a" * 200_000,
+        "eyJ" * 50_000 + ".eyJaaaaaaaa." + "a" * 30,
+        "secret=" * 20_000,
+        "://a:" * 30_000,
+        "-----BEGIN PRIVATE KEY-----" * 10_000,
+    ],
+)
 def test_a_hostile_text_takes_no_more_than_its_size(hostile):
     assert redacted(hostile) == hostile
+
+
+# --- long tokens, blocks of keys, and texts that are no secrets -------------------------------------
+
+LONG = "".join(Random(7).choices(string.ascii_letters + string.digits, k=900))
+PEM = SECRETS["private-key"](Random(5))
+LINES = PEM.split("\n")
+AZURITE = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+JWT_IO = (
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9lIiwiaWF0IjoxNTE2MjM5MDIyfQ"
+    ".SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"
+)
+PGP = PEM.replace("RSA ", "PGP ").replace("KEY-----", "KEY BLOCK-----", 2).split("\n", 1)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"access_token": LONG},
+        f"access_token={LONG} end",
+        f"ya29.{LONG} end",
+        f"glpat-{LONG} end",
+        f"sk_live_{LONG} end",
+        f"postgresql://app:{LONG}@db/main",
+        {"auth": f"hvs.{LONG}"},
+    ],
+)
+def test_no_part_of_a_long_token_stays(value):
+    text = repr(redacted(value))
+    assert "[REDACTED " in text
+    assert LONG[-20:] not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"a": json.dumps({"k": PEM})}),
+        json.dumps(json.dumps(json.dumps({"k": PEM}))),
+        repr(LINES),
+        json.dumps(LINES),
+        quote(PEM),
+        quote_plus(PEM),
+        "\n".join(f"> {line}" for line in LINES),
+        "\n".join(f"{number}:{line}" for number, line in enumerate(LINES)),
+        "\n".join(f"{number:6}→{line}" for number, line in enumerate(LINES)),
+        "\n".join(f"-{line}" for line in LINES),
+        " +\n".join(f'"{line}\\n"' for line in LINES),
+        f"{PGP[0]}\nVersion: GnuPG v2.0.22 (GNU/Linux)\nComment: https://example.com/x\n\n{PGP[1]}",
+        "\n".join(LINES[:-2]),
+        "\n".join(f"{number:6}→{line}" for number, line in enumerate(LINES[:-2])),
+    ],
+)
+def test_no_line_of_a_private_key_stays(text):
+    made = redacted(f"before {text}")
+    assert made.startswith("before ")
+    assert "[REDACTED private-key " in made
+    assert not any(line[:20] in made for line in LINES[1:-1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-----BEGIN PRIVATE KEY----- marks the beginning of a key in PEM, which is base64 of DER between two lines",
+        "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqh...your key here...\n-----END PRIVATE KEY-----",
+        'if key.startswith("-----BEGIN PRIVATE KEY-----"):\n    load(key, "-----END PRIVATE KEY-----")',
+        "private_key = ed25519.Ed25519PrivateKey.generate()",
+        "access_token = self.v2.OAuth2Client.getToken3Legged()",
+        "AccessToken := oauth2.StaticTokenSource2X(Cfg)",
+        "GOOGLE_APPLICATION_CREDENTIALS=/home/u1/Keys2/sa-Prod-3.json",
+        "storage_key: uploads/2024/05/Report-Q3-v2.pdf",
+        "secret: projects/42/secrets/Stripe-V2/versions/7",
+        "private_key: ./certs/Dev1/Server-Key2.pem",
+        "token: Qwen2.5-Coder-32B-Instruct-GGUF-Q4",
+        "const apiKey: Config.V2.ApiKey1Type.Default = x",
+        "id_token: ord_01HX3Z4Y5W6V7T8S9R0Q",
+        "API_KEY=your-API-key-goes-here-1234",
+        {"account_key": "ACC-2024-EU1-Cust42-Sub7"},
+        {"user_token": "User42-Session7-Device3-Tab1"},
+        {"service_key": "svc.Prod-EU1.v2.node-3"},
+        "http://db.internal:8080,ops@example.com",
+        "[dev](http://localhost:3000)@alice",
+        "postgresql://scott:tiger@localhost:5432/mydatabase",
+        "postgres://user:mypass@localhost/db",
+        "redis://:your-redis-password@host:6379",
+        "https://username:password123@example.com/",
+        "https://a-host-without-dots-and-long/x@y",
+        f"AccountName=devstoreaccount1;AccountKey={AZURITE};",
+        JWT_IO,
+    ],
+)
+def test_what_only_looks_like_a_secret_stays(text):
+    assert redacted(text) == text
+
+
+@pytest.mark.parametrize("letters", ["letters and digits", "base64", "base64 for URLs", "hex", "groups"])
+def test_random_values_beside_a_name_do_not_stay(letters):
+    random = Random(6)
+    alphabet = string.ascii_letters + string.digits + {"base64": "+/", "base64 for URLs": "-_"}.get(letters, "")
+    missed = 0
+    for _ in range(2000):
+        value = "".join(random.choices("0123456789abcdef" if letters == "hex" else alphabet, k=40))
+        if letters == "groups":
+            value = "-".join(value[at : at + 10] for at in range(0, 40, 10))
+        missed += Guard().secrets.find_named("api_key", value.encode()) is None
+    assert missed <= 8  # Some have no digit.
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https:\\/\\/app:{}@h.example",
+        "wss://app:{}@h.example",
+        "kafka://app:{}@h.example",
+        "ssh://app:{}@h.example",
+        "socks5://app:{}@h.example",
+        "https://{}x8Kq2ZpLm9Vt4Rw7@github.com/o/r.git",
+    ],
+)
+def test_a_password_in_an_address_does_not_stay(address):
+    text = address.format("c0rrectH0rse")
+    assert "c0rrectH0rse" not in redacted(f'{{"a": "{text}"}}')
 
 
 # --- members of JSON within a text -------------------------------------------------------------
