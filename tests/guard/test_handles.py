@@ -354,6 +354,35 @@ def test_a_log_filter_hides_message_exception_and_extra(handles):
     assert "$CRED{vault}" in records[0]
 
 
+class Number(int):
+    def __str__(self):
+        return VALUE
+
+
+def test_a_log_filter_knows_names_of_extra_and_of_threads(handles):
+    handles.resolve("$CRED{vault}", tool="t")
+    random = "76dfZTPtLLKjAyS96HBqcbCtx3GIobuiF9Pl3XT4"
+    secrets = guard.Secrets(fields=["**.password", "pin", "lineno"])
+    records = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    handler.addFilter(guard.LogFilter(Guard(secrets=secrets, handles=handles)))
+    log = logging.getLogger(f"of {VALUE}")
+    log.addHandler(handler)
+    extra = {"api_key": random, "password": "hunter2", "pin": 1234, "n": 5, "more": {"password": "hunter2"}}
+    extra |= {"number": Number(3), "nothing": None, VALUE: "x"}
+    thread = threading.Thread(target=lambda: log.error("m", extra=extra), name=f"worker {VALUE}")
+    thread.start()
+    thread.join()
+    log.removeHandler(handler)
+    [record] = records
+    shown = {name: value for name, value in vars(record).items() if name != VALUE}
+    assert not any(each in repr(shown) for each in (random, "hunter2", "1234", "va1ue"))
+    assert record.api_key.startswith("[REDACTED")
+    assert (record.n, record.nothing, record.levelno, type(record.lineno)) == (5, None, logging.ERROR, int)
+    assert record.threadName == "worker $CRED{vault}"
+
+
 # --- fields that accept handles only ----------------------------------------------------------
 
 
