@@ -392,6 +392,17 @@ def test_a_member_without_a_secret_stays(depth, value):
     assert redacted(text, FIELDS) == text
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("number", [0, 123456, -1.5e3, 1e-7])
+def test_a_number_becomes_a_text_of_json(depth, number):
+    made = redacted(nested({"password": number, "more": [{"password": number}], "user": "bob"}, depth), FIELDS)
+    for _ in range(depth):
+        made = json.loads(made)
+    assert made["user"] == "bob"
+    assert made["password"].startswith("[REDACTED field ")
+    assert made["more"][0]["password"] == made["password"]
+
+
 def test_a_member_stays_in_prose_and_in_repr():
     text = 'The config said "password": "" and then he said "hello" to all. It\'s \'fine\'.'
     assert redacted(text, FIELDS) == text
