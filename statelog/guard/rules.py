@@ -236,11 +236,21 @@ _CHANGES_MIN: Final = 6
 
 ASSIGNMENT = (
     rb"(?P<name>[A-Za-z0-9_.-]{0,40}(?i:" + _NAME_NOUNS + rb")(?:[_-]?[A-Za-z0-9]{1,10})?)"
-    rb"[\"'\\\]]{0,4}\s{0,4}(?:=>|:=|[:=])\s{0,4}[\"'\\]{0,4}(?:(?i:bearer|basic|token|bot) {1,2})?(?P<secret>"
-    + _VALUE
-    + rb")"
+    rb"[\"'\\\]]{0,4}(?:\s{0,4}(?:=>|:=|[:=])\s{0,4}(?:[>|][+-]?\s{1,20})?|>|\s{1,4})[\"'\\]{0,4}"
+    rb"(?:(?i:bearer|basic|token|bot) {1,2})?(?P<secret>" + _VALUE + rb")"
 )
-"""A telling name and a value in a text: a setting, JSON, a header, a query."""
+"""A telling name and a value in a text: a setting, JSON, YAML, a header, a query; and XML and commands by `assigns`."""
+
+
+def assigns(before: bytes, name: bytes, between: bytes) -> bool:
+    """Return True if what is between a name and a value assigns it.
+
+    `>` does so in XML only (`<api_key>...`), and blanks in the options of a command only (`--api-key ...`).
+    """
+    if b":" in between or b"=" in between:
+        return True
+    return before == b"<" if b">" in between else name.startswith(b"--")
+
 
 HINTS = (
     rb"A(?:KIA|SIA|BIA|CCA)[A-Z2-7]{6}|gh[pousr]_[A-Za-z0-9]{6}|github_pat_|gl(?:pat|ptt|dt|rt|cbt|ft|soat)-|xox[abeoprs]-"
@@ -259,6 +269,13 @@ FIELD_HINTS = (
 )
 """A name that may tell, and a value, in a text or in CBOR and msgpack. There, the head of a text of 20 bytes or more is
 between a key and its value."""
+
+SETTING_HINTS = (
+    rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*(?:>|: ?[>|][+-]?\s+)"
+    rb"[A-Za-z0-9+/=_.~-]{20}|--[A-Za-z0-9-]*(?i:key|secret|passw|passphrase|pwd|token|credential)[A-Za-z0-9-]*\s+[\"']?"
+    rb"[A-Za-z0-9+/=_.~-]{20}"
+)
+"""A name that may tell, and a value, in XML, in a block of YAML, and in an option of a command."""
 
 WIDE = rb"(?:[!-~]\x00{1,3}){8}|(?:\x00{1,3}[!-~]){8}"
 """A text in UTF-16 or UTF-32, as numpy stores texts."""

@@ -14,8 +14,10 @@ from statelog.guard.rules import (
     FIELD_HINTS,
     HINTS,
     RULES,
+    SETTING_HINTS,
     SINGLE_ARGUMENT,
     WIDE,
+    assigns,
     end_of_value,
     is_random,
     is_telling,
@@ -60,7 +62,7 @@ def _assignment() -> Pattern:
 @lru_cache(maxsize=16)
 def _scan_of(names: tuple[str, ...]) -> Pattern:
     """Return the pattern of encoded values that may hold a secret."""
-    parts = [HINTS, FIELD_HINTS, SINGLE_ARGUMENT, WIDE, *(literal(name.encode()) for name in names)]
+    parts = [HINTS, FIELD_HINTS, SETTING_HINTS, SINGLE_ARGUMENT, WIDE, *(literal(name.encode()) for name in names)]
     return Pattern(b"|".join([b"(?:" + part + b")" for part in parts]), captures=False)
 
 
@@ -215,7 +217,8 @@ class Secrets:
         while (match := _assignment().find(text, at)) is not None:
             (start, _end), (first, last), name = match
             # What is called is code, and no value.
-            if is_telling(name) and text[last : last + 1] != b"(" and is_random(text[first:last]):
+            is_set = is_telling(name) and assigns(text[start - 1 : start], name, text[start + len(name) : first])
+            if is_set and text[last : last + 1] != b"(" and is_random(text[first:last]):
                 at = end_of_value(text, last)
                 if text[first:at] not in self._allowed:
                     found.append(Found(first, at, ASSIGNED))

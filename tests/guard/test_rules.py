@@ -345,6 +345,28 @@ def test_random_values_beside_a_name_do_not_stay(letters):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "api_key: >-\n  {}\n",
+        "api_key: |\n      {}",
+        "<api_key>{}</api_key>",
+        "run --api-key {} --more",
+        'run --token "{}"',
+        "curl -H 'Authorization: Bearer {}'",
+    ],
+)
+def test_a_named_value_is_found_in_yaml_xml_and_commands(text):
+    made = redacted(f"before\n{text.format(SECRET)}")
+    assert SECRET not in made
+    assert "[REDACTED named-secret " in made
+
+
+@pytest.mark.parametrize("text", ["the secret {} is public", "if key>{}: pass", "-token {}", "my token {}"])
+def test_a_value_behind_a_word_of_prose_stays(text):
+    assert redacted(text.format(SECRET)) == text.format(SECRET)
+
+
+@pytest.mark.parametrize(
     "address",
     [
         "https:\\/\\/app:{}@h.example",
