@@ -98,10 +98,11 @@ _PLACEHOLDER = re.compile(
 """What examples have as a password: `mypass`, `your-redis-password`, `password123`."""
 
 _REFERENCE = re.compile(
-    rb"\$\{?\w+\}?|\$CRED\{.*|<.*>|\{.*\}|\[.*\]?|%s|%\(\w+\)s|%\w+%|[*x.\xe2\x80\xa6]+|[0-9]{2,5}[,;)|\]].*",
+    rb"\$\{?\w+\}?|\$CRED\{.*|<.*>|\{.*\}|\[.*\]?|%s|%\(\w+\)s|%\w+%|[*x.\xe2\x80\xa6]+|[0-9]{2,5}[,;)|\]].*"
+    rb"|[0-9]{1,2}:[0-9]{2}",
     re.IGNORECASE,
 )
-"""What stands for a password: a variable, a field of a format, dots. Or a port, and the text behind an address."""
+"""What stands for a password: a variable, a field of a format, dots. Or a time, or a port and the text behind an address."""
 
 
 def _is_password(text: bytes) -> bool:
@@ -229,7 +230,7 @@ _TELLING = re.compile(
 )
 _NAME_NOUNS = rb"(?:key|secret|password|passwd|passphrase|pwd|token|credentials?|authorization)"
 _VALUE_LETTERS = rb"[A-Za-z0-9+/=_.~-]"
-_VALUE = _VALUE_LETTERS + rb"{20,400}"
+_VALUE = _VALUE_LETTERS + rb"{20}"
 _VALUE_SIZE_MIN: Final = 20
 _BITS_MIN: Final = 3.3
 _CHANGES_MIN: Final = 6
@@ -239,7 +240,7 @@ ASSIGNMENT = (
     rb"[\"'\\\]]{0,4}(?:\s{0,4}(?:=>|:=|[:=])\s{0,4}(?:[>|][+-]?\s{1,20})?|>|\s{1,4})[\"'\\]{0,4}"
     rb"(?:(?i:bearer|basic|token|bot) {1,2})?(?P<secret>" + _VALUE + rb")"
 )
-"""A telling name and a value in a text: a setting, JSON, YAML, a header, a query; and XML and commands by `assigns`."""
+"""A telling name and the beginning of a value in a text: a setting, JSON, YAML, a header, a query, XML, a command."""
 
 
 def assigns(before: bytes, name: bytes, between: bytes) -> bool:
@@ -292,6 +293,7 @@ def is_telling(name: bytes) -> bool:
 _SCHEME = re.compile(rb"(?i:bearer|basic|token|bot) {1,2}")
 _WHOLE_VALUE = re.compile(_VALUE_LETTERS + rb"{20,}")
 _REST_OF_VALUE = re.compile(_VALUE_LETTERS + rb"*")
+_PART_OF_VALUE = re.compile(_VALUE_LETTERS + rb"{0,380}")
 
 
 def random_part(value: bytes) -> tuple[int, int] | None:
@@ -303,9 +305,9 @@ def random_part(value: bytes) -> tuple[int, int] | None:
     return start, len(value)
 
 
-def end_of_value(text: bytes, at: int) -> int:
-    """Return where a value ends whose beginning was matched up to `at`."""
-    found = _REST_OF_VALUE.match(text, at)
+def end_of_value(text: bytes, at: int, *, is_whole: bool) -> int:
+    """Return where a value ends whose beginning was matched up to `at`, or where the part of it ends that is tested."""
+    found = (_REST_OF_VALUE if is_whole else _PART_OF_VALUE).match(text, at)
     return at if found is None else found.end()
 
 

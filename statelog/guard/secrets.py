@@ -218,8 +218,9 @@ class Secrets:
             (start, _end), (first, last), name = match
             # What is called is code, and no value.
             is_set = is_telling(name) and assigns(text[start - 1 : start], name, text[start + len(name) : first])
+            last = end_of_value(text, last, is_whole=False) if is_set else last
             if is_set and text[last : last + 1] != b"(" and is_random(text[first:last]):
-                at = end_of_value(text, last)
+                at = end_of_value(text, last, is_whole=True)
                 if text[first:at] not in self._allowed:
                     found.append(Found(first, at, ASSIGNED))
             else:

@@ -318,6 +318,7 @@ def test_no_line_of_a_private_key_stays(text):
         {"service_key": "svc.Prod-EU1.v2.node-3"},
         "http://db.internal:8080,ops@example.com",
         "[dev](http://localhost:3000)@alice",
+        "https://meet:12:30@room1",
         "postgresql://scott:tiger@localhost:5432/mydatabase",
         "postgres://user:mypass@localhost/db",
         "redis://:your-redis-password@host:6379",
