@@ -37,7 +37,7 @@ _HOST = re.compile(rf"(?P<name>(?P<any>\*\.)?{_LABELS}|\[[0-9A-Fa-f:.]{{2,45}}\]
 _EDGE = rb"[A-Za-z0-9+/_-]?"
 _LINE_BREAK = rb"(?:[\r\n]|\\{1,7}[rn])*"
 _PIECE_SIZE = 12
-_SCANNED_SIZE_MAX = 24
+_SCANNED_SIZE_MAX = 16
 """How many bytes of a form the scan looks for. They decide whether the forms are looked for one by one."""
 
 _CASES = re.compile(rb"(?<=%)[0-9A-Fa-f]{2}|(?<=\\u)[0-9A-Fa-f]{4}|(?<=\\x)[0-9A-Fa-f]{2}|(?<=&#x)[0-9A-Fa-f]{2}(?=;)")

@@ -102,7 +102,7 @@ _REFERENCE = re.compile(
     rb"|[0-9]{1,2}:[0-9]{2}",
     re.IGNORECASE,
 )
-"""What stands for a password: a variable, a field of a format, dots. Or a time, or a port and the text behind an address."""
+"""What stands for a password: a variable, a field of a format, dots. Or a time, or a port and what follows it."""
 
 
 def _is_password(text: bytes) -> bool:
