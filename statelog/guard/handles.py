@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+import dataclasses
+import html
 import json
 import os
 import re
+import shlex
+import threading
 from base64 import b64encode, urlsafe_b64encode
+from collections import deque
+from collections.abc import Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, quote_plus
 
 from statelog import redaction
 from statelog.errors import GuardError, UsageError
 from statelog.guard.annotations import HANDLE
-from statelog.guard.secrets import Found
+from statelog.guard.matching import Pattern, literal
+from statelog.guard.secrets import Found, apart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
 VALUE_SIZE_MIN: Final = 8
-"""The minimum length of a value. A shorter one would be found in ordinary texts."""
+"""The minimum length of a value without the blanks at its ends. A shorter one would be found in ordinary texts."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_HANDLE_IN_BYTES = re.compile(HANDLE.pattern.encode())
+_LABELS = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*\.?"
+_HOST = re.compile(rf"(?P<name>(?P<any>\*\.)?{_LABELS}|\[[0-9A-Fa-f:.]{{2,45}}\])(?::(?P<port>[0-9]{{1,5}}))?")
+"""A host name or an address, with an optional port, and nothing else: no scheme, user, path, query or fragment."""
+
 _EDGE = rb"[A-Za-z0-9+/_-]?"
+_LINE_BREAK = rb"(?:[\r\n]|\\{1,7}[rn])*"
+_PIECE_SIZE = 12
+_SCANNED_SIZE_MAX = 16
+"""How many bytes of a form the scan looks for. They decide whether the forms are looked for one by one."""
+
+_CASES = re.compile(rb"(?<=%)[0-9A-Fa-f]{2}|(?<=\\u)[0-9A-Fa-f]{4}|(?<=\\x)[0-9A-Fa-f]{2}|(?<=&#x)[0-9A-Fa-f]{2}(?=;)")
+"""Escapes whose digits may be written in either case."""
+
+_PLAIN = frozenset((int, float, bool, complex, type(None)))
 
 
 class Source:
@@ -36,6 +58,12 @@ class Source:
         self._what = what
         self.tools = _names("tools", tools)
         self.hosts = _names("hosts", hosts)
+        for host in self.hosts or ():
+            if _HOST.fullmatch(host) is None:
+                message = (
+                    f"a host is a name such as api.stripe.com or *.stripe.com, with an optional port, not {host!r}"
+                )
+                raise UsageError(message, argument="hosts", value=host)
 
     def __call__(self) -> str:
         """Return the value."""
@@ -51,8 +79,10 @@ def env(name: str, *, tools: Iterable[str] | None = None, hosts: Iterable[str] |
     Args:
         name: the variable.
         tools: the tools that may have the value; any tool if left out.
-        hosts: the hosts that it may be sent to, such as `api.stripe.com` or `*.stripe.com`; any host if left out.
+        hosts: the hosts that it may be sent to, such as `api.stripe.com`, `api.stripe.com:443` or `*.stripe.com`; any
+            host if left out. `*` stands for one or more whole labels. Without a port, any port will do.
     """
+    _checked("name", name)
 
     def read() -> str:
         value = os.environ.get(name)
@@ -68,6 +98,10 @@ def keyring(
     service: str, user: str, *, tools: Iterable[str] | None = None, hosts: Iterable[str] | None = None
 ) -> Source:
     """Return a source that asks the system's keyring, through the package `keyring`. Arguments as for `env`."""
+    _checked("service", service)
+    if not isinstance(user, str):
+        message = f"user is a text, not {type(user).__name__}"
+        raise UsageError(message, argument="user")
 
     def read() -> str:
         try:
@@ -84,10 +118,16 @@ def keyring(
     return Source(read, f"keyring {service} {user}", tools, hosts)
 
 
-def _names(argument: str, given: Iterable[str] | None) -> tuple[str, ...] | None:
+def _checked(argument: str, given: object) -> None:
+    if not isinstance(given, str) or not given:
+        message = f"{argument} is a text that is not empty, not {given!r}"
+        raise UsageError(message, argument=argument)
+
+
+def _names(argument: str, given: Any) -> tuple[str, ...] | None:
     if given is None:
         return None
-    names = None if isinstance(given, str) else tuple(given)
+    names = tuple(given) if hasattr(given, "__iter__") and not isinstance(given, str | bytes) else None
     if names is None or not all(isinstance(name, str) and name for name in names):
         message = f"{argument} is a list of names, not {given!r}"
         raise UsageError(message, argument=argument, value=given)
@@ -105,6 +145,9 @@ class Handles:
     """
 
     def __init__(self, sources: Mapping[str, Callable[[], str]]) -> None:
+        if not isinstance(sources, Mapping):
+            message = f"handles are a dict of names and sources, not {type(sources).__name__}"
+            raise UsageError(message, argument="handles")
         for name, source in sources.items():
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 message = f"the name of a handle is 1 to 64 letters, digits, _ . or -, not {name!r}"
@@ -113,35 +156,54 @@ class Handles:
                 message = f"the source of handle {name!r} is a function, not {type(source).__name__}"
                 raise UsageError(message, argument="handles", name=name)
         self._sources = dict(sources)
+        self._lock = threading.Lock()
         self._known: dict[str, bytes] = {}
         """The handle of each value that was resolved."""
-        self._forms: list[tuple[bytes, re.Pattern[bytes], bytes]] = []
+        self._forms: tuple[tuple[bytes, re.Pattern[bytes], bytes], ...] = ()
         """For each form of a value: bytes that are in it, its pattern, and the handle. The longest one is first."""
+        self._scan: Pattern | None = None
+        """A pattern that is found wherever a form is."""
 
     def __repr__(self) -> str:
         return f"<Handles {', '.join(self._sources)}>"
 
     def resolve(self, args: Any, *, tool: str, host: str | None = None) -> Any:
-        """Return a copy of `args` with the values in place of the handles, in texts at any depth.
+        """Return a copy of `args` with the values in place of the handles, in texts and bytes at any depth.
 
-        From then on, a value becomes its handle again wherever this process writes it into a store with these handles.
+        `args` may hold dicts, lists, tuples, sets, deques, dataclasses, models of pydantic and their secrets. From then
+        on, a value becomes its handle again wherever this process writes it into a store with these handles.
 
         Args:
             args: the arguments of the call.
             tool: the name of the tool.
-            host: the host that the tool sends the value to, if there is one.
+            host: the host that the tool sends the value to, if there is one: a name with an optional port, no URL.
 
         Raises:
             GuardError: a handle is not known, or is not declared for this tool or host, or its value has less than 8
-                characters. Facts: handle, tool, host.
+                characters, or the handle is in an object of another kind. Facts: handle, tool, host.
+            UsageError: `tool` or `host` is not a text, or is empty.
         """
+        _checked("tool", tool)
+        if host is not None:
+            _checked("host", host)
+        return self._resolved(args, tool, host)
+
+    def _resolved(self, args: Any, tool: str, host: str | None) -> Any:
         if isinstance(args, str):
             return HANDLE.sub(lambda found: self._value(found[1], tool, host), args)
-        if isinstance(args, dict):
-            return {key: self.resolve(value, tool=tool, host=host) for key, value in args.items()}
-        if type(args) in (list, tuple, set, frozenset):
-            return type(args)(self.resolve(each, tool=tool, host=host) for each in args)
-        return args
+        if isinstance(args, bytes | bytearray):
+
+            def value(found: re.Match[bytes]) -> bytes:
+                return self._value(found[1].decode("utf-8", "replace"), tool, host).encode()
+
+            return type(args)(_HANDLE_IN_BYTES.sub(value, args))
+        if type(args) in _PLAIN:
+            return args
+        made = _rebuilt(args, lambda each: self._resolved(each, tool, host))
+        if made is args and (found := HANDLE.search(repr(args))) is not None:
+            message = f"handle {found[1]!r} is in a {type(args).__name__}, where it cannot be resolved"
+            raise GuardError(message, handle=found[1], tool=tool, host=host)
+        return made
 
     def _value(self, name: str, tool: str, host: str | None) -> str:
         facts = {"handle": name, "tool": tool, "host": host}
@@ -153,7 +215,7 @@ class Handles:
         if tools is not None and tool not in tools:
             message = f"handle {name!r} is not for the tool {tool!r}; it is for {', '.join(tools) or 'none'}"
             raise GuardError(message, **facts)
-        if hosts is not None and not (isinstance(host, str) and any(_is_host(host, each) for each in hosts)):
+        if hosts is not None and not (host is not None and any(_is_host(host, each) for each in hosts)):
             message = f"handle {name!r} is not for the host {host!r}; it is for {', '.join(hosts) or 'none'}"
             raise GuardError(message, **facts)
         try:
@@ -163,8 +225,8 @@ class Handles:
         except Exception as error:  # noqa: BLE001 - a source may raise anything
             message = f"the source of handle {name!r} raised {type(error).__name__}"
             raise GuardError(message, **facts) from None  # Its text may hold the value.
-        if not isinstance(value, str) or len(value) < VALUE_SIZE_MIN:
-            kind = f"{len(value)} characters" if isinstance(value, str) else type(value).__name__
+        if not isinstance(value, str) or len(value.strip()) < VALUE_SIZE_MIN:
+            kind = f"{len(value.strip())} characters" if isinstance(value, str) else type(value).__name__
             message = f"the value of handle {name!r} is a text of at least {VALUE_SIZE_MIN} characters, not {kind}"
             raise GuardError(message, **facts)
         if value not in self._known:
@@ -172,59 +234,140 @@ class Handles:
         return value
 
     def _learn(self, value: str, handle: bytes) -> None:
-        forms = [*self._forms]
-        for literal, pattern in _forms_of(value):
-            if all(literal != each[0] for each in forms):
-                forms.append((literal, re.compile(pattern), handle))
-        forms.sort(key=lambda form: -len(form[0]))
-        self._forms = forms
-        if not self._known:
-            redaction.hide_with(self.hide)
-        self._known[value] = handle
+        forms = {form for text in {value, value.strip()} for form in _forms_of(text)}
+        with self._lock:
+            known = {form[:2] for form in self._forms}
+            made = [*self._forms, *((*form, handle) for form in forms - known)]
+            made.sort(key=lambda form: -len(form[0]))
+            starts = sorted({form[0][:_SCANNED_SIZE_MAX] for form in made})
+            self._scan = Pattern(b"|".join([literal(start) for start in starts]), captures=False)
+            self._forms = tuple(made)
+            if not self._known:
+                redaction.hide_with(self.hide)
+            self._known[value] = handle
 
     def are_in(self, data: bytes) -> bool:
-        """Return True if the value of a handle is in `data`, in any form."""
-        return any(form[0] in data for form in self._forms)
+        """Return False if the value of a handle is certainly not in `data`, in any form."""
+        return self._scan is not None and self._scan.is_in(data)
 
     def find(self, text: bytes) -> list[Found]:
-        """Return where values of handles are in a text. `rule` is the handle."""
-        found: list[Found] = []
-        for literal, pattern, handle in self._forms:
-            if literal in text:
-                for match in pattern.finditer(text):
-                    if all(match.end() <= each.start or each.end <= match.start() for each in found):
-                        found.append(Found(*match.span(), handle.decode()))
-        return sorted(found)
+        """Return where values of handles are in a text. `rule` is the handle. Values that overlap become one."""
+        if not self.are_in(text):
+            return []
+        found = [
+            Found(*match.span(), handle.decode())
+            for held, pattern, handle in self._forms
+            if held in text
+            for match in pattern.finditer(text)
+        ]
+        return apart(found)
 
     def hide(self, text: str) -> str:
         """Return a text with handles in place of their values."""
-        if not self._forms:
-            return text
         data = text.encode("utf-8", "surrogatepass")
-        for each in reversed(self.find(data)):
-            data = data[: each.start] + each.rule.encode() + data[each.end :]
-        return data.decode("utf-8", "surrogatepass")
+        parts: list[bytes] = []
+        at = 0
+        for each in self.find(data):
+            parts += (data[at : each.start], each.rule.encode())
+            at = each.end
+        return b"".join([*parts, data[at:]]).decode("utf-8", "surrogatepass") if at else text
+
+
+def _rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a copy of a container whose parts are changed, or the value itself if it is no known container."""
+    kind = type(value)
+    if kind is dict:
+        return {change(key): change(each) for key, each in value.items()}
+    if kind in (list, tuple, set, frozenset):
+        return kind(change(each) for each in value)
+    if kind is deque:
+        return deque((change(each) for each in value), value.maxlen)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return kind(*(change(each) for each in value))
+    return value if isinstance(value, type) else _rebuilt_object(value, change)
+
+
+def _rebuilt_object(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Do the same for a secret or a model of pydantic, and for a dataclass."""
+    if hasattr(value, "get_secret_value"):
+        return type(value)(change(value.get_secret_value()))
+    if hasattr(value, "model_copy"):
+        held = {**vars(value), **(value.model_extra or {})}
+        return value.model_copy(update={name: change(each) for name, each in held.items()})
+    if dataclasses.is_dataclass(value):
+        made = copy(value)
+        for each in dataclasses.fields(value):
+            object.__setattr__(made, each.name, change(getattr(value, each.name, None)))
+        return made
+    return value
 
 
 def _is_host(host: str, declared: str) -> bool:
-    host, declared = host.lower().rstrip("."), declared.lower()
-    return host.endswith(declared[1:]) if declared.startswith("*.") else host == declared
+    """Return True if a host is a declared one. What is not a host name with an optional port is none."""
+    given, wanted = _HOST.fullmatch(host), _HOST.fullmatch(declared)
+    if given is None or wanted is None or given["any"] or wanted["port"] not in (None, given["port"]):
+        return False
+    name, pattern = (each["name"].lower().rstrip(".") for each in (given, wanted))
+    if not wanted["any"]:
+        return name == pattern
+    labels, last = name.split("."), pattern.split(".")[1:]
+    return len(labels) > len(last) and labels[-len(last) :] == last
 
 
-def _forms_of(value: str) -> list[tuple[bytes, bytes]]:
+def _forms_of(value: str) -> list[tuple[bytes, re.Pattern[bytes]]]:
     """Return the forms in which a value may be written: bytes that are in it, and the pattern to replace."""
     data = value.encode("utf-8", "surrogatepass")
-    plain = {data, quote(value, safe="", errors="replace").encode(), quote(value, errors="replace").encode()}
-    plain.add(quote_plus(value, errors="replace").encode())
-    plain.add(repr(value)[1:-1].encode("utf-8", "surrogatepass"))
+    plain = {data, *_quoted_for_urls(value), *_quoted_for_programs(value)}
     for is_ascii in (True, False):
-        escaped = json.dumps(value, ensure_ascii=is_ascii)[1:-1]
-        plain.add(escaped.encode("utf-8", "surrogatepass"))
-        plain.add(json.dumps(escaped, ensure_ascii=is_ascii)[1:-1].encode("utf-8", "surrogatepass"))
+        escaped = value
+        for _ in range(3):  # JSON within JSON within JSON
+            escaped = json.dumps(escaped, ensure_ascii=is_ascii)[1:-1]
+            plain.add(escaped.encode("utf-8", "surrogatepass"))
     plain |= {form.replace(b"/", b"\\/") for form in plain}
-    forms = [(form, re.escape(form)) for form in plain]
-    # Quoted in a URL, a value may have digits of either case.
-    forms += [(form, re.escape(form)) for form in {_lower_escapes(form) for form in plain} - plain]
+    plain |= {_with_cases(form, bytes.lower) for form in plain} | {_with_cases(form, bytes.upper) for form in plain}
+    plain |= {data.hex().encode(), data.hex().upper().encode()}
+    plain |= {value.encode(encoding, "surrogatepass") for encoding in ("utf-16-le", "utf-16-be")}
+    if max(value) <= "\xff":
+        plain.add(value.encode("latin-1"))
+    forms = [(form, re.compile(re.escape(form))) for form in plain if len(form) >= VALUE_SIZE_MIN]
+    encoded = {
+        data,
+        *(
+            json.dumps(value, ensure_ascii=is_ascii)[1:-1].encode("utf-8", "surrogatepass")
+            for is_ascii in (True, False)
+        ),
+    }
+    return forms + [form for each in encoded for form in _base64_forms_of(each)]
+
+
+def _quoted_for_urls(value: str) -> set[bytes]:
+    """Return a value as Python and JavaScript quote it for URLs, once and twice."""
+    once = {quote(value, safe=safe, errors="replace") for safe in ("", "/", "!'()*", "!'()*/")}
+    once.add(quote_plus(value, errors="replace"))
+    return {each.encode() for each in (*once, *(quote(each, safe="") for each in once))}
+
+
+def _quoted_for_programs(value: str) -> set[bytes]:
+    """Return a value as repr, HTML, XML, shells, and the JSON of Go and .NET have it."""
+    escaped = {html.escape(value, quote=False), html.escape(value)}
+    escaped |= {each.replace("&#x27;", "&#39;").replace("&quot;", "&#34;") for each in escaped}
+    escaped |= {html.escape(value).replace("&#x27;", "&#39;"), html.escape(value).replace("&#x27;", "&apos;")}
+    escaped |= {html.escape(value, quote=False).replace('"', "&quot;"), repr(value)[1:-1]}
+    escaped |= {
+        shlex.quote(value).strip("'"),
+        value.replace("'", "'\\''"),
+        repr(value.encode("utf-8", "surrogatepass"))[2:-1],
+    }
+    for is_ascii in (True, False):
+        text = json.dumps(value, ensure_ascii=is_ascii)[1:-1]
+        for letters in ("&<>", "&<>'", "&<>'+"):
+            escaped.add("".join(f"\\u{ord(each):04x}" if each in letters else each for each in text))
+    return {each.encode("utf-8", "surrogatepass") for each in escaped}
+
+
+def _base64_forms_of(data: bytes) -> list[tuple[bytes, re.Pattern[bytes]]]:
+    """Return the forms of bytes in base64, at each offset, also with line breaks."""
+    forms = []
     for encode in (b64encode, urlsafe_b64encode):
         for before in range(3):
             # Other bytes may be before and behind the value. Only the characters that depend on the value alone are
@@ -232,10 +375,18 @@ def _forms_of(value: str) -> list[tuple[bytes, bytes]]:
             size = before + len(data)
             whole = encode(b"\0" * before + data + b"\0" * (-size % 3))
             core = whole[(0, 2, 3)[before] : len(whole) - (0, 3, 2)[size % 3]]
-            pattern = (_EDGE if before else b"") + re.escape(core) + ((_EDGE + b"={0,2}") if size % 3 else b"")
-            forms.append((core, pattern))
+            head, tail = _EDGE if before else b"", (_EDGE + b"={0,2}") if size % 3 else b""
+            forms.append((core, re.compile(head + re.escape(core) + tail)))
+            if len(core) < 2 * _PIECE_SIZE:
+                continue
+            # A line break can be in one of two pieces only.
+            wrapped = re.compile(
+                head + _LINE_BREAK.join([re.escape(core[at : at + 1]) for at in range(len(core))]) + tail
+            )
+            forms += [(core[:_PIECE_SIZE], wrapped), (core[_PIECE_SIZE : 2 * _PIECE_SIZE], wrapped)]
     return forms
 
 
-def _lower_escapes(form: bytes) -> bytes:
-    return re.sub(rb"%[0-9A-F]{2}", lambda found: found[0].lower(), form)
+def _with_cases(form: bytes, changed: Callable[[bytes], bytes]) -> bytes:
+    """Return a form with the digits of its escapes in the other case."""
+    return _CASES.sub(lambda found: changed(found[0]), form)

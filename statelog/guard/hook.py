@@ -174,7 +174,8 @@ class Redactor:
             return data
         for found in reversed(self._secrets.find(data)):
             secret = data[found.start : found.end]
-            data = data[: found.start] + self._replacement(secret, found.rule, path) + data[found.end :]
+            made = found.quote + self._replacement(secret, found.rule, path) + found.quote
+            data = data[: found.start] + made + data[found.end :]
         return data
 
     def check_key(self, key: bytes, path: tuple[str, ...]) -> None:

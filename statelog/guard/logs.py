@@ -12,10 +12,15 @@ if TYPE_CHECKING:
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({})))
 _FORMATTER = logging.Formatter()
+_DONE = frozenset(("msg", "args", "exc_info", "exc_text", "stack_info"))
+_NUMBERS = frozenset((bool, int, float, type(None)))
 
 
 class LogFilter(logging.Filter):
-    """Redacts secrets in log records: in the message, the exception, the stack, and texts in `extra`.
+    """Redacts secrets in log records: in the message, the exception, the stack, names, and `extra`.
+
+    The name of a part of `extra` counts as the name of a field. The library's own lines of log show exceptions as they
+    are, so they need the filter, too.
 
     Add it to each handler (`handler.addFilter(guard.LogFilter(my_guard))`). A filter of a logger does not see the
     records of loggers below it.
@@ -43,10 +48,20 @@ class LogFilter(logging.Filter):
             record.exc_text = self._shown(record.exc_text)
         if record.stack_info:
             record.stack_info = self._shown(record.stack_info)
-        for name, value in vars(record).items():
-            if name not in _PLAIN and not isinstance(value, bool | int | float | None):
-                setattr(record, name, self._shown(str(value)))
+        for name, value in [*vars(record).items()]:
+            is_plain = name in _PLAIN
+            if name in _DONE or (type(value) in _NUMBERS and (is_plain or not self._redactor.names_field((name,)))):
+                continue
+            setattr(record, name, self._shown(str(value)) if is_plain else self._shown_extra(name, value))
         return True
+
+    def _shown_extra(self, name: str, value: object) -> object:
+        """Return a part of `extra`. Its name may tell that it is a secret."""
+        if self._redactor.names_field((name,)):
+            return value if value is None else "[REDACTED]"
+        before = f"{name}="
+        shown = self._shown(f"{before}{value}")
+        return shown.removeprefix(before) if shown.startswith(before) else self._shown(str(value))
 
     def _shown(self, text: str) -> str:
         return self._redactor.shown(text)

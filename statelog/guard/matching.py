@@ -26,6 +26,11 @@ def _engine() -> Any:
     return re2
 
 
+def literal(text: bytes) -> bytes:
+    """Return the pattern that finds a text."""
+    return b"".join([b"\\x%02x" % byte for byte in text])
+
+
 class Pattern:
     """A compiled pattern.
 

@@ -52,6 +52,8 @@ def _is_aws(token: bytes) -> bool:
 
 
 def _is_jwt(token: bytes) -> bool:
+    if _is_sample(token):
+        return False
     head = token.partition(b".")[0]
     try:
         decoded = urlsafe_b64decode(head + b"=" * (-len(head) % 4))
@@ -60,22 +62,58 @@ def _is_jwt(token: bytes) -> bool:
     return decoded.startswith(b"{") and b'"alg"' in decoded
 
 
+_SAMPLES: Final = (
+    b"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1",  # the key of Azure's emulator of storage
+    b"SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",  # the signatures of the token that jwt.io shows
+    b"TJVA95OrM7E2cBab30RMHrHDcEfxjoYZgeFONFh7HgQ",
+)
+"""Parts of credentials that their vendors publish for everybody."""
+
+
+def _is_sample(text: bytes) -> bool:
+    return any(sample in text for sample in _SAMPLES)
+
+
+def _is_storage_key(text: bytes) -> bool:
+    return _is_varied(text) and not _is_sample(text)
+
+
+def _has_key(block: bytes) -> bool:
+    """Return True if a block has the base64 of a key, and not only prose about one."""
+    plain = re.sub(rb"%2[BFbf]|\\+/", b"/", block)
+    return sum(len(run) for run in re.findall(rb"[A-Za-z0-9+/]{20,}", plain) if _is_varied(run)) >= _KEY_SIZE_MIN
+
+
+_KEY_SIZE_MIN: Final = 40
+
 _PLACEHOLDERS: Final = frozenset(
-    b"password passwd passwort pass pwd pw secret changeme change_me example mysecretpassword your_password"
-    b" yourpassword your-password user root admin test postgres mysql guest token redis mypassword dbpassword"
-    b" db_password hidden".split()
+    b"changeme change_me changeit example user root admin test postgres mysql guest redis hidden tiger toor".split()
 )
 
+_PLACEHOLDER = re.compile(
+    rb"(?:(?:your|my|the|some|test|super|db|redis|pg|postgres|mysql|mongo|user|root|admin|app|database|dev)[-_]?){0,3}"
+    rb"(?:password|passwd|passwort|pass|pwd|pw|secret|token)[-_]?(?:here|[0-9]{0,3})",
+    re.IGNORECASE,
+)
+"""What examples have as a password: `mypass`, `your-redis-password`, `password123`."""
 
 _REFERENCE = re.compile(
-    rb"\$\{?\w+\}?|\$CRED\{.*|<.*>|\{.*\}|\[.*\]?|%s|%\(\w+\)s|%\w+%|[*x.\xe2\x80\xa6]+", re.IGNORECASE
+    rb"\$\{?\w+\}?|\$CRED\{.*|<.*>|\{.*\}|\[.*\]?|%s|%\(\w+\)s|%\w+%|[*x.\xe2\x80\xa6]+|[0-9]{2,5}[,;)|\]].*"
+    rb"|[0-9]{1,2}:[0-9]{2}",
+    re.IGNORECASE,
 )
-"""What stands for a password: a variable, a field of a format, dots."""
+"""What stands for a password: a variable, a field of a format, dots. Or a time, or a port and what follows it."""
 
 
 def _is_password(text: bytes) -> bool:
     """Return True unless the password of an address is a placeholder, or a reference to one."""
-    return text.lower() not in _PLACEHOLDERS and len(set(text)) > 1 and _REFERENCE.fullmatch(text) is None
+    if text.lower() in _PLACEHOLDERS or len(set(text)) == 1:
+        return False
+    return _REFERENCE.fullmatch(text) is None and _PLACEHOLDER.fullmatch(text) is None
+
+
+def _is_token_of_host(text: bytes) -> bool:
+    return is_random(text)
 
 
 class Rule(NamedTuple):
@@ -88,52 +126,72 @@ class Rule(NamedTuple):
     """Called with the secret: return False if it is none after all."""
     is_bounded: bool = False
     """Whether a letter or digit right before or behind means that it is a part of something else."""
+    more: bytes = b""
+    """The characters that the secret may go on with behind the match. A pattern that had no bound would take quadratic
+    time on a text of beginnings."""
+    resumes_at: bytes = b""
+    """A part of each match. Behind it, the search goes on after a match that is not accepted."""
 
 
 _SCHEMES = (
     rb"(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?|mssql|sqlserver|oracle|cockroachdb|clickhouse|snowflake"
-    rb"|redshift|neo4j|bolt|couchbase|cassandra|ldaps?|smtps?|ftps?|sftp|nats|https?|git)(?:\+[a-z0-9_]{1,20}){0,2}"
+    rb"|redshift|neo4j|bolt|couchbase|cassandra|ldaps?|smtps?|ftps?|sftp|nats|https?|git|wss?|kafka|ssh|socks[45]?h?|imaps?"
+    rb"|pop3s?|mqtts?|tcp|svn|smb|rt[ms]ps?|turns?|etcd|influxdb|elasticsearch|trino|libsql|valkeys?)(?:\+[a-z0-9_]{1,20}){0,2}"
 )
-_PEM_BODY = rb"(?:[A-Za-z0-9+/=\s:,]|\\[nr]|-[A-Za-z0-9])"
+_SLASHES = rb":(?:\\{0,7}/){2}"
+_PEM_SPACE = rb"(?: |\+|%20)"
+_PEM_NAME = rb"(?:[A-Z0-9]{1,12}" + _PEM_SPACE + rb"){0,3}PRIVATE" + _PEM_SPACE + rb"KEY(?:" + _PEM_SPACE + rb"BLOCK)?"
+_PEM_BEGIN = rb"-----BEGIN" + _PEM_SPACE + _PEM_NAME + rb"-----"
+_PEM_END = rb"-----END" + _PEM_SPACE + _PEM_NAME + rb"-----"
+_PEM_CUT = rb"(?:[A-Za-z0-9+/=\s:,>|]|\xe2\x86\x92|\\+[nr/]|%0[ADad]|%2[BFbf]|%3[Dd]|-[A-Za-z0-9])"
+"""A part of a block without its end. One with its end may have anything in it: numbers of lines, quotes, headers."""
+
+_WORDS = rb"[A-Za-z0-9_-]"
 
 RULES: Final = (
     Rule("aws-access-key", rb"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}", _is_aws, is_bounded=True),
     Rule("github-token", rb"gh[pousr]_[A-Za-z0-9]{36}", has_checksum),
     Rule("github-fine-grained", rb"github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}"),
-    Rule("gitlab-token", rb"gl(?:pat|ptt|dt|rt|cbt|ft|soat)-[A-Za-z0-9_-]{20,64}"),
-    Rule("slack-token", rb"xox[abeoprs]-(?:[0-9]{1,20}-){1,4}[A-Za-z0-9-]{16,120}"),
-    Rule("slack-app-token", rb"xapp-[0-9]-[A-Z0-9]{8,16}-[0-9]{8,16}-[a-f0-9]{32,80}"),
+    Rule("gitlab-token", rb"gl(?:pat|ptt|dt|rt|cbt|ft|soat)-[A-Za-z0-9_-]{20,64}", more=_WORDS),
+    Rule("slack-token", rb"xox[abeoprs]-(?:[0-9]{1,20}-){1,4}[A-Za-z0-9-]{16,120}", more=rb"[A-Za-z0-9-]"),
+    Rule("slack-app-token", rb"xapp-[0-9]-[A-Z0-9]{8,16}-[0-9]{8,16}-[a-f0-9]{32,80}", more=rb"[a-f0-9]"),
     Rule(
         "slack-webhook",
         rb"hooks\.slack\.com/(?:services|workflows)/(?P<secret>T[A-Z0-9]{7,12}/[A-Z][A-Z0-9]{7,12}/[A-Za-z0-9/]{16,60})",
+        more=rb"[A-Za-z0-9/]",
     ),
-    Rule("stripe-key", rb"[sr]k_(?:live|test)_[0-9A-Za-z]{16,200}"),
-    Rule("webhook-secret", rb"whsec_[A-Za-z0-9+/]{24,100}={0,2}"),
+    Rule("stripe-key", rb"[sr]k_(?:live|test)_[0-9A-Za-z]{16,200}", more=rb"[0-9A-Za-z]"),
+    Rule("webhook-secret", rb"whsec_[A-Za-z0-9+/]{24,100}={0,2}", more=rb"[A-Za-z0-9+/=]"),
     Rule(
         "openai-key",
         rb"sk-(?:(?:proj|svcacct|admin)-[A-Za-z0-9_-]{40,200}|[A-Za-z0-9_-]{16,80}T3BlbkFJ[A-Za-z0-9_-]{16,80})",
+        more=_WORDS,
     ),
     Rule("openai-key", rb"sk-[A-Za-z0-9]{48}", is_bounded=True),
-    Rule("anthropic-key", rb"sk-ant-[a-z]{3,8}[0-9]{2}-[A-Za-z0-9_-]{32,200}"),
+    Rule("anthropic-key", rb"sk-ant-[a-z]{3,8}[0-9]{2}-[A-Za-z0-9_-]{32,200}", more=_WORDS),
     Rule("openrouter-key", rb"sk-or-v1-[0-9a-f]{64}"),
     Rule("google-api-key", rb"AIza[0-9A-Za-z_-]{35}", is_bounded=True),
     Rule("google-oauth-secret", rb"GOCSPX-[A-Za-z0-9_-]{28}"),
-    Rule("google-oauth-token", rb"ya29\.[0-9A-Za-z_-]{30,400}"),
+    Rule("google-oauth-token", rb"ya29\.[0-9A-Za-z_-]{30,400}", more=_WORDS),
     Rule(
         "private-key",
-        rb"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----" + _PEM_BODY + rb"{60,}"
-        rb"(?:-----END (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----)?",
+        _PEM_BEGIN + rb"(?:(?:[^-]|-{1,4}[^-])*-?" + _PEM_END + rb"|" + _PEM_CUT + rb"+)",
+        _has_key,
     ),
-    Rule("jwt", rb"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{20,}", _is_jwt),
+    Rule("jwt", rb"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{20,}", _is_jwt, resumes_at=b"."),
     Rule("npm-token", rb"npm_[A-Za-z0-9]{36}", is_bounded=True),
-    Rule("pypi-token", rb"pypi-AgE(?:IcHlwaS5vcmc|NdGVzdC5weXBpLm9yZ)[A-Za-z0-9_-]{50,400}"),
+    Rule("pypi-token", rb"pypi-AgE(?:IcHlwaS5vcmc|NdGVzdC5weXBpLm9yZ)[A-Za-z0-9_-]{50,400}", more=_WORDS),
     Rule("huggingface-token", rb"hf_[A-Za-z]{34}", is_bounded=True),
     Rule("sendgrid-key", rb"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
     Rule("digitalocean-token", rb"do[opr]_v1_[a-f0-9]{64}"),
     Rule("databricks-token", rb"dapi[a-f0-9]{32}", is_bounded=True),
     Rule("telegram-token", rb"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}", is_bounded=True),
-    Rule("discord-webhook", rb"discord(?:app)?\.com/api/webhooks/[0-9]{17,20}/(?P<secret>[A-Za-z0-9_-]{60,80})"),
-    Rule("azure-storage-key", rb"AccountKey=(?P<secret>[A-Za-z0-9+/]{86}==)"),
+    Rule(
+        "discord-webhook",
+        rb"discord(?:app)?\.com/api/webhooks/[0-9]{17,20}/(?P<secret>[A-Za-z0-9_-]{60,80})",
+        more=_WORDS,
+    ),
+    Rule("azure-storage-key", rb"AccountKey=(?P<secret>[A-Za-z0-9+/]{86}==)", _is_storage_key),
     Rule("groq-key", rb"gsk_[A-Za-z0-9]{52}", is_bounded=True),
     Rule("xai-key", rb"xai-[A-Za-z0-9]{80}"),
     Rule("perplexity-key", rb"pplx-[A-Za-z0-9]{48}", is_bounded=True),
@@ -141,18 +199,24 @@ RULES: Final = (
     Rule("langsmith-key", rb"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}"),
     Rule("tavily-key", rb"tvly-(?:dev-|prod-)?[A-Za-z0-9]{32}", is_bounded=True),
     Rule("supabase-token", rb"sbp_[a-f0-9]{40}", is_bounded=True),
-    Rule("linear-key", rb"lin_(?:api|oauth)_[A-Za-z0-9]{40,64}"),
+    Rule("linear-key", rb"lin_(?:api|oauth)_[A-Za-z0-9]{40,64}", more=rb"[A-Za-z0-9]"),
     Rule("notion-token", rb"ntn_[A-Za-z0-9]{40,50}", is_bounded=True),
-    Rule("vault-token", rb"hv[sb]\.[A-Za-z0-9_-]{90,300}"),
-    Rule("docker-token", rb"dckr_(?:pat|oat)_[A-Za-z0-9_-]{27,32}"),
+    Rule("vault-token", rb"hv[sb]\.[A-Za-z0-9_-]{90,300}", more=_WORDS),
+    Rule("docker-token", rb"dckr_(?:pat|oat)_[A-Za-z0-9_-]{27,32}", more=_WORDS),
     Rule("shopify-token", rb"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}", is_bounded=True),
     Rule("grafana-token", rb"glsa_[A-Za-z0-9]{32}_[a-f0-9]{8}"),
     Rule("pulumi-token", rb"pul-[a-f0-9]{40}", is_bounded=True),
     Rule("age-key", rb"AGE-SECRET-KEY-1[02-9AC-HJ-NP-Z]{58}"),
     Rule(
         "url-password",
-        rb"(?i:" + _SCHEMES + rb")://[^\s/@:\"'<>\\]{0,80}:(?P<secret>[^\s/@\"'<>\\]{3,200})@[A-Za-z0-9\[]",
+        rb"(?i:" + _SCHEMES + rb")" + _SLASHES + rb"[^\s/@:\"'<>\\]{0,80}:(?P<secret>[^\s/@\"'<>\\]{3,})@[A-Za-z0-9\[]",
         _is_password,
+    ),
+    Rule(
+        "url-password",
+        rb"(?i:https?)" + _SLASHES + rb"(?P<secret>[A-Za-z0-9_-]{20,})@"
+        rb"(?i:(?:www\.)?(?:github|gitlab|bitbucket|huggingface|codeberg|gitea)\.)",
+        _is_token_of_host,
     ),
 )
 
@@ -165,26 +229,37 @@ _TELLING = re.compile(
     rb")token|credentials?|authorization)(?:prod|production|dev|test|live|staging|[0-9])?$|^token$"
 )
 _NAME_NOUNS = rb"(?:key|secret|password|passwd|passphrase|pwd|token|credentials?|authorization)"
-_VALUE = rb"[A-Za-z0-9+/=_.~-]{20,400}"
+_VALUE_LETTERS = rb"[A-Za-z0-9+/=_.~-]"
+_VALUE = _VALUE_LETTERS + rb"{20}"
 _VALUE_SIZE_MIN: Final = 20
 _BITS_MIN: Final = 3.3
 _CHANGES_MIN: Final = 6
 
 ASSIGNMENT = (
     rb"(?P<name>[A-Za-z0-9_.-]{0,40}(?i:" + _NAME_NOUNS + rb")(?:[_-]?[A-Za-z0-9]{1,10})?)"
-    rb"[\"'\\\]]{0,4}\s{0,4}(?:=>|:=|[:=])\s{0,4}[\"'\\]{0,4}(?:(?i:bearer|basic|token|bot) {1,2})?(?P<secret>"
-    + _VALUE
-    + rb")"
+    rb"[\"'\\\]]{0,4}(?:\s{0,4}(?:=>|:=|[:=])\s{0,4}(?:[>|][+-]?\s{1,20})?|>|\s{1,4})[\"'\\]{0,4}"
+    rb"(?:(?i:bearer|basic|token|bot) {1,2})?(?P<secret>" + _VALUE + rb")"
 )
-"""A telling name and a value in a text: a setting, JSON, a header, a query."""
+"""A telling name and the beginning of a value in a text: a setting, JSON, YAML, a header, a query, XML, a command."""
+
+
+def assigns(before: bytes, name: bytes, between: bytes) -> bool:
+    """Return True if what is between a name and a value assigns it.
+
+    `>` does so in XML only (`<api_key>...`), and blanks in the options of a command only (`--api-key ...`).
+    """
+    if b":" in between or b"=" in between:
+        return True
+    return before == b"<" if b">" in between else name.startswith(b"--")
+
 
 HINTS = (
     rb"A(?:KIA|SIA|BIA|CCA)[A-Z2-7]{6}|gh[pousr]_[A-Za-z0-9]{6}|github_pat_|gl(?:pat|ptt|dt|rt|cbt|ft|soat)-|xox[abeoprs]-"
     rb"|xapp-|hooks\.slack\.com|[sr]k_(?:live|test)_|whsec_|sk-(?:proj|svca|admi|ant-|or-v)|T3BlbkFJ|sk-[A-Za-z0-9]{20}"
-    rb"|AIza[0-9A-Za-z_-]{6}|GOCSPX-|ya29\.|PRIVATE KEY|eyJ[A-Za-z0-9_-]{8,}\.eyJ|npm_[A-Za-z0-9]{6}|pypi-AgE"
-    rb"|hf_[A-Za-z]{6}|SG\.[A-Za-z0-9_-]{6}|do[opr]_v1_|dapi[a-f0-9]{6}|[0-9]:AA[A-Za-z0-9_-]{6}|/api/webhooks/"
+    rb"|AIza[0-9A-Za-z_-]{6}|GOCSPX-|ya29\.|PRIVATE(?: |\+|%20)KEY|eyJ[A-Za-z0-9_-]{8,}\.eyJ|npm_[A-Za-z0-9]{6}"
+    rb"|pypi-AgE|hf_[A-Za-z]{6}|SG\.[A-Za-z0-9_-]{6}|do[opr]_v1_|dapi[a-f0-9]{6}|[0-9]:AA[A-Za-z0-9_-]{6}|/api/webhooks/"
     rb"|AccountKey=|gsk_|xai-|pplx-|r8_|lsv2_|tvly-|sbp_|lin_|ntn_|hv[sb]\.|dckr_|shp(?:at|ca|pa|ss)_|glsa_|pul-"
-    rb"|AGE-SECRET|://[^\s/@:\"'<>\\]*:[^\s/@\"'<>\\]{3,}@"
+    rb"|AGE-SECRET|:\\*/\\*/(?:[^\s/@:\"'<>\\]*:[^\s/@\"'<>\\]{3,}|[A-Za-z0-9_-]{20}[A-Za-z0-9_-]*)@"
 )
 """What is in a text if a rule finds a secret in it. It is short, because re2 slows down with counted repetitions."""
 
@@ -200,6 +275,13 @@ FIELD_HINTS = (
 between a key and its value. A list, tuple or set behind a name may have a value anywhere if its first item is a text,
 bytes or a list. A map of msgpack begins like a list of CBOR, and the next byte tells them apart."""
 
+SETTING_HINTS = (
+    rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*(?:>|: ?[>|][+-]?\s+)"
+    rb"[A-Za-z0-9+/=_.~-]{20}|--[A-Za-z0-9-]*(?i:key|secret|passw|passphrase|pwd|token|credential)[A-Za-z0-9-]*\s+[\"']?"
+    rb"[A-Za-z0-9+/=_.~-]{20}"
+)
+"""A name that may tell, and a value, in XML, in a block of YAML, and in an option of a command."""
+
 WIDE = rb"(?:[!-~]\x00{1,3}){8}|(?:\x00{1,3}[!-~]){8}"
 """A text in UTF-16 or UTF-32, as numpy stores texts."""
 
@@ -213,7 +295,9 @@ def is_telling(name: bytes) -> bool:
 
 
 _SCHEME = re.compile(rb"(?i:bearer|basic|token|bot) {1,2}")
-_WHOLE_VALUE = re.compile(_VALUE)
+_WHOLE_VALUE = re.compile(_VALUE_LETTERS + rb"{20,}")
+_REST_OF_VALUE = re.compile(_VALUE_LETTERS + rb"*")
+_PART_OF_VALUE = re.compile(_VALUE_LETTERS + rb"{0,380}")
 
 
 def random_part(value: bytes) -> tuple[int, int] | None:
@@ -225,11 +309,46 @@ def random_part(value: bytes) -> tuple[int, int] | None:
     return start, len(value)
 
 
+def end_of_value(text: bytes, at: int, *, is_whole: bool) -> int:
+    """Return where a value ends whose beginning was matched up to `at`, or where the part of it ends that is tested."""
+    found = (_REST_OF_VALUE if is_whole else _PART_OF_VALUE).match(text, at)
+    return at if found is None else found.end()
+
+
+_UUID = re.compile(rb"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_ULID = re.compile(rb"(?:[a-z]{2,8}_)?01[0-9A-HJKMNP-TV-Z]{16,24}")
+_REFERENCE_IN_CODE = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{0,17}(?:\.[A-Za-z_][A-Za-z0-9_]{0,17}){2,}")
+_PATH = re.compile(rb"[^=+]*/[^/=+]*\.[a-z][a-z0-9]{1,4}")
+_INSTRUCTION = re.compile(rb"(?i)your[-_]|example|placeholder|redacted")
+_SEPARATORS = re.compile(rb"[^A-Za-z0-9]+")
+_WORD = re.compile(rb"[a-z]{3}")
+_WORD_SIZE_MAX: Final = 12
+_WORDS_MIN: Final = 3
+_CHANGES_OF_WORDS_MAX: Final = 0.34
+_TESTED_SIZE_MAX: Final = 4096
+
+
 def is_random(value: bytes) -> bool:
-    """Return True if a value of 20 bytes or more looks random, and not like words, a path or a UUID."""
+    """Return True if a value of 20 bytes or more looks random, and not like words, a path, an id or a piece of code."""
+    value = value[:_TESTED_SIZE_MAX]
     if len(value) < _VALUE_SIZE_MIN or entropy(value) < _BITS_MIN or not re.search(rb"[0-9]", value):
         return False
-    if re.fullmatch(rb"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value):
+    if any(each.fullmatch(value) for each in (_UUID, _ULID, _REFERENCE_IN_CODE, _PATH)):
         return False
+    return _changes(value) >= _CHANGES_MIN and not (
+        _is_sample(value) or _INSTRUCTION.search(value) is not None or _is_of_words(value)
+    )
+
+
+def _changes(value: bytes) -> int:
+    """Return how often a digit, a capital and a small letter follow one of another kind."""
     kinds = [1 if byte < 0x3A else 2 if byte < 0x5B else 3 for byte in value if bytes((byte,)).isalnum()]
-    return sum(a != b for a, b in pairwise(kinds)) >= _CHANGES_MIN
+    return sum(a != b for a, b in pairwise(kinds))
+
+
+def _is_of_words(value: bytes) -> bool:
+    """Return True for short words and numbers between signs, such as `Qwen2.5-Coder-32B-Instruct`."""
+    words = [word for word in _SEPARATORS.split(value) if word]
+    if len(words) < _WORDS_MIN or max(map(len, words)) > _WORD_SIZE_MAX or _WORD.search(value) is None:
+        return False
+    return sum(map(_changes, words)) <= _CHANGES_OF_WORDS_MAX * sum(map(len, words))

@@ -8,14 +8,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from statelog.errors import GuardError, UsageError
-from statelog.guard.matching import Pattern
+from statelog.guard.matching import Pattern, literal
 from statelog.guard.rules import (
     ASSIGNMENT,
     FIELD_HINTS,
     HINTS,
     RULES,
+    SETTING_HINTS,
     SINGLE_ARGUMENT,
     WIDE,
+    assigns,
+    end_of_value,
     is_random,
     is_telling,
     random_part,
@@ -33,6 +36,7 @@ ASSIGNED: Final = "named-secret"
 _RULES_OFF = "rule:"
 _NAMES = frozenset([*(rule.name for rule in RULES), ASSIGNED])
 _ESCAPE_SIZE_MAX = 6
+_BACKSLASH: Final = 0x5C
 
 
 class Found(NamedTuple):
@@ -41,6 +45,8 @@ class Found(NamedTuple):
     start: int
     end: int
     rule: str
+    quote: bytes = b""
+    """What is to be put around its replacement: the quotes of JSON if the secret is a number."""
 
 
 @lru_cache(maxsize=1)
@@ -56,7 +62,7 @@ def _assignment() -> Pattern:
 @lru_cache(maxsize=16)
 def _scan_of(names: tuple[str, ...]) -> Pattern:
     """Return the pattern of encoded values that may hold a secret."""
-    parts = [HINTS, FIELD_HINTS, SINGLE_ARGUMENT, WIDE, *(_quoted(name.encode()) for name in names)]
+    parts = [HINTS, FIELD_HINTS, SETTING_HINTS, SINGLE_ARGUMENT, WIDE, *(literal(name.encode()) for name in names)]
     return Pattern(b"|".join([b"(?:" + part + b")" for part in parts]), captures=False)
 
 
@@ -65,18 +71,65 @@ def _hints() -> Pattern:
     return Pattern(HINTS, captures=False)
 
 
-def _members_of(names: Sequence[str]) -> re.Pattern[bytes]:
-    """Return the pattern of members with some names in JSON within a text, whose quotes may be escaped."""
-    any_name = b"|".join([re.escape(name.encode()) for name in names])
-    return re.compile(
-        rb"(?P<quote>\\*[\"'])(?:" + any_name + rb")(?P=quote)\s{0,9}:\s{0,9}"
-        rb"(?:(?P<open>\\*[\"'])(?P<text>(?!\[REDACTED |\$CRED\{).+?)(?<!\\)(?P=open)|(?P<number>-?[0-9][0-9.eE+-]*))",
-        re.DOTALL,
-    )
+class _Members:
+    """Finds values of members with some names in JSON within a text. JSON within JSON has quotes with backslashes.
+
+    Args:
+        names: the names.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        any_name = b"|".join([re.escape(name.encode()) for name in sorted(names, key=len, reverse=True)])
+        self._pattern = re.compile(
+            rb"(?:" + any_name + rb")(?P<close>\\{0,31}[\"'])\s{0,9}:\s{0,9}"
+            rb"(?:(?P<open>\\{0,31}[\"'])|(?P<number>-?[0-9][0-9.eE+-]{0,40}))"
+        )
+
+    def find(self, text: bytes) -> list[Found]:
+        """Return the values that are texts and not empty, or numbers."""
+        found: list[Found] = []
+        unclosed: set[bytes] = set()
+        """Quotes without a closing one in the rest of the text, which is not searched again."""
+        at = 0
+        while (match := self._pattern.search(text, at)) is not None:
+            at = match.end()
+            if not text.endswith(match["close"], 0, match.start()):
+                at = match.end("close")
+                continue
+            start, end = match.span("number")
+            if match["open"]:
+                start = at
+                closed = None if match["open"] in unclosed else _end_of_text(text, start, match["open"])
+                if closed is None:
+                    unclosed.add(match["open"])
+                    line_end = text.find(b"\n", start)
+                    closed = line_end if line_end >= 0 else len(text)
+                at = end = closed
+            if start < end and _STANDS_FOR_SECRET.fullmatch(text, start, end) is None:
+                found.append(Found(start, end, FIELD, b"" if match["open"] else match["close"]))
+        return found
 
 
-def _quoted(text: bytes) -> bytes:
-    return b"".join([b"\\x%02x" % byte for byte in text])
+_STANDS_FOR_SECRET = re.compile(rb"\[REDACTED [a-z0-9-]{1,40} [0-9a-f]{8}\]|\$CRED\{[^{}]*\}")
+
+
+def _end_of_text(text: bytes, start: int, quote: bytes) -> int | None:
+    """Return where a text in JSON ends that begins behind a quote, or None if nothing closes it.
+
+    At each level of JSON within JSON, an escape doubles. So the number of backslashes before a quote tells whether it
+    is a part of the text, closes it, or closes a text around it, which was cut.
+    """
+    level = len(quote)
+    at = start
+    while (at := text.find(quote[-1:], at)) >= 0:
+        before = at
+        while before > start and text[before - 1] == _BACKSLASH:
+            before -= 1
+        count = (at - before) % (2 * level)
+        if count < level:
+            return at - count
+        at += 1
+    return None
 
 
 class Secrets:
@@ -105,7 +158,7 @@ class Secrets:
             message = f'on_found is "redact" or "refuse", not {on_found!r}'
             raise UsageError(message, argument="on_found", value=on_found)
         self.on_found = on_found
-        self.fields = tuple(tuple(path.split(".")) for path in _texts("fields", fields))
+        self.fields = tuple(_path(path) for path in _texts("fields", fields))
         allowed = _texts("allow", allow)
         self._off = {each.removeprefix(_RULES_OFF) for each in allowed if each.startswith(_RULES_OFF)}
         unknown = sorted(self._off - _NAMES)
@@ -116,7 +169,7 @@ class Secrets:
         last = tuple(sorted({path[-1] for path in self.fields}))
         self._scans_all = any(set(name) & set("*?[") for name in last)
         names = [path[-1] for path in self.fields if path[0] == "**" and not set(path[-1]) & set("*?[")]
-        self._in_json = _members_of(names) if names else None
+        self._in_json = _Members(names) if names else None
         self._scan = _scan_of(() if self._scans_all else last)
         _patterns()
         _assignment()
@@ -144,25 +197,32 @@ class Secrets:
                 secret = text[first:last]
                 is_part = is_text and rule.is_bounded and _is_part(text, first, last)
                 if is_part or not rule.accepts(secret):
-                    at = start + 1
+                    at = max(start + 1, text.find(rule.resumes_at, start)) if rule.resumes_at else start + 1
                     continue
+                if rule.more:
+                    last = _end_of_run(rule.more, text, last)
+                    secret = text[first:last]
                 if secret not in self._allowed:
                     found.append(Found(first, last, rule.name))
                 at = max(last, start + 1)
         if ASSIGNED not in self._off:
             found += self._find_assigned(text)
         if self._in_json is not None:
-            found += [Found(*each.span(each.lastgroup or 0), FIELD) for each in self._in_json.finditer(text)]
-        return _apart(found)
+            found += self._in_json.find(text)
+        return apart(found)
 
     def _find_assigned(self, text: bytes) -> list[Found]:
         found: list[Found] = []
         at = 0
         while (match := _assignment().find(text, at)) is not None:
             (start, _end), (first, last), name = match
-            if is_telling(name) and is_random(text[first:last]) and text[first:last] not in self._allowed:
-                found.append(Found(first, last, ASSIGNED))
-                at = last
+            # What is called is code, and no value.
+            is_set = is_telling(name) and assigns(text[start - 1 : start], name, text[start + len(name) : first])
+            last = end_of_value(text, last, is_whole=False) if is_set else last
+            if is_set and text[last : last + 1] != b"(" and is_random(text[first:last]):
+                at = end_of_value(text, last, is_whole=True)
+                if text[first:at] not in self._allowed:
+                    found.append(Found(first, at, ASSIGNED))
             else:
                 at = max(first, start + 1)  # A value may itself begin with a name.
         return found
@@ -193,11 +253,25 @@ class Secrets:
 
 
 def _texts(argument: str, given: Any) -> list[str]:
-    texts = None if isinstance(given, str | bytes) else list(given)
-    if texts is None or not all(isinstance(each, str) and each for each in texts):
+    if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
         message = f"{argument} is a list of texts, not {type(given).__name__}"
         raise UsageError(message, argument=argument)
+    texts = list(given)
+    for each in texts:
+        if not isinstance(each, str) or not each:
+            message = f"{argument} is a list of texts that are not empty, and one is {each!r}"
+            raise UsageError(message, argument=argument)
     return texts
+
+
+def _path(text: str) -> tuple[str, ...]:
+    """Return the names of a path of `fields`."""
+    path = tuple(text.split("."))
+    for name in path:
+        if not name or name.count("[") != name.count("]") or ("**" in name and name != "**"):
+            message = f"fields has paths such as config.db.password or **.password, not {text!r}"
+            raise UsageError(message, argument="fields", value=text)
+    return path
 
 
 def _fits(pattern: Sequence[str], path: Sequence[str]) -> bool:
@@ -209,6 +283,17 @@ def _fits(pattern: Sequence[str], path: Sequence[str]) -> bool:
         else:
             starts = {at + 1 for at in starts if at < len(path) and fnmatchcase(path[at], name)}
     return len(path) in starts
+
+
+@lru_cache(maxsize=64)
+def _run(letters: bytes) -> re.Pattern[bytes]:
+    return re.compile(letters + rb"*")
+
+
+def _end_of_run(letters: bytes, text: bytes, at: int) -> int:
+    """Return where a run of letters ends that begins at a place."""
+    found = _run(letters).match(text, at)
+    return at if found is None else found.end()
 
 
 def _is_part(text: bytes, start: int, end: int) -> bool:
@@ -231,7 +316,7 @@ def _is_free_before(text: bytes, at: int) -> bool:
     return len(rest) == size and all(byte in b"0123456789abcdefABCDEF" for byte in rest)
 
 
-def _apart(found: list[Found]) -> list[Found]:
+def apart(found: list[Found]) -> list[Found]:
     """Return the secrets in order, without those that begin inside another. Overlapping ones become one."""
     apart: list[Found] = []
     for each in sorted(found, key=lambda one: (one.start, -one.end)):

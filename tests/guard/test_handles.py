@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import logging
+import shlex
 import sys
+import threading
 import types
+from collections import deque
 from dataclasses import dataclass
-from typing import Annotated, TypedDict
+from typing import Annotated, NamedTuple, TypedDict
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -54,7 +58,10 @@ def test_resolve_returns_a_copy_with_the_values(handles):
     assert args["auth"] == "Bearer $CRED{vault}"
 
 
-@pytest.mark.parametrize("host", ["api.stripe.com", "API.stripe.com", "api.stripe.com.", "eu.stripe.net"])
+@pytest.mark.parametrize(
+    "host",
+    ["api.stripe.com", "API.stripe.com", "api.stripe.com.", "api.stripe.com:443", "eu.stripe.net", "a.eu.stripe.net"],
+)
 def test_a_declared_tool_and_host_get_the_value(handles, host):
     assert handles.resolve("$CRED{stripe}", tool="charge", host=host) == "of stripe 1234"
 
@@ -81,6 +88,130 @@ def test_everybody_else_is_refused(handles, text, tool, host, words):
         handles.resolve([text], tool=tool, host=host)
     assert words in str(caught.value)
     assert not any(value in repr(caught.value) + repr(caught.value.__cause__) for value in (VALUE, "of stripe 1234"))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example/.stripe.net",
+        "evil.example#.stripe.net",
+        "evil.example:80/x?.stripe.net",
+        "evil.example\\.stripe.net",
+        "evil.example@eu.stripe.net",
+        "eu.stripe.net@evil.example",
+        "https://api.stripe.com",
+        "api.stripe.com/",
+        "api.stripe.com:",
+        "api.stripe.com:x",
+        "api.stripe.com\n",
+        " api.stripe.com",
+        "api.stripe.com..",
+        ".stripe.net",
+        "..stripe.net",
+        "-.stripe.net",
+        "*.stripe.net",
+        "x\0.stripe.net",
+        "api.\u017ftripe.com",
+    ],
+)
+def test_what_is_not_a_host_name_gets_nothing(handles, host):
+    with pytest.raises(GuardError, match="not for the host"):
+        handles.resolve("$CRED{stripe}", tool="charge", host=host)
+
+
+def test_a_declared_port_counts(monkeypatch):
+    monkeypatch.setenv("K", "value of k")
+    handles = guard.Handles({"k": guard.env("K", hosts=["h.example:8443", "[::1]"])})
+    assert handles.resolve("$CRED{k}", tool="t", host="h.example:8443") == "value of k"
+    assert handles.resolve("$CRED{k}", tool="t", host="[::1]:80") == "value of k"
+    for host in ("h.example", "h.example:443", "[::2]"):
+        with pytest.raises(GuardError):
+            handles.resolve("$CRED{k}", tool="t", host=host)
+
+
+@pytest.mark.parametrize("host", ["*", "https://h", "a.*.com", "*stripe.com", "h/", "h:port", "a b"])
+def test_a_declared_host_is_a_host_name(host):
+    with pytest.raises(statelog.UsageError, match="a host is a name"):
+        guard.env("K", hosts=[host])
+
+
+@pytest.mark.parametrize("arguments", [{"tool": None}, {"tool": ""}, {"tool": 5}, {"tool": "t", "host": 5}])
+def test_a_tool_and_a_host_are_texts(handles, arguments):
+    with pytest.raises(statelog.UsageError, match="is a text that is not empty"):
+        handles.resolve("$CRED{vault}", **arguments)
+
+
+class Pair(NamedTuple):
+    a: str
+    b: int
+
+
+@dataclass(frozen=True)
+class Call:
+    auth: str
+
+
+class Request(BaseModel):
+    auth: str
+    secret: SecretStr = SecretStr("$CRED{vault}")
+
+
+def test_a_handle_is_resolved_in_every_kind_of_object(handles):
+    def resolve(value):
+        return handles.resolve(value, tool="t")
+
+    assert resolve(Pair("$CRED{vault}", 1)) == Pair(VALUE, 1)
+    assert resolve(Call("$CRED{vault}")) == Call(VALUE)
+    assert resolve(deque(["$CRED{vault}"], 3)) == deque([VALUE], 3)
+    assert resolve({"$CRED{vault}": 1}) == {VALUE: 1}
+    assert resolve(b"<$CRED{vault}>") == f"<{VALUE}>".encode()
+    assert resolve(SecretStr("$CRED{vault}")).get_secret_value() == VALUE
+    made = resolve(Request(auth="$CRED{vault}"))
+    assert (made.auth, made.secret.get_secret_value()) == (VALUE, VALUE)
+    kept = object()
+    assert resolve(kept) is kept
+
+
+def test_a_handle_in_another_object_is_refused(handles):
+    with pytest.raises(GuardError, match="'vault' is in a SimpleNamespace"):
+        handles.resolve([types.SimpleNamespace(a="$CRED{vault}")], tool="t")
+
+
+@pytest.mark.parametrize("value", [" " * 8, "  1234567\n", "\t" * 20])
+def test_blanks_do_not_count_as_characters_of_a_value(value):
+    with pytest.raises(GuardError, match="at least 8 characters"):
+        guard.Handles({"k": lambda: value}).resolve("$CRED{k}", tool="t")
+
+
+def test_a_value_is_hidden_without_the_line_feed_at_its_end():
+    handles = guard.Handles({"k": lambda: "value-of-k-1234\n"})
+    assert handles.resolve("$CRED{k}", tool="t") == "value-of-k-1234\n"
+    assert stored(handles, "<value-of-k-1234>") == "<$CRED{k}>"
+
+
+def test_values_that_overlap_leave_no_part():
+    handles = guard.Handles({"a": lambda: "abcdefgh1234", "b": lambda: "gh1234XYZ9876"})
+    handles.resolve("$CRED{a}$CRED{b}", tool="t")
+    assert stored(handles, "<abcdefgh1234XYZ9876>") == "<$CRED{a}>"
+
+
+def test_values_that_threads_resolve_at_once_are_all_hidden():
+    for _ in range(10):
+        values = [f"value-number-{number}-xyz" for number in range(8)]
+        sources = {f"h{number}": lambda value=value: value for number, value in enumerate(values)}
+        handles = guard.Handles(sources)
+        start = threading.Barrier(8)
+
+        def resolve(number, handles=handles, start=start):
+            start.wait()
+            handles.resolve(f"$CRED{{h{number}}}", tool="t")
+
+        threads = [threading.Thread(target=resolve, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [handles.hide(value) for value in values] == [f"$CRED{{h{number}}}" for number in range(8)]
 
 
 def test_keyring_is_asked_by_service_and_user(monkeypatch):
@@ -125,6 +256,48 @@ def test_a_value_becomes_its_handle_in_every_form(handles, form):
         assert part not in made
 
 
+SIGNS = "p(a)ss!w'rd&1<2>é\"+/longer than a line of base64, which has fifty-seven bytes"
+SIGN_FORMS = {
+    "encodeURIComponent": quote(SIGNS, safe="!'()*"),
+    "quoted twice": quote(quote(SIGNS, safe=""), safe=""),
+    "HTML": html.escape(SIGNS),
+    "XML": html.escape(SIGNS, quote=False),
+    "templates": html.escape(SIGNS).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
+    "JSON of Go": json.dumps(SIGNS, ensure_ascii=False)
+    .replace("&", "\\u0026")
+    .replace("<", "\\u003c")
+    .replace(">", "\\u003e"),
+    "JSON in capitals": json.dumps(SIGNS).replace("\\u00e9", "\\u00E9"),
+    "shell": shlex.quote(SIGNS),
+    "hex": SIGNS.encode().hex(),
+    "JSON three deep": json.dumps(json.dumps(json.dumps({"a": SIGNS}))),
+    "repr of bytes": repr(SIGNS.encode()),
+    "base64 in lines": base64.encodebytes(b"x" * 40 + SIGNS.encode()).decode(),
+    "base64 in lines in JSON": json.dumps(base64.encodebytes(SIGNS.encode()).decode()),
+    "base64 of JSON": base64.b64encode(json.dumps({"a": SIGNS}).encode()).decode(),
+}
+
+
+@pytest.mark.parametrize("form", SIGN_FORMS)
+def test_a_value_of_signs_becomes_its_handle_in_every_form(form):
+    handles = guard.Handles({"k": lambda: SIGNS})
+    handles.resolve("$CRED{k}", tool="t")
+    made = stored(handles, f"<{SIGN_FORMS[form]}>")
+    assert "$CRED{k}" in made
+    assert len(made) < len(SIGN_FORMS[form]) * 0.7
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16-le", "utf-16-be"])
+def test_a_value_in_bytes_of_another_encoding_does_not_stay(encoding):
+    handles = guard.Handles({"k": lambda: "schlüsselwörter"})
+    handles.resolve("$CRED{k}", tool="t")
+    data = "schlüsselwörter".encode(encoding)
+    try:
+        assert data not in stored(handles, b"<" + data + b">")
+    except statelog.SecretError as error:
+        assert error.rule == "$CRED{k}"  # noqa: PT017 - either will do
+
+
 def test_a_handle_stays_a_handle(handles):
     handles.resolve("$CRED{vault}", tool="t")
     assert stored(handles, {"api_key": "$CRED{vault}"}) == {"api_key": "$CRED{vault}"}
@@ -144,13 +317,19 @@ def test_repr_shows_names_only(handles):
     assert VALUE not in shown
 
 
-@pytest.mark.parametrize("sources", [{"a b": failing}, {"": failing}, {"a": "value"}, {1: failing}])
+@pytest.mark.parametrize("sources", [{"a b": failing}, {"": failing}, {"a": "value"}, {1: failing}, None, ["a"]])
 def test_bad_sources_are_refused(sources):
     with pytest.raises(statelog.UsageError):
         guard.Handles(sources)
 
 
-@pytest.mark.parametrize("names", ["charge", [1], [""]])
+@pytest.mark.parametrize("make", [lambda: guard.env(5), lambda: guard.env(""), lambda: guard.keyring(None, "app")])
+def test_a_source_has_a_name(make):
+    with pytest.raises(statelog.UsageError, match="is a text"):
+        make()
+
+
+@pytest.mark.parametrize("names", ["charge", [1], [""], 5])
 def test_bad_tools_are_refused(names):
     with pytest.raises(statelog.UsageError, match="tools"):
         guard.env("A", tools=names)
@@ -173,6 +352,35 @@ def test_a_log_filter_hides_message_exception_and_extra(handles):
     assert len(records) == 2
     assert all("va1ue" not in record for record in records)
     assert "$CRED{vault}" in records[0]
+
+
+class Number(int):
+    def __str__(self):
+        return VALUE
+
+
+def test_a_log_filter_knows_names_of_extra_and_of_threads(handles):
+    handles.resolve("$CRED{vault}", tool="t")
+    random = "76dfZTPtLLKjAyS96HBqcbCtx3GIobuiF9Pl3XT4"
+    secrets = guard.Secrets(fields=["**.password", "pin", "lineno"])
+    records = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    handler.addFilter(guard.LogFilter(Guard(secrets=secrets, handles=handles)))
+    log = logging.getLogger(f"of {VALUE}")
+    log.addHandler(handler)
+    extra = {"api_key": random, "password": "hunter2", "pin": 1234, "n": 5, "more": {"password": "hunter2"}}
+    extra |= {"number": Number(3), "nothing": None, VALUE: "x"}
+    thread = threading.Thread(target=lambda: log.error("m", extra=extra), name=f"worker {VALUE}")
+    thread.start()
+    thread.join()
+    log.removeHandler(handler)
+    [record] = records
+    shown = {name: value for name, value in vars(record).items() if name != VALUE}
+    assert not any(each in repr(shown) for each in (random, "hunter2", "1234", "va1ue"))
+    assert record.api_key.startswith("[REDACTED")
+    assert (record.n, record.nothing, record.levelno, type(record.lineno)) == (5, None, logging.ERROR, int)
+    assert record.threadName == "worker $CRED{vault}"
 
 
 # --- fields that accept handles only ----------------------------------------------------------

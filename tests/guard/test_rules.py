@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import collections
+import json
 import pathlib
 import re
+import string
 from random import Random
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -194,7 +197,12 @@ def test_a_secret_in_an_everyday_value_does_not_stay(value):
     [
         (UsageError, {"on_found": "drop"}, "on_found"),
         (UsageError, {"fields": "**.password"}, "fields"),
-        (UsageError, {"fields": [""]}, "fields"),
+        (UsageError, {"fields": None}, "fields is a list of texts, not NoneType"),
+        (UsageError, {"fields": [""]}, "one is ''"),
+        (UsageError, {"fields": ["."]}, "fields has paths"),
+        (UsageError, {"fields": ["a..b"]}, "fields has paths"),
+        (UsageError, {"fields": ["[*"]}, "fields has paths"),
+        (UsageError, {"allow": 5}, "allow is a list of texts, not int"),
         (UsageError, {"allow": [1]}, "allow"),
         (GuardError, {"allow": ["rule:unknown"]}, "no rule has the name 'unknown'"),
     ],
@@ -216,6 +224,232 @@ def test_a_guard_without_re2_is_refused(monkeypatch):
         Pattern(b"a")
 
 
-@pytest.mark.parametrize("hostile", ["AKIA" * 20_000, "eyJ" + "a" * 200_000, "secret=" * 20_000, "://a:" * 30_000])
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "AKIA" * 20_000,
+        "eyJ" + "a" * 200_000,
+        "eyJ" * 50_000 + ".eyJaaaaaaaa." + "a" * 30,
+        "secret=" * 20_000,
+        "://a:" * 30_000,
+        "-----BEGIN PRIVATE KEY-----" * 10_000,
+    ],
+)
 def test_a_hostile_text_takes_no_more_than_its_size(hostile):
     assert redacted(hostile) == hostile
+
+
+# --- long tokens, blocks of keys, and texts that are no secrets -------------------------------------
+
+LONG = "".join(Random(7).choices(string.ascii_letters + string.digits, k=900))
+PEM = SECRETS["private-key"](Random(5))
+LINES = PEM.split("\n")
+AZURITE = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+JWT_IO = (
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9lIiwiaWF0IjoxNTE2MjM5MDIyfQ"
+    ".SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"
+)
+PGP = PEM.replace("RSA ", "PGP ").replace("KEY-----", "KEY BLOCK-----", 2).split("\n", 1)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"access_token": LONG},
+        f"access_token={LONG} end",
+        f"ya29.{LONG} end",
+        f"glpat-{LONG} end",
+        f"sk_live_{LONG} end",
+        f"postgresql://app:{LONG}@db/main",
+        {"auth": f"hvs.{LONG}"},
+    ],
+)
+def test_no_part_of_a_long_token_stays(value):
+    text = repr(redacted(value))
+    assert "[REDACTED " in text
+    assert LONG[-20:] not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"a": json.dumps({"k": PEM})}),
+        json.dumps(json.dumps(json.dumps({"k": PEM}))),
+        repr(LINES),
+        json.dumps(LINES),
+        quote(PEM),
+        quote_plus(PEM),
+        "\n".join(f"> {line}" for line in LINES),
+        "\n".join(f"{number}:{line}" for number, line in enumerate(LINES)),
+        "\n".join(f"{number:6}→{line}" for number, line in enumerate(LINES)),
+        "\n".join(f"-{line}" for line in LINES),
+        " +\n".join(f'"{line}\\n"' for line in LINES),
+        f"{PGP[0]}\nVersion: GnuPG v2.0.22 (GNU/Linux)\nComment: https://example.com/x\n\n{PGP[1]}",
+        "\n".join(LINES[:-2]),
+        "\n".join(f"{number:6}→{line}" for number, line in enumerate(LINES[:-2])),
+    ],
+)
+def test_no_line_of_a_private_key_stays(text):
+    made = redacted(f"before {text}")
+    assert made.startswith("before ")
+    assert "[REDACTED private-key " in made
+    assert not any(line[:20] in made for line in LINES[1:-1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-----BEGIN PRIVATE KEY----- marks the beginning of a key in PEM, which is base64 of DER between two lines",
+        "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqh...your key here...\n-----END PRIVATE KEY-----",
+        'if key.startswith("-----BEGIN PRIVATE KEY-----"):\n    load(key, "-----END PRIVATE KEY-----")',
+        "private_key = ed25519.Ed25519PrivateKey.generate()",
+        "access_token = self.v2.OAuth2Client.getToken3Legged()",
+        "AccessToken := oauth2.StaticTokenSource2X(Cfg)",
+        "GOOGLE_APPLICATION_CREDENTIALS=/home/u1/Keys2/sa-Prod-3.json",
+        "storage_key: uploads/2024/05/Report-Q3-v2.pdf",
+        "secret: projects/42/secrets/Stripe-V2/versions/7",
+        "private_key: ./certs/Dev1/Server-Key2.pem",
+        "token: Qwen2.5-Coder-32B-Instruct-GGUF-Q4",
+        "const apiKey: Config.V2.ApiKey1Type.Default = x",
+        "id_token: ord_01HX3Z4Y5W6V7T8S9R0Q",
+        "API_KEY=your-API-key-goes-here-1234",
+        {"account_key": "ACC-2024-EU1-Cust42-Sub7"},
+        {"user_token": "User42-Session7-Device3-Tab1"},
+        {"service_key": "svc.Prod-EU1.v2.node-3"},
+        "http://db.internal:8080,ops@example.com",
+        "[dev](http://localhost:3000)@alice",
+        "https://meet:12:30@room1",
+        "postgresql://scott:tiger@localhost:5432/mydatabase",
+        "postgres://user:mypass@localhost/db",
+        "redis://:your-redis-password@host:6379",
+        "https://username:password123@example.com/",
+        "https://a-host-without-dots-and-long/x@y",
+        f"AccountName=devstoreaccount1;AccountKey={AZURITE};",
+        JWT_IO,
+    ],
+)
+def test_what_only_looks_like_a_secret_stays(text):
+    assert redacted(text) == text
+
+
+@pytest.mark.parametrize("letters", ["letters and digits", "base64", "base64 for URLs", "hex", "groups"])
+def test_random_values_beside_a_name_do_not_stay(letters):
+    random = Random(6)
+    alphabet = string.ascii_letters + string.digits + {"base64": "+/", "base64 for URLs": "-_"}.get(letters, "")
+    missed = 0
+    for _ in range(2000):
+        value = "".join(random.choices("0123456789abcdef" if letters == "hex" else alphabet, k=40))
+        if letters == "groups":
+            value = "-".join(value[at : at + 10] for at in range(0, 40, 10))
+        missed += Guard().secrets.find_named("api_key", value.encode()) is None
+    assert missed <= 8  # Some have no digit.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "api_key: >-\n  {}\n",
+        "api_key: |\n      {}",
+        "<api_key>{}</api_key>",
+        "run --api-key {} --more",
+        'run --token "{}"',
+        "curl -H 'Authorization: Bearer {}'",
+    ],
+)
+def test_a_named_value_is_found_in_yaml_xml_and_commands(text):
+    made = redacted(f"before\n{text.format(SECRET)}")
+    assert SECRET not in made
+    assert "[REDACTED named-secret " in made
+
+
+@pytest.mark.parametrize("text", ["the secret {} is public", "if key>{}: pass", "-token {}", "my token {}"])
+def test_a_value_behind_a_word_of_prose_stays(text):
+    assert redacted(text.format(SECRET)) == text.format(SECRET)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https:\\/\\/app:{}@h.example",
+        "wss://app:{}@h.example",
+        "kafka://app:{}@h.example",
+        "ssh://app:{}@h.example",
+        "socks5://app:{}@h.example",
+        "https://{}x8Kq2ZpLm9Vt4Rw7@github.com/o/r.git",
+    ],
+)
+def test_a_password_in_an_address_does_not_stay(address):
+    text = address.format("c0rrectH0rse")
+    assert "c0rrectH0rse" not in redacted(f'{{"a": "{text}"}}')
+
+
+# --- members of JSON within a text -------------------------------------------------------------
+
+FIELDS = Guard(secrets=Secrets(fields=["**.password"]))
+
+
+def nested(value, depth):
+    for _ in range(depth):
+        value = json.dumps(value)
+    return value
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "secret",
+    ["hunter2", "C:\\", "a\\\\", 'a"b', "'", '"', "\\", '\\"', 'a", "b": "c', "a\nb", "é", "[REDACTED x", "$CRED{a} b"],
+)
+def test_a_member_is_cut_out_of_json_of_any_depth(depth, secret):
+    value = {"user": "bob", "password": secret, "x": {"password": [], "y": 1}, "z": ["password", "password: b"]}
+    made = redacted(nested(value, depth), FIELDS)
+    for _ in range(depth):
+        made = json.loads(made)
+    assert made.pop("password").startswith("[REDACTED field ")
+    assert made == {"user": "bob", "x": {"password": [], "y": 1}, "z": ["password", "password: b"]}
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("value", ["", None, True, [], {}, "$CRED{db}"])
+def test_a_member_without_a_secret_stays(depth, value):
+    text = nested({"password": value, "user": "bob", "q": "it's", "more": {"password": ""}}, depth)
+    assert redacted(text, FIELDS) == text
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("number", [0, 123456, -1.5e3, 1e-7])
+def test_a_number_becomes_a_text_of_json(depth, number):
+    made = redacted(nested({"password": number, "more": [{"password": number}], "user": "bob"}, depth), FIELDS)
+    for _ in range(depth):
+        made = json.loads(made)
+    assert made["user"] == "bob"
+    assert made["password"].startswith("[REDACTED field ")
+    assert made["more"][0]["password"] == made["password"]
+
+
+def test_a_member_stays_in_prose_and_in_repr():
+    text = 'The config said "password": "" and then he said "hello" to all. It\'s \'fine\'.'
+    assert redacted(text, FIELDS) == text
+    assert redacted(repr({"password": "", "user": "bob"}), FIELDS) == "{'password': '', 'user': 'bob'}"
+    assert redacted(repr({"password": "it's", "user": "bob"}), FIELDS).endswith("', 'user': 'bob'}") is False
+    assert "it's" not in redacted(repr({"password": "it's", "user": "bob"}), FIELDS)
+
+
+def test_a_member_of_json_that_was_cut_does_not_stay():
+    made = redacted('before\n{"password": "hunter2-and-mo', FIELDS)
+    assert made.startswith('before\n{"password": "[REDACTED field ')
+    made = redacted(json.dumps({"log": '{"password": "hunter2-and-mo', "user": "bob"}), FIELDS)
+    assert "hunter2" not in made
+    assert json.loads(made)["user"] == "bob"
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "\\" * 200_000 + '"password": "',
+        '"password": "' * 30_000,
+        '"password": \\"' * 30_000,
+        "'password': \"\n" * 30_000,
+    ],
+)
+def test_hostile_json_takes_no_more_than_its_size(hostile):
+    FIELDS.secrets.find(hostile.encode())
