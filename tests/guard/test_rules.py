@@ -305,7 +305,7 @@ def test_no_line_of_a_private_key_stays(text):
         "private_key = ed25519.Ed25519PrivateKey.generate()",
         "access_token = self.v2.OAuth2Client.getToken3Legged()",
         "AccessToken := oauth2.StaticTokenSource2X(Cfg)",
-        "GOOGLE_APPLICATION_CREDENTIALS=/home/u1/Keys2/sa-Prod-3.json",
+        "GOOGLE_APPLICATION_CREDENTIALS=/srv/u1/Keys2/sa-Prod-3.json",
         "storage_key: uploads/2024/05/Report-Q3-v2.pdf",
         "secret: projects/42/secrets/Stripe-V2/versions/7",
         "private_key: ./certs/Dev1/Server-Key2.pem",
