@@ -11,7 +11,7 @@ from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json, of_all
 from statelog.adapters.kit.settling import settle
 from statelog.aio.running import run
-from statelog.errors import CheckpointNotFoundError, NotFoundError
+from statelog.errors import CheckpointNotFoundError, NotFoundError, ValueTypeError
 
 if TYPE_CHECKING:
     from statelog import Store, Thread
@@ -33,7 +33,11 @@ async def save_team(store: Store, id: str, team: Any) -> int:
 
     """
     thread = _thread_of(id)
-    kept = _kept(await team.save_state())
+    try:
+        kept = _kept(await team.save_state())
+    except RecursionError as error:
+        message = f"the state of team {id!r} is nested too deeply, or holds itself"
+        raise ValueTypeError(message, path=_STATE) from error
 
     def save(of_team: Thread[Any, Any]) -> int:
         version_id = uuid4().hex
