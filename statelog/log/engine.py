@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from statelog.errors import FencedError
     from statelog.guard.hook import Redactor
-    from statelog.log.batch import Batch, Memory
+    from statelog.log.batch import Batch
     from statelog.log.commit import Staging
     from statelog.log.shared_commit import SharedLog
     from statelog.log.transaction import Transaction
@@ -147,10 +147,6 @@ class Engine:
         if remote is not None:
             remote.committed()
         return result
-
-    def memory_of(self, snapshot_id: int | None) -> Memory | None:
-        """Return a copy of what is remembered of a commit of the store; None if it is not this process's last one."""
-        return self.committer.memory_of(snapshot_id)
 
     def head(self, view: View, thread: int, branch: int) -> Head | None:
         """Return the last checkpoint of a branch in a view of the store, or None if the branch has none.

@@ -215,7 +215,7 @@ class TransactionSession:
         """Return a batch with all that was done so far: a rehearsal, if others have committed since the first of it."""
         if self._former is None:
             self._staged_over = self._snapshot.id
-            memory = self._engine.memory_of(self._staged_over) or Memory(read_log_end(self._snapshot))
+            memory = self._engine.committer.memory_of(self._staged_over) or Memory(read_log_end(self._snapshot))
             staged = Batch(self._snapshot, self._engine.cache, memory)
             staged.guard = self._engine.guard
             return staged

@@ -81,7 +81,7 @@ _new = tuple.__new__
 
 _MAJOR_LIST = 4
 _LONG_TEXT = 0x78
-"""The first byte of a text of 24 bytes or more; that of a shorter one is all that stands before it."""
+"""The first byte of the item of a text with 24 bytes or more. The head of a shorter text has only one byte."""
 
 Stored = bytes | Tree
 """A stored value: its item, or, of a long list, what `read_list` reads."""
@@ -270,7 +270,7 @@ def opened(stored: Stored | Unread | None) -> Stored | None:
 def after(
     known: Mapping[str, Stored | Unread], writes: Sequence[Write], made: Checkpoint
 ) -> dict[str, Stored | Unread]:
-    """Return the channels of a checkpoint, made by `writes` of one of which these are known."""
+    """Return the channels of a checkpoint that `writes` has made. `known` are the channels of its parent."""
     channels = dict(known)
     digest = made.event.root_digest
     for write in writes:

@@ -22,7 +22,7 @@ class Moment:
     """A thread as a view of the store has it. Whatever is read of it is copied before the view ends.
 
     Attributes:
-        thread: its number, None if there is no such thread.
+        thread: the number of the thread, or None if there is no such thread.
     """
 
     __slots__ = ("_branches", "_engine", "_view", "_workspace", "thread")

@@ -33,7 +33,7 @@ class Packed(Coded):
         return repr(self.shown())
 
     def shown(self) -> Any:
-        """Return what it says, of plain types and `Constructed`; the size alone if it is no msgpack."""
+        """Return the value as plain types and `Constructed`, or only its size if the bytes are not msgpack."""
         return unpacked(self)
 
 

@@ -122,7 +122,8 @@ def opened_foreign(name: str) -> Iterator[Endpoint]:
 
     Raises:
         UsageError: the name is not valid, or its package is not installed.
-        StoreNotFoundError, FormatError: there is no such database, or it has no checkpoints.
+        StoreNotFoundError: there is no such database.
+        FormatError: the database has no checkpoints.
         StorageError: the database refused.
 
     """

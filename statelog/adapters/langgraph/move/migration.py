@@ -63,7 +63,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A checkpoint of which the source has lost metadata.
+    """A checkpoint whose metadata the source has lost, in whole or in part.
 
     Attributes:
         thread: its thread's id.

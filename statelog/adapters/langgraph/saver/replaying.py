@@ -64,11 +64,7 @@ def delta_history(
     cut_short: tuple[dict[str, Any], Read | None] | None = None
     with store.snapshot() as snapshot:
         lineage = Lineage(snapshot, asked.thread_id)
-        place, checkpoint = asked, find_place(lineage, asked) if asked.id else None
-        if not asked.id:
-            latest = next(Ordered(lineage, asked.namespace).draw(lineage, 1), None)
-            if latest is not None:
-                place, checkpoint = latest.place, latest.checkpoint
+        place, checkpoint = _start(lineage, asked)
         writes = writes_state(lineage)
         pending = None if writes is None else items.Ranges(writes)
         remaining = dict.fromkeys(channels)
@@ -126,15 +122,19 @@ def _decode(
     return found
 
 
+def _start(lineage: Lineage, asked: Place) -> tuple[Place, Checkpoint | None]:
+    """Return the checkpoint that a config names, or else the latest one, and its place."""
+    if asked.id:
+        return asked, find_place(lineage, asked)
+    latest = next(Ordered(lineage, asked.namespace).draw(lineage, 1), None)
+    return (asked, None) if latest is None else (latest.place, latest.checkpoint)
+
+
 def keepset(store: Store, asked: Place, channels: Sequence[str]) -> set[str]:
     """Return the id of a checkpoint, and those of its ancestors back to where each channel was stored last."""
     with store.snapshot() as snapshot:
         lineage = Lineage(snapshot, asked.thread_id)
-        place, checkpoint = asked, find_place(lineage, asked) if asked.id else None
-        if not asked.id:
-            latest = next(Ordered(lineage, asked.namespace).draw(lineage, 1), None)
-            if latest is not None:
-                place, checkpoint = latest.place, latest.checkpoint
+        place, checkpoint = _start(lineage, asked)
         if checkpoint is None:
             return set()
         kept, state = {place.id}, checkpoint.state
