@@ -19,7 +19,7 @@ from urllib.parse import quote, quote_plus
 from statelog import redaction
 from statelog.errors import GuardError, UsageError
 from statelog.guard.annotations import HANDLE
-from statelog.guard.matching import Pattern, literal
+from statelog.guard.pattern import Pattern, literal
 from statelog.guard.secrets import Found, apart
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from typing import Final, Protocol
 
 from statelog.format import cbor
@@ -132,12 +133,57 @@ def redact_bytes(data: bytes, path: Path, redactor: Redactor) -> bytes:
         return data
 
 
-class _Cbor:
-    """One item."""
+class _Walker(ABC):
+    """Walks one encoded value, and replaces the secrets in it."""
 
     def __init__(self, data: bytes, redactor: Redactor) -> None:
         self._data = data
         self._redactor = redactor
+
+    @abstractmethod
+    def value(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
+        """Return a value, redacted, and the offset behind it."""
+
+    @staticmethod
+    @abstractmethod
+    def is_string(item: bytes) -> bool:
+        """Return True if an item is a text or bytes."""
+
+    @staticmethod
+    @abstractmethod
+    def text_of(item: bytes) -> str:
+        """Return the text of such an item, for paths."""
+
+    def _list(self, at: int, start: int, count: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
+        parts = [self._data[at:start]]
+        for _ in range(count):
+            made, start = self.value(start, path, is_secret=is_secret)
+            parts.append(made)
+        if count == _PAIR:
+            parts[2] = self._beside(parts[1], parts[2], path, may_be_field=False)
+        return b"".join(parts), start
+
+    def _beside(self, name: bytes, item: bytes, path: Path, *, may_be_field: bool) -> bytes:
+        """Return a text or bytes that have their name beside them, as in a list of headers."""
+        if not (self.is_string(name) and self.is_string(item)):
+            return item
+        below = (*path, self.text_of(name))
+        is_secret = may_be_field and self._redactor.names_field(below)
+        return type(self)(item, self._redactor).value(0, below, is_secret=is_secret)[0]
+
+
+class _Cbor(_Walker):
+    """One item of CBOR."""
+
+    @staticmethod
+    def is_string(item: bytes) -> bool:
+        """Return True if an item is a text or bytes."""
+        return item[0] >> 5 in _STRINGS
+
+    @staticmethod
+    def text_of(item: bytes) -> str:
+        """Return the text of such an item, for paths."""
+        return item[1 + _SIZES.get(item[0] & 31, 0) :].decode("utf-8", "replace")
 
     def head(self, at: int) -> tuple[int, int, int]:
         """Return major type, argument, and the offset behind the head."""
@@ -161,30 +207,13 @@ class _Cbor:
                 made = redact_bytes(held, path, redactor)
             return (data[at:end] if made is held else cbor.head(major, len(made)) + made), end
         if major == _LIST:
-            return self._list(at, argument, start, path, is_secret=is_secret)
+            return self._list(at, start, argument, path, is_secret=is_secret)
         if major == _DICT:
             return self._dict(argument, start, path, is_secret=is_secret)
         if major == _TAG:
             return self._tagged(at, argument, start, path, is_secret=is_secret)
         item = data[at:start]
         return (_text(redactor.hidden(item, path)) if is_secret and item not in _NULLS else item), start
-
-    def _list(self, at: int, count: int, start: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
-        parts = [self._data[at:start]]
-        for _ in range(count):
-            made, start = self.value(start, path, is_secret=is_secret)
-            parts.append(made)
-        if count == _PAIR:
-            parts[2] = self._beside(parts[1], parts[2], path, may_be_field=False)
-        return b"".join(parts), start
-
-    def _beside(self, name: bytes, item: bytes, path: Path, *, may_be_field: bool) -> bytes:
-        """Return a text or bytes that have their name beside them, as in a list of headers."""
-        if name[0] >> 5 not in _STRINGS or item[0] >> 5 not in _STRINGS:
-            return item
-        below = (*path, _text_of(name))
-        is_secret = may_be_field and self._redactor.names_field(below)
-        return _Cbor(item, self._redactor).value(0, below, is_secret=is_secret)[0]
 
     def _pairs(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
         """Return the list of the keys and values of a dict whose keys are not all texts."""
@@ -194,7 +223,7 @@ class _Cbor:
             key_at = start
             key, start = self.value(start, path, is_secret=is_secret)
             is_named = self._data[key_at] >> 5 in _STRINGS
-            below = (*path, _text_of(self._data[key_at:start])) if is_named else path
+            below = (*path, self.text_of(self._data[key_at:start])) if is_named else path
             made, start = self.value(start, below, is_secret=is_secret or self._redactor.names_field(below))
             parts += (key, made)
         return b"".join(parts), start
@@ -289,11 +318,6 @@ def _sorted_pairs(item: bytes, redactor: Redactor) -> bytes:
     return cbor.head(_LIST, len(parts)) + b"".join([part for pair in pairs for part in pair])
 
 
-def _text_of(item: bytes) -> str:
-    """Return the text of an item, for paths."""
-    return item[1 + _SIZES.get(item[0] & 31, 0) :].decode("utf-8", "replace")
-
-
 def _text(text: bytes) -> bytes:
     return cbor.head(_TEXT, len(text)) + text
 
@@ -309,12 +333,20 @@ _NIL, _FALSE, _TRUE, _RESERVED = 0xC0, 0xC2, 0xC3, 0xC1
 _SHORT_SIZE: Final = 32
 
 
-class _Msgpack:
-    """One value."""
+class _Msgpack(_Walker):
+    """One value of msgpack."""
 
-    def __init__(self, data: bytes, redactor: Redactor) -> None:
-        self._data = data
-        self._redactor = redactor
+    @staticmethod
+    def is_string(item: bytes) -> bool:
+        """Return True if a value is a text or bytes."""
+        return 0xA0 <= item[0] < 0xC0 or item[0] in (0xC4, 0xC5, 0xC6, 0xD9, 0xDA, 0xDB)
+
+    @staticmethod
+    def text_of(item: bytes) -> str:
+        """Return the text of such a value, for paths."""
+        first = item[0]
+        start = 1 if first < 0xC0 else 1 + _WIDTHS.get(first, 0)
+        return item[start:].decode("utf-8", "replace")
 
     def value(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
         """Return a value, redacted, and the offset behind it."""
@@ -338,7 +370,7 @@ class _Msgpack:
             size = int.from_bytes(data[at + 1 : start], "big")
             kind = _BYTES if first < 0xC7 else _TEXT if first < 0xDC else _LIST if first < 0xDE else _DICT
         if kind == _LIST:
-            return self._many(at, start, size, path, is_secret=is_secret)
+            return self._list(at, start, size, path, is_secret=is_secret)
         if kind == _DICT:
             return self._dict(at, start, size, path, is_secret=is_secret)
         return self._string(at, start, size, path, is_text=kind == _TEXT, is_secret=is_secret)
@@ -361,23 +393,6 @@ class _Msgpack:
             return self._data[at:end], end
         return (_packed_text(made) if is_text else b"\xc6" + len(made).to_bytes(4, "big") + made), end
 
-    def _many(self, at: int, start: int, count: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
-        parts = [self._data[at:start]]
-        for _ in range(count):
-            made, start = self.value(start, path, is_secret=is_secret)
-            parts.append(made)
-        if count == _PAIR:
-            parts[2] = self._beside(parts[1], parts[2], path, may_be_field=False)
-        return b"".join(parts), start
-
-    def _beside(self, name: bytes, item: bytes, path: Path, *, may_be_field: bool) -> bytes:
-        """Return a text or bytes that have their name beside them, as in a list of headers."""
-        if not (_is_string(name) and _is_string(item)):
-            return item
-        below = (*path, _key_of(name))
-        is_secret = may_be_field and self._redactor.names_field(below)
-        return _Msgpack(item, self._redactor).value(0, below, is_secret=is_secret)[0]
-
     def _dict(self, at: int, start: int, count: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
         name, value_number = b"", 0
         parts = [self._data[at:start]]
@@ -385,7 +400,7 @@ class _Msgpack:
             behind = _Msgpack(self._data, _UNCHANGED).value(start, path, is_secret=False)[1]
             key = self._data[start:behind]
             self._redactor.check_key(key, path)
-            below = (*path, _key_of(key))
+            below = (*path, self.text_of(key))
             is_named = is_secret or self._redactor.names_field(below)
             made, start = self.value(behind, below, is_secret=is_named)
             parts += (key, made)
@@ -449,17 +464,6 @@ class _Msgpack:
             made, at = self.value(at, path, is_secret=not number)
             parts.append(made)
         return b"".join(parts), at
-
-
-def _is_string(item: bytes) -> bool:
-    return 0xA0 <= item[0] < 0xC0 or item[0] in (0xC4, 0xC5, 0xC6, 0xD9, 0xDA, 0xDB)
-
-
-def _key_of(item: bytes) -> str:
-    """Return the text of a key, for paths."""
-    first = item[0]
-    start = 1 if first < 0xC0 else 1 + _WIDTHS.get(first, 0)
-    return item[start:].decode("utf-8", "replace")
 
 
 def _packed_text(text: bytes) -> bytes:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from statelog.errors import GuardError, UsageError
-from statelog.guard.matching import Pattern, literal
+from statelog.guard.pattern import Pattern, literal
 from statelog.guard.rules import (
     ASSIGNMENT,
     FIELD_HINTS,

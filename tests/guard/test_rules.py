@@ -18,7 +18,7 @@ from statelog.bench.guard_texts import SECRETS, clean, planted
 from statelog.errors import GuardError, SecretError, UsageError
 from statelog.format import cbor
 from statelog.guard import Guard, Secrets
-from statelog.guard.matching import Pattern
+from statelog.guard.pattern import Pattern
 from statelog.guard.rules import RULES, has_checksum, is_telling
 
 KEY = bytes(32)

@@ -20,7 +20,7 @@ from statelog.adapters.kit import items
 from statelog.adapters.kit.notes import note
 from statelog.adapters.kit.packed import MSGPACK
 from statelog.adapters.langgraph.values.codec import join, may_be_split, split
-from statelog.adapters.langgraph.values.packing import (
+from statelog.adapters.langgraph.values.msgpack_items import (
     is_packed,
     join_parts,
     pack,

@@ -16,6 +16,7 @@ from statelog.adapters.kit.moment import Moment
 from statelog.adapters.kit.notes import note
 from statelog.adapters.langgraph.saver.bundles import decode_bundles, decode_write, read_bundle
 from statelog.adapters.langgraph.saver.listed import ListedTuple
+from statelog.adapters.langgraph.values.msgpack_items import pack_bytes, unpack_bytes
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
@@ -32,7 +33,6 @@ from statelog.adapters.langgraph.values.names import (
     writes_range,
 )
 from statelog.adapters.langgraph.values.own import Kept, Own, decode_own, kept_item, pack_own, split_kept
-from statelog.adapters.langgraph.values.packing import pack_bytes, unpack_bytes
 from statelog.display import graph_versions
 from statelog.errors import FormatError
 from statelog.format import cbor

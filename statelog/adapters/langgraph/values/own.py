@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.adapters.kit import items
+from statelog.adapters.langgraph.values.msgpack_items import pack, pack_id, pack_text, split_parts, unpack_id
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     WRITES_BRANCH,
@@ -13,7 +14,6 @@ from statelog.adapters.langgraph.values.names import (
     orphan_name,
     writes_prefix,
 )
-from statelog.adapters.langgraph.values.packing import pack, pack_id, pack_text, split_parts, unpack_id
 from statelog.kernels.msgpack import join_array
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from statelog.adapters.langgraph.saver.bundles import (
 )
 from statelog.adapters.langgraph.saver.reading import decode_writes
 from statelog.adapters.langgraph.values.codec import Codec
+from statelog.adapters.langgraph.values.msgpack_items import pack, pack_bytes, pack_text
 from statelog.adapters.langgraph.values.names import WRITES_BRANCH, place_of, write_name, writes_prefix
-from statelog.adapters.langgraph.values.packing import pack, pack_bytes, pack_text
 from statelog.format import cbor
 from statelog.kernels.msgpack import join_array
 

@@ -14,8 +14,8 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.saver.reading import encode_kept, load_kept
+from statelog.adapters.langgraph.values.msgpack_items import pack_id, unpack_id
 from statelog.adapters.langgraph.values.own import Own, replace_own, split_kept
-from statelog.adapters.langgraph.values.packing import pack_id, unpack_id
 from statelog.display import graph_versions as versions
 
 KEYS = ("v", "ts", "channel_versions", "versions_seen", "updated_channels")
