@@ -27,10 +27,6 @@ def entropy(text: bytes) -> float:
     return -sum(share * math.log2(share) for share in shares)
 
 
-def _always(_text: bytes) -> bool:
-    return True
-
-
 def _is_varied(text: bytes) -> bool:
     """Return True unless a text is a placeholder, such as `ghp_xxxxxxxx`."""
     return entropy(text) >= 3
