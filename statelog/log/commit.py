@@ -249,7 +249,7 @@ class Committer:
     execute_in_turn = execute
 
     def append_elsewhere(self, transaction: WriteTransaction) -> BaseException | None:
-        """Append what is about to be committed to the log that many hosts share. Only `SharedCommitter` has such a log."""
+        """Append what is about to be committed to the log that many hosts share: only `SharedCommitter` has one."""
         raise NotImplementedError
 
     def settle(self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int) -> None:
