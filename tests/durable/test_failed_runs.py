@@ -7,6 +7,7 @@ import logging
 import traceback
 
 import pytest
+from waiting import until
 
 import statelog
 from statelog import aio, durable
@@ -216,10 +217,14 @@ def test_a_wait_that_was_answered_is_closed_when_the_run_waits_for_the_next(stor
 
 
 def test_a_wait_that_was_let_go_is_shown_as_closed_and_not_as_waiting(store):
+    def wait_for_the_gate():
+        until(lambda: any(each.kind == "gate" for each in durable.steps(store, "a")))
+        return 3
+
     @durable.workflow
     def go(run):
         gate = run.branch(lambda run: run.gate("approve"))
-        return run.wait_any(gate, run.start(len, "abc")).result()
+        return run.wait_any(gate, run.start(wait_for_the_gate)).result()
 
     assert durable.run(store, go, id="a").value == 3
     assert {each.kind: each.status for each in durable.steps(store, "a")}["gate"] == "closed"
