@@ -1,5 +1,5 @@
-/* BLAKE2b (RFC 7693), unkeyed, with a digest of 20 bytes and a personalisation: the identity of
- * nodes, checkpoints and records.
+/* BLAKE2b (RFC 7693) with a personalisation. Unkeyed and with a digest of 20 bytes, it is the identity of nodes,
+ * checkpoints and records. Keyed, it is the MAC of rows of the index.
  *
  * Trust: none needed, any bytes have a digest. tests/native compares it with hashlib's.
  */
@@ -68,14 +68,25 @@ static void compress(uint64_t h[8], const uint8_t *block, uint64_t hashed, bool 
     h[4] ^= v4 ^ v12, h[5] ^= v5 ^ v13, h[6] ^= v6 ^ v14, h[7] ^= v7 ^ v15;
 }
 
-void sl_hash_begin(sl_hash *hash, const char personal[16])
+static void begin(sl_hash *hash, const char personal[16], size_t key_size, size_t digest_size)
 {
     memcpy(hash->h, IV, sizeof IV);
-    hash->h[0] ^= UINT64_C(0x01010000) ^ SL_DIGEST_SIZE; /* depth 1, fan-out 1, no key */
+    hash->h[0] ^= UINT64_C(0x01010000) ^ key_size << 8 ^ digest_size; /* depth 1, fan-out 1 */
     hash->h[6] ^= load_le((const uint8_t *)personal);
     hash->h[7] ^= load_le((const uint8_t *)personal + 8);
     hash->hashed = 0;
     hash->held = 0;
+}
+
+void sl_hash_begin(sl_hash *hash, const char personal[16]) { begin(hash, personal, 0, SL_DIGEST_SIZE); }
+
+/* The key is the first block. The caller adds at least one byte, so this block is not the last one. */
+void sl_hash_begin_keyed(sl_hash *hash, const char personal[16], const uint8_t key[SL_MAC_KEY_SIZE], size_t digest_size)
+{
+    begin(hash, personal, SL_MAC_KEY_SIZE, digest_size);
+    memset(hash->block, 0, sizeof hash->block);
+    memcpy(hash->block, key, SL_MAC_KEY_SIZE);
+    hash->held = SL_HASH_BLOCK_SIZE;
 }
 
 /* The last block is marked as such, so a full one is held back until more follows it. */

@@ -17,7 +17,7 @@ enum {
     SL_DEPTH_MAX = 128,        /* nested arrays and maps, FORMAT.md 7 */
     SL_INLINE_SIZE_MAX = 64,   /* FORMAT.md 4.1 */
     SL_DIGEST_SIZE = 20,       /* BLAKE2b-160 */
-    SL_SEAL_SIZE = 8,          /* XXH3-64 after a value of the index */
+    SL_SEAL_SIZE = 8,          /* XXH3-64 or MAC after a value of the index */
     SL_CHUNK_ENTRIES_MIN = 8,  /* FORMAT.md 4.5 */
     SL_CHUNK_SIZE_CLOSE = 8192,
     SL_PIECE_SIZE_MAX = 16384, /* FORMAT.md 4.4 */
@@ -260,7 +260,7 @@ static inline const uint8_t *sl_key(const sl_entries *it) { return it->in.bytes 
 
 /* --- identity (blake2b.c) ------------------------------------------------------------------------- */
 
-enum { SL_HASH_BLOCK_SIZE = 128 };
+enum { SL_HASH_BLOCK_SIZE = 128, SL_MAC_KEY_SIZE = 32 };
 enum { SL_TYPE_CHECKPOINT = 2, SL_TYPE_ROLLBACK = 3 }; /* of records */
 
 /* A digest in the making: begin, add, end. */
@@ -272,6 +272,7 @@ typedef struct {
 } sl_hash;
 
 void sl_hash_begin(sl_hash *hash, const char personal[16]);
+void sl_hash_begin_keyed(sl_hash *hash, const char personal[16], const uint8_t key[SL_MAC_KEY_SIZE], size_t digest_size);
 void sl_hash_add(sl_hash *hash, const uint8_t *data, size_t size);
 void sl_hash_end(sl_hash *hash, uint8_t digest[SL_DIGEST_SIZE]);
 

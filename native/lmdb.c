@@ -373,16 +373,32 @@ int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64
 
 /* --- rows of a sealed table ------------------------------------------------------------- */
 
+/* The first bytes of the MAC of a row: of the size of its key, and of the key and the payload. */
+static uint64_t row_mac(const uint8_t *mac_key, const uint8_t *row, size_t key_size, size_t sealed_size)
+{
+    static const char PERSONAL[16] = "stlg-rowmac-1";
+    const uint8_t size[2] = {(uint8_t)(key_size >> 8), (uint8_t)key_size};
+    uint8_t digest[SL_DIGEST_SIZE];
+    sl_hash hash;
+    sl_hash_begin_keyed(&hash, PERSONAL, mac_key, SL_SEAL_SIZE);
+    sl_hash_add(&hash, size, sizeof size);
+    sl_hash_add(&hash, row, sealed_size);
+    sl_hash_end(&hash, digest);
+    return sl_load_be(digest, SL_SEAL_SIZE);
+}
+
 /* Read the node at `index` of a sound leaf. False if its value is not inline, or if its seal does not match. */
-static bool row_open(const uint8_t *page, size_t size, uint64_t index, sl_lmdb_node *node)
+static bool row_open(const uint8_t *page, size_t size, uint64_t index, const uint8_t *mac_key, sl_lmdb_node *node)
 {
     size_t at = (size_t)load_u16(page + PAGE_HEADER_SIZE + index * POINTER_SIZE);
     if (node_read(page, size, at, false, node) != SL_PAGE_SOUND || node->flags != 0 || node->value < SL_SEAL_SIZE) {
         return false;
     }
     size_t sealed_size = (size_t)(node->key_size + node->value - SL_SEAL_SIZE); /* the value follows its key */
-    return sl_checksum(page + node->key_at, sealed_size) ==
-           sl_load_be(page + node->key_at + sealed_size, SL_SEAL_SIZE);
+    const uint8_t *row = page + node->key_at;
+    uint64_t seal = mac_key == NULL ? sl_checksum(row, sealed_size)
+                                    : row_mac(mac_key, row, (size_t)node->key_size, sealed_size);
+    return seal == sl_load_be(row + sealed_size, SL_SEAL_SIZE);
 }
 
 /* The index of the node in a sound leaf whose key is at `key_at`; `count` if there is none. */
@@ -413,8 +429,8 @@ static bool leaf_is_sound(const uint8_t *page, size_t size, uint64_t map, uint64
 }
 
 int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, sl_lmdb_seen *seen,
-                      const uint8_t *prefix, size_t prefix_size, int downwards, size_t count_max, sl_output *out,
-                      uint64_t *ends, sl_lmdb_rows *rows)
+                      const uint8_t *mac_key, const uint8_t *prefix, size_t prefix_size, int downwards,
+                      size_t count_max, sl_output *out, uint64_t *ends, sl_lmdb_rows *rows)
 {
     const uint8_t *page = page_of(at, size);
     if (!leaf_is_sound(page, size, map, transaction, seen)) {
@@ -432,7 +448,7 @@ int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t tra
     bool is_end = false;
     for (; left > 0 && count < count_max && !is_end; left--) {
         sl_lmdb_node node;
-        if (!row_open(page, size, index, &node)) { /* the next call begins with this row */
+        if (!row_open(page, size, index, mac_key, &node)) { /* the next call begins with this row */
             break;
         }
         is_end = node.key_size < prefix_size || memcmp(page + node.key_at, prefix, prefix_size) != 0;

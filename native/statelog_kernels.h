@@ -443,6 +443,7 @@ int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64
  * with `prefix`. `downwards`: read in descending order.
  * Checks: the page (as sl_lmdb_leaf_at and sl_lmdb_page_in_use do), and the seal of each row, also of the row that ends
  * the scan.
+ * mac_key: the key of the MACs of the rows, 32 bytes; NULL if the seals are checksums.
  * out: key and payload of each row, joined. ends: for each row, the end of its key and the end of its payload in `out`;
  * room for count_max rows.
  * SL_FALLBACK: a check of the page or of the first row has failed or is not possible, or the first row has pages of its
@@ -452,8 +453,8 @@ typedef struct {
     uint64_t is_end; /* 1: the next key on the page does not begin with the prefix */
 } sl_lmdb_rows;
 int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, sl_lmdb_seen *seen,
-                      const uint8_t *prefix, size_t prefix_size, int downwards, size_t count_max, sl_output *out,
-                      uint64_t *ends, sl_lmdb_rows *rows);
+                      const uint8_t *mac_key, const uint8_t *prefix, size_t prefix_size, int downwards,
+                      size_t count_max, sl_output *out, uint64_t *ends, sl_lmdb_rows *rows);
 
 /* xxh3.c: XXH3-64 without a seed. It is stored, big-endian, before records and after values of the index. */
 uint64_t sl_checksum(const uint8_t *data, size_t size);

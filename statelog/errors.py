@@ -142,6 +142,10 @@ class CursorError(UsageError):
     """A cursor of another store, or of a history that a loss of power took back. Facts: cursor."""
 
 
+class KeyArgumentError(UsageError, ValueError):
+    """A value for `key=` that cannot be the key of a store. Facts: argument. The value is in no fact."""
+
+
 class AnchorError(UsageError, ValueError):
     """A value for `expect=` that is not an anchor. Facts: argument, value."""
 
@@ -241,10 +245,11 @@ class RollbackError(CorruptionError):
 
 
 class ForgeryError(CorruptionError):
-    """The log has another history than an expected anchor names.
+    """The bytes of a store that has a key are damaged or forged, or the log has another history than an anchor names.
 
-    Records up to the anchor's LSN were changed. Or an earlier copy was put back, and other commits have followed.
+    With a key: the MAC of a record, a row of the index or the header does not hold. Facts: lsn or key where known.
 
+    With an anchor: records up to its LSN were changed, or an earlier copy was put back and others have committed since.
     Facts: path, lsn (of the anchor), expected, found (chain digests in hex).
     """
 
@@ -296,6 +301,22 @@ class AccessError(StatelogError):
     """Not yours: permission of the file, or of the space in it."""
 
     exit_code = 10
+
+
+class StoreKeyError(AccessError):
+    """The key of a store is missing, or is not the right one. Facts: path."""
+
+
+class KeyMissingError(StoreKeyError):
+    """The store has a key, and none was given. Facts: path."""
+
+
+class WrongKeyError(StoreKeyError):
+    """The store has another key than the one given. Facts: path."""
+
+
+class UnkeyedStoreError(StoreKeyError):
+    """A key was given, and the store has none: the file is another one, or was not rekeyed yet. Facts: path."""
 
 
 class ExecutionError(StatelogError):

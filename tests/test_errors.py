@@ -166,6 +166,32 @@ def other_store(store):
     store.verify(expect=anchor)
 
 
+KEY = "the key of a store"
+
+
+def key_argument(store):
+    statelog.open(store.path, key="too short")
+
+
+def open_keyed(store, key):
+    path = store.path.with_name("keyed.state")
+    statelog.open(path, key=KEY).close()
+    statelog.open(path, key=key)
+
+
+def key_missing(store):
+    open_keyed(store, None)
+
+
+def wrong_key(store):
+    open_keyed(store, "another key of a store")
+
+
+def unkeyed_store(store):
+    store.close()
+    statelog.open(store.path, key=KEY)
+
+
 def schema(store):
     store.thread("t", schema={"x": reducers.add}).commit({"x": 1})
     store.thread("t", schema={"x": reducers.append})
@@ -258,6 +284,10 @@ RAISERS = {
     errors.CursorError: cursor,
     errors.CursorExpiredError: cursor_expired,
     errors.AnchorError: anchor,
+    errors.KeyArgumentError: key_argument,
+    errors.KeyMissingError: key_missing,
+    errors.WrongKeyError: wrong_key,
+    errors.UnkeyedStoreError: unkeyed_store,
     errors.RollbackError: rollback,
     errors.ForgeryError: forgery,
     errors.OtherStoreError: other_store,
@@ -279,6 +309,7 @@ RAISERS = {
 ELSEWHERE = {
     errors.StatelogError: "the root",
     errors.NotFoundError: "raised by subclasses only",
+    errors.StoreKeyError: "raised by subclasses only",
     errors.CommitOutcomeUnknownError: "tests/storage/test_commit_failures.py",
     errors.StoreLockedError: "tests/storage/file/test_locks.py",
     errors.StorageError: "tests/storage/wal/test_checkpointer.py",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from statelog.board.rules import Rules
     from statelog.errors import FencedError
+    from statelog.format.mac import Key
     from statelog.log.care.compact import CompactionReport
     from statelog.log.care.vacuum import RetentionReport
     from statelog.log.care.verify import VerifyReport
@@ -219,6 +220,10 @@ class Store(Threads):
     async def rebuild_index(self, progress: Progress | None = None) -> int:
         """See `statelog.Store.rebuild_index`."""
         return await self._runner.run(self._store.rebuild_index, progress)
+
+    async def rekey(self, key: Key, *, progress: Progress | None = None) -> CompactionReport:
+        """See `statelog.Store.rekey`."""
+        return await self._runner.run(self._store.rekey, key, progress=progress)
 
     async def compact(self, *, progress: Progress | None = None) -> CompactionReport:
         """See `statelog.Store.compact`."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import statelog
+from statelog.cli.keys import key_variable, read_variable
 from statelog.cli.text import parse_size
 from statelog.errors import GuardError, StorageError, StoreFullError
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT, MAX_SIZE_BYTES_MIN
@@ -47,9 +48,11 @@ def _addresses_max() -> int:
     return MAX_SIZE_BYTES_DEFAULT if limit == resource.RLIM_INFINITY else limit
 
 
-def open_for_reading(path: Path, *, max_size_bytes: int | None = None, expect: bytes | None = None) -> Store:
+def open_for_reading(
+    path: Path, *, max_size_bytes: int | None = None, expect: bytes | None = None, **options: Any
+) -> Store:
     """Open a store that must exist; nothing is written to it."""
-    return open_store(path, max_size_bytes=max_size_bytes, read_only=True, expect=expect)
+    return open_store(path, max_size_bytes=max_size_bytes, read_only=True, expect=expect, **options)
 
 
 def open_for_writing(path: Path) -> Store:
@@ -64,12 +67,14 @@ def open_store(path: Path, *, max_size_bytes: int | None = None, **options: Any)
         path: of the file.
         max_size_bytes: its quota; what --max-size says if left out. If that says nothing either: the default, or the
             largest part of it that the address space has room for (`ulimit -v`, a small container).
-        options: of `statelog.open`.
+        options: of `statelog.open`. If `key` is left out, it is that of the command.
 
     Raises:
         StatelogError: as `statelog.open`.
 
     """
+    if "key" not in options:
+        options["key"] = read_variable(key_variable())
     if "guard" not in options and not options.get("read_only"):
         try:
             return open_store(path, max_size_bytes=max_size_bytes, guard=None, **options)

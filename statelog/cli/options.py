@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from statelog.cli.completion import complete_branch, complete_target, complete_thread
+from statelog.cli.keys import VARIABLE_DEFAULT, remember_variable
 from statelog.cli.opening import remember_size
 from statelog.format.anchor import decode_anchor_text
 
@@ -22,6 +23,14 @@ MAX_SIZE = click.option(
     expose_value=False,
     callback=remember_size,
     help="Reserve no more address space than this for the store, as 64M or 2G.",
+)
+
+KEY_ENV = click.option(
+    "--key-env",
+    metavar="NAME",
+    expose_value=False,
+    callback=remember_variable,
+    help=f"The variable of the environment that has the key of the store; {VARIABLE_DEFAULT}, if it is set.",
 )
 
 
@@ -38,8 +47,8 @@ EXPECT = click.option(
 
 
 def STORE(command: Command) -> Command:  # noqa: N802 - stands among the others, and is used as they are
-    """Give a command the argument STORE, and with it --max-size."""
-    return _STORE(MAX_SIZE(command))
+    """Give a command the argument STORE, and with it --max-size and --key-env."""
+    return _STORE(MAX_SIZE(KEY_ENV(command)))
 
 
 class TargetsCommand(click.Command):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from statelog.cli.care import describe_verification
+from statelog.cli.keys import key_variable, read_variable
 from statelog.cli.opening import size_asked_for
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
@@ -36,7 +37,8 @@ def recover(*, store: Path, without_journal: bool, as_json: bool) -> None:
     journal is there, try `statelog salvage` before, which reads both.
     """
     output = Output(as_json=as_json)
-    report = recover_store(store, without_journal=without_journal, max_size_bytes=size_asked_for())
+    key = read_variable(key_variable())
+    report = recover_store(store, without_journal=without_journal, max_size_bytes=size_asked_for(), key=key)
     with output.progress("verifying") as progress:
         found = verify_in_child(store, deep=True, progress=progress)
     if as_json:

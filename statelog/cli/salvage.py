@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from statelog.cli.keys import key_variable, read_variable
 from statelog.cli.opening import size_asked_for
-from statelog.cli.options import AS_JSON, MAX_SIZE
+from statelog.cli.options import AS_JSON, KEY_ENV, MAX_SIZE
 from statelog.cli.output import Output
 from statelog.cli.reporting import report_of_child, report_to_parent
 from statelog.cli.text import count
@@ -33,6 +34,7 @@ _RANGES_SHOWN = 10
 @click.argument("damaged", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @MAX_SIZE
+@KEY_ENV
 @AS_JSON
 def salvage(*, damaged: Path, new: Path, as_json: bool) -> None:
     """Read DAMAGED, and make the store NEW of every record that is still whole.
@@ -42,7 +44,7 @@ def salvage(*, damaged: Path, new: Path, as_json: bool) -> None:
     """
     output = Output(as_json=as_json)
     with output.progress("salvaging") as progress:
-        arguments = (str(damaged), str(new), str(size_asked_for() or MAX_SIZE_BYTES_DEFAULT))
+        arguments = (str(damaged), str(new), str(size_asked_for() or MAX_SIZE_BYTES_DEFAULT), key_variable())
         report = report_of_child(__name__, *arguments, path=damaged, work="salvaging", progress=progress)
     if as_json:
         output.emit(report)
@@ -83,8 +85,11 @@ def _print_report(output: Output, report: Mapping[str, Any]) -> None:
         output.hint(f"the first {_VERSIONS_SHOWN} of {report['losses']:,}; --json lists them all")
 
 
-def _salvage(damaged: Path, new: Path, max_size_bytes: int, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    report = salvage_file(damaged, new, progress=progress, max_size_bytes=max_size_bytes)
+def _salvage(
+    damaged: Path, new: Path, max_size_bytes: int, variable: str, progress: Callable[[int, int], None]
+) -> dict[str, Any]:
+    key = read_variable(variable)
+    report = salvage_file(damaged, new, progress=progress, max_size_bytes=max_size_bytes, key=key)
     return {
         "path": report.path,
         "new_path": report.new_path,
@@ -100,4 +105,6 @@ def _salvage(damaged: Path, new: Path, max_size_bytes: int, progress: Callable[[
 
 
 if __name__ == "__main__":
-    report_to_parent(lambda progress: _salvage(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), progress))
+    report_to_parent(
+        lambda progress: _salvage(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4], progress)
+    )

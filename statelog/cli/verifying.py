@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from statelog.cli.keys import key_variable, read_variable
 from statelog.cli.opening import open_for_reading, size_asked_for
 from statelog.cli.reporting import report_of_child, report_to_parent
 
@@ -46,26 +47,37 @@ def verify_in_child(
     """
     started = time.perf_counter()
     anchor = "" if expect is None else expect.hex()
-    arguments = (str(path), "deep" if deep else "shallow", str(size_asked_for() or ""), anchor)
+    arguments = (str(path), "deep" if deep else "shallow", str(size_asked_for() or ""), anchor, key_variable())
     report = report_of_child(__name__, *arguments, path=path, work="verifying", progress=progress)
     return Verification(**report, duration_s=time.perf_counter() - started)
 
 
 def _verify(
-    path: Path, *, deep: bool, max_size_bytes: int | None, expect: bytes | None, progress: Callable[[int, int], None]
+    path: Path,
+    *,
+    deep: bool,
+    max_size_bytes: int | None,
+    expect: bytes | None,
+    variable: str,
+    progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
-    with open_for_reading(path, max_size_bytes=max_size_bytes) as store:
+    with open_for_reading(path, max_size_bytes=max_size_bytes, key=read_variable(variable)) as store:
         report = store.verify(deep=deep, expect=expect, progress=progress)
     problems = [asdict(problem) for problem in report.problems]
     return {"records": report.records, "nodes": report.nodes, "bytes": report.bytes, "problems": problems}
 
 
 if __name__ == "__main__":
-    name, depth, size, anchor = sys.argv[1:]
+    name, depth, size, anchor, variable = sys.argv[1:]
     asked = int(size) if size else None
     expected = bytes.fromhex(anchor) if anchor else None
     report_to_parent(
         lambda progress: _verify(
-            Path(name), deep=depth == "deep", max_size_bytes=asked, expect=expected, progress=progress
+            Path(name),
+            deep=depth == "deep",
+            max_size_bytes=asked,
+            expect=expected,
+            variable=variable,
+            progress=progress,
         )
     )

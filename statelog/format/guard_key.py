@@ -6,7 +6,6 @@ from typing import Protocol
 
 from statelog.errors import CorruptionError, GuardError
 from statelog.format import cbor
-from statelog.format.seal import seal, unseal
 
 GUARD_KEY = b"guard"
 SIZE_BYTES = 32
@@ -15,12 +14,12 @@ _FIELD = "fingerprint_key"
 
 class _Reader(Protocol):
     def get_meta(self, key: bytes) -> bytes | None:
-        """Return a fact about the store, sealed, or None."""
+        """Return the payload of a fact about the store, or None."""
 
 
 def encode_guard_key(key: bytes) -> bytes:
-    """Return the sealed mark of a store, with the key of its fingerprints: 32 random bytes."""
-    return seal(GUARD_KEY, cbor.encode({_FIELD: key}))
+    """Return the mark of a store, with the key of its fingerprints: 32 random bytes."""
+    return cbor.encode({_FIELD: key})
 
 
 def read_guard_key(transaction: _Reader) -> bytes | None:
@@ -32,7 +31,7 @@ def read_guard_key(transaction: _Reader) -> bytes | None:
     value = transaction.get_meta(GUARD_KEY)
     if value is None:
         return None
-    fields = cbor.decode(unseal(GUARD_KEY, value))
+    fields = cbor.decode(value)
     key = fields.get(_FIELD) if isinstance(fields, dict) else None
     if type(key) is not bytes or len(key) != SIZE_BYTES:
         message = "the mark of the guard is damaged"

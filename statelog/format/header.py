@@ -6,13 +6,26 @@ the file is believed.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from statelog.errors import CorruptionError, FormatError, NewerFormatError
+from statelog.errors import (
+    CorruptionError,
+    ForgeryError,
+    FormatError,
+    KeyMissingError,
+    NewerFormatError,
+    UnkeyedStoreError,
+    WrongKeyError,
+)
 from statelog.format import cbor
 from statelog.format.seal import seal, unseal
 
+if TYPE_CHECKING:
+    from statelog.format.mac import StoreKey, StoreMac
+
 FORMAT_VERSION = 5
+KEYED_FORMAT_VERSION = 6
+"""The format of a store that has a key. It is a format of its own, so that older releases refuse it by its number."""
 FORMAT_VERSION_READ_MIN = 1
 """Of this one and later ones all that is in a store is in a store of this release, too."""
 HEADER_KEY = b"header"
@@ -21,33 +34,40 @@ STORE_ID_SIZE_BYTES = 16
 _MAGIC = "statelog"
 _DIGEST = "blake2b-160"
 _CHECKSUM = "xxh3-64"
+_MAC = "blake2b-mac"
+_CHECK_SIZE_BYTES = 16
+_FIELDS = frozenset({"magic", "format", "store_id", "created_us", "digest", "checksum"})
+_KEYED_FIELDS = _FIELDS | {"key_check", "mac"}
 
 
-def encode_header(*, store_id: bytes, created_us: int) -> bytes:
-    """Return the sealed header of a new store.
+def encode_header(*, store_id: bytes, created_us: int, key: StoreKey | None = None) -> bytes:
+    """Return the sealed header of a store.
 
     Args:
         store_id: 16 random bytes.
         created_us: microseconds since 1970.
+        key: the key of the store; None for a store without a key.
     """
     if len(store_id) != STORE_ID_SIZE_BYTES:
         message = f"a store id has {STORE_ID_SIZE_BYTES} bytes, not {len(store_id)}"
         raise ValueError(message)
-    payload = cbor.encode(
-        {
-            "magic": _MAGIC,
-            "format": FORMAT_VERSION,
-            "store_id": store_id,
-            "created_us": created_us,
-            "digest": _DIGEST,
-            "checksum": _CHECKSUM,
-        }
-    )
-    return seal(HEADER_KEY, payload)
+    fields: dict[str, Any] = {
+        "magic": _MAGIC,
+        "format": FORMAT_VERSION,
+        "store_id": store_id,
+        "created_us": created_us,
+        "digest": _DIGEST,
+        "checksum": _CHECKSUM,
+    }
+    if key is not None:
+        mac = key.for_store(store_id)
+        fields |= {"format": KEYED_FORMAT_VERSION, "checksum": _MAC, "key_check": mac.check}
+        fields["mac"] = mac.header_mac(cbor.encode(fields))
+    return seal(HEADER_KEY, cbor.encode(fields))
 
 
 def decode_header(value: bytes | memoryview) -> dict[str, Any]:
-    """Return the header's fields, each checked.
+    """Return the header's fields, each checked. `check_key` checks the MAC of a store that has a key.
 
     Raises:
         CorruptionError: the seal does not hold, or a field is not what the format allows.
@@ -58,19 +78,53 @@ def decode_header(value: bytes | memoryview) -> dict[str, Any]:
         message = "the file is an LMDB file, but not a statelog store"
         raise FormatError(message, needed=None, supported=FORMAT_VERSION)
     needed = header.get("format")
-    if type(needed) is int and needed > FORMAT_VERSION:
+    is_keyed = needed == KEYED_FORMAT_VERSION and header.keys() == _KEYED_FIELDS
+    if type(needed) is int and needed > FORMAT_VERSION and not is_keyed:
         message = f"the store has format {needed}; this release reads up to format {FORMAT_VERSION}"
         raise NewerFormatError(message, needed=needed, supported=FORMAT_VERSION)
-    if not _is_sound(header):
+    if not _is_sound(header, is_keyed=is_keyed):
         message = f"the header is damaged: {header!r}"
         raise CorruptionError(message, header=header)
     return header
 
 
-def _is_sound(header: dict[str, Any]) -> bool:
+def check_key(header: dict[str, Any], key: StoreKey | None) -> StoreMac | None:
+    """Return the MACs of a store, or None if it has no key.
+
+    Args:
+        header: the fields of its header, from `decode_header`.
+        key: the key that the store should have; None if it should have none.
+
+    Raises:
+        KeyMissingError: the store has a key, and `key` is None.
+        UnkeyedStoreError: the store has no key, and `key` is not None.
+        WrongKeyError: the store has another key.
+        ForgeryError: the key is right, and the MAC of the header does not hold.
+    """
+    if "mac" not in header:
+        if key is not None:
+            message = "the store has no key: another file was put in its place, or it needs `statelog rekey` first"
+            raise UnkeyedStoreError(message)
+        return None
+    if key is None:
+        message = "the store has a key: open it with key=, or in the shell with --key-env or STATELOG_KEY"
+        raise KeyMissingError(message)
+    mac = key.for_store(header["store_id"])
+    if mac.check != header["key_check"]:
+        message = "the store has another key than the one given"
+        raise WrongKeyError(message)
+    fields = {name: value for name, value in header.items() if name != "mac"}
+    if mac.header_mac(cbor.encode(fields)) != header["mac"]:
+        message = "the header is damaged or forged: its MAC does not hold"
+        raise ForgeryError(message)
+    return mac
+
+
+def _is_sound(header: dict[str, Any], *, is_keyed: bool) -> bool:
     store_id, created_us = header.get("store_id"), header.get("created_us")
     return (
-        header.keys() == {"magic", "format", "store_id", "created_us", "digest", "checksum"}
+        header.keys() == (_KEYED_FIELDS if is_keyed else _FIELDS)
+        and (not is_keyed or all(_is_check(header[name]) for name in ("key_check", "mac")))
         and type(header["format"]) is int
         and header["format"] >= FORMAT_VERSION_READ_MIN
         and type(store_id) is bytes
@@ -78,5 +132,9 @@ def _is_sound(header: dict[str, Any]) -> bool:
         and type(created_us) is int
         and created_us >= 0
         and header["digest"] == _DIGEST
-        and header["checksum"] == _CHECKSUM
+        and header["checksum"] == (_MAC if is_keyed else _CHECKSUM)
     )
+
+
+def _is_check(field: object) -> bool:
+    return type(field) is bytes and len(field) == _CHECK_SIZE_BYTES

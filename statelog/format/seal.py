@@ -14,6 +14,9 @@ from statelog.errors import CorruptionError
 
 SEAL_SIZE_BYTES = 8
 
+RECORD_MAC_SIZE_BYTES = 16
+"""The size of the MAC behind a record of a store that has a key (`format/mac.py`)."""
+
 
 def seal(key: bytes, payload: bytes) -> bytes:
     """Return the value to store under `key`: payload, then its checksum as a big-endian u64."""

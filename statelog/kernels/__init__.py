@@ -28,6 +28,7 @@ from statelog.kernels.identity import (
 )
 from statelog.kernels.lmdb import (
     NO_LAST_PAGE,
+    NO_MAC_KEY,
     NODE_LONG,
     NODE_TABLE,
     PAGE_BRANCH,
@@ -142,6 +143,7 @@ __all__ = [
     "NODE_LONG",
     "NODE_TABLE",
     "NO_LAST_PAGE",
+    "NO_MAC_KEY",
     "NO_NUMBER",
     "PAGE_BRANCH",
     "PAGE_FREE",

@@ -41,6 +41,9 @@ _rows_read: Callable[..., int] = lib.sl_lmdb_rows_read
 ROWS_MAX: Final = (NUMBERS - 2) // 2
 """The maximum number of rows that one call of `rows_read` returns."""
 
+NO_MAC_KEY: Final = ffi.NULL
+"""The argument `mac_key` of `rows_read` for an index without MACs."""
+
 lend_bytes: Callable[[memoryview], Any] = from_buffer
 """Returns the argument `at` of `find_page`. The memoryview cannot be released while this object exists."""
 
@@ -208,6 +211,7 @@ def rows_read(
     map_address: int,
     transaction_id: int,
     seen: Any,
+    mac_key: Any,
     prefix: bytes,
     count_max: int,
     *,
@@ -221,6 +225,7 @@ def rows_read(
         map_address: the address of LMDB's map; 0 if it is not known.
         transaction_id: see `is_page_free`.
         seen: a cache from `new_seen`.
+        mac_key: the key of the MACs of the rows, 32 bytes; `NO_MAC_KEY` if the rows have checksums.
         prefix: the prefix of the keys.
         count_max: the maximum number of rows to return, up to `ROWS_MAX`.
         downwards: True to read in descending order.
@@ -233,8 +238,8 @@ def rows_read(
     scratch = take()
     numbers = scratch.numbers
     status = _rows_read(
-        from_buffer(lent), page_size_bytes, map_address, transaction_id, seen, prefix, len(prefix), downwards,
-        min(count_max, ROWS_MAX), scratch.output, numbers + 2, scratch.rows,
+        from_buffer(lent), page_size_bytes, map_address, transaction_id, seen, mac_key, prefix, len(prefix),
+        downwards, min(count_max, ROWS_MAX), scratch.output, numbers + 2, scratch.rows,
     )  # fmt: skip
     if status != OK:
         reuse(scratch)

@@ -379,6 +379,10 @@ class Batch:
             return memoryview(self._record(index))
         return self._transaction.get_log(lsn)
 
+    def lend_log(self, lsn: int) -> memoryview | None:
+        """Return a record as `get_log` does, but without a check of its MAC."""
+        return self._transaction.lend_log(lsn) if lsn <= self._end.lsn else self.get_log(lsn)
+
     def last_lsn(self) -> int:
         """Return the last LSN, including staged records."""
         return self._end.lsn + len(self.staged)

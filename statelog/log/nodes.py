@@ -154,7 +154,7 @@ def _read_record(
 
 
 def _get_record(transaction: Transaction, lsn: int, number: int) -> memoryview | bytes:
-    record = transaction.get_log(lsn)
+    record = transaction.lend_log(lsn)
     if record is None:
         message = f"record {lsn} is missing, node {number} of it is referred to"
         raise CorruptionError(message, lsn=lsn, node=number)

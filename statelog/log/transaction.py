@@ -17,6 +17,9 @@ class Transaction(Protocol):
     def get_log(self, lsn: int) -> memoryview | None:
         """Return a record, borrowed."""
 
+    def lend_log(self, lsn: int) -> memoryview | None:
+        """Return a record whose MAC is not checked, borrowed: for nodes, which have digests."""
+
     def last_lsn(self) -> int:
         """Return the last LSN, 0 if none."""
 

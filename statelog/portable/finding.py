@@ -12,11 +12,11 @@ replaced (their event redacted, nodes vacuumed) and records of commits that neve
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
-from statelog.errors import CorruptionError, StatelogError
-from statelog.format.header import HEADER_KEY, decode_header
+from statelog.errors import CorruptionError, ForgeryError, StatelogError
+from statelog.format.header import HEADER_KEY, check_key, decode_header
 from statelog.format.record import (
     ENVELOPE_SIZE_BYTES,
     FLAG_CHAINED,
@@ -32,6 +32,7 @@ from statelog.format.record import (
     record_lsn,
 )
 from statelog.format.record import FORMAT_VERSION as RECORD_FORMAT
+from statelog.format.seal import RECORD_MAC_SIZE_BYTES
 from statelog.limits import RECORD_SIZE_BYTES_MAX
 from statelog.log.chain import read_chained
 from statelog.log.kinds.table import KINDS
@@ -43,6 +44,7 @@ from statelog.storage.file.creation import LOG_TABLE, META_TABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from statelog.format.mac import StoreKey, StoreMac
     from statelog.portable.pages import Entry
 
     Progress = Callable[[int, int], None]
@@ -80,13 +82,16 @@ class Finder:
 
     Attributes:
         committed_last: the last LSN that was committed, if the file still tells.
+        mac: computes the MACs behind the records; None if the store has no key.
 
     """
 
-    def __init__(self, pages: PageFile) -> None:
+    def __init__(self, pages: PageFile, mac: StoreMac | None = None) -> None:
+        self.mac = mac
         self.committed_last: int | None = None
         self._pages = pages
         self._has_header = False
+        self._mac_size_bytes = 0 if mac is None else RECORD_MAC_SIZE_BYTES
         self._found: dict[int, tuple[Found, ...]] = {}
         self._lsn_max = _LSNS_SPARE + _LSNS_SHARE * pages.size_bytes // RECORD_SIZE_BYTES_MIN
         self._covered = bytearray(pages.page_count // 8 + 1)
@@ -101,7 +106,7 @@ class Finder:
 
         """
         for _is_newest, table in self._pages.tables(META_TABLE):
-            self._has_header |= any(map(self._is_header, self._pages.entries(table.root)))
+            self._has_header |= any(_read_header(self._pages, entry) for entry in self._pages.entries(table.root))
         if self._find_in_trees():
             return
         for number, page in self._astray(progress):
@@ -118,7 +123,7 @@ class Finder:
         """
         pages = self._pages
         for lsn, offset, size in pages.journaled:
-            self._take(lsn, offset, size, IN_TREE)
+            self._take(lsn, offset, size - self._mac_size_bytes, IN_TREE)
         journaled_last = max(self._found, default=0)
         for is_newest, table in pages.tables(LOG_TABLE):
             is_counted = is_newest or not pages.is_whole
@@ -148,25 +153,15 @@ class Finder:
         """Return the bytes of a record."""
         return self._pages.read(found.offset, found.size)
 
-    def _is_header(self, entry: Entry) -> bool:
-        """Whether an entry is a header whose seal holds. Raises NewerFormatError."""
-        if entry.key != HEADER_KEY or entry.is_database or entry.overflow_page:
-            return False
-        try:
-            decode_header(self._pages.read(entry.offset, entry.size))
-        except CorruptionError:
-            return False
-        return True
-
     # --- one record -----------------------------------------------------------------
 
     def _take_entries(self, entries: Iterator[Entry], trust: int) -> None:
         for entry in entries:
             key, offset, size, is_database, overflow_page = entry
             if not self._has_header:
-                self._is_header(entry)  # which refuses a newer one
+                _read_header(self._pages, entry)  # which refuses a newer one
             if len(key) == _LSN_SIZE_BYTES and not is_database:
-                is_record = self._take(int.from_bytes(key), offset, size, trust)
+                is_record = self._take(int.from_bytes(key), offset, size - self._mac_size_bytes, trust)
                 if is_record and overflow_page:
                     self._cover(overflow_page, size)
 
@@ -181,6 +176,8 @@ class Finder:
             return False
         data = self._pages.read(offset, size)
         try:
+            if self.mac is not None:
+                self.mac.check_record(lsn, self._pages.read(offset, size + self._mac_size_bytes))
             record = decode_record(data, lsn)
             read_event(record)
             read_rows(data, record)
@@ -268,6 +265,44 @@ class Finder:
             if said:
                 return previous in said
         return True
+
+
+def find_mac(pages: PageFile, key: StoreKey | None) -> StoreMac | None:
+    """Return what computes the MACs of the file's store, or None if it has no key.
+
+    The header says whether the store has a key. If no header is left in the trees, this looks on every page. If there
+    is none at all, the records cannot be told from forged ones, and no record is found with a key.
+
+    Raises:
+        StoreKeyError: the key is missing, or is not that of the store. NewerFormatError: as for `Finder.find`.
+
+    """
+    for header in _headers(pages):
+        try:
+            return check_key(header, key)
+        except ForgeryError:
+            continue  # It is an older copy that was written over, or was changed.
+    return None
+
+
+def _headers(pages: PageFile) -> Iterator[dict[str, Any]]:
+    """Yield the headers whose seals hold: those in the trees first."""
+    for _is_newest, table in pages.tables(META_TABLE):
+        yield from filter(None, (_read_header(pages, entry) for entry in pages.entries(table.root)))
+    for number in range(pages.page_count):
+        page = pages.read(number * pages.page_size_bytes, pages.page_size_bytes)
+        if page_kind(page) & LEAF:
+            yield from filter(None, (_read_header(pages, entry) for entry in pages.leaf_entries(number, page)))
+
+
+def _read_header(pages: PageFile, entry: Entry) -> dict[str, Any] | None:
+    """Return the header in an entry, or None. Raises NewerFormatError."""
+    if entry.key != HEADER_KEY or entry.is_database or entry.overflow_page:
+        return None
+    try:
+        return decode_header(pages.read(entry.offset, entry.size))
+    except CorruptionError:
+        return None
 
 
 def _weight(record: Record) -> int:

@@ -61,6 +61,10 @@ class Overlay:
             return memoryview(self._records[index]) if index < len(self._records) else None
         return self._transaction.get_log(lsn)
 
+    def lend_log(self, lsn: int) -> memoryview | None:
+        """Return a record, staged or not, without a check of its MAC."""
+        return self._transaction.lend_log(lsn) if lsn <= self._end else self.get_log(lsn)
+
     def last_lsn(self) -> int:
         """Return the last LSN, staged ones included."""
         return self._end + len(self._records)

@@ -17,6 +17,8 @@ from statelog.storage.file.creation import INDEX_TABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
+    from statelog.format.mac import StoreMac
+
 _THREAD = struct.Struct(">cQ")
 _BRANCH = struct.Struct(">cQI")
 _PAGE = struct.Struct(">cQII")
@@ -42,9 +44,12 @@ class Remains:
     loans: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-def read_remains(pages: PageFile, lost: Collection[int], progress: Callable[[int, int], None] | None) -> Remains:
+def read_remains(
+    pages: PageFile, mac: StoreMac | None, lost: Collection[int], progress: Callable[[int, int], None] | None
+) -> Remains:
     """Return what the index tells. Where its tree leads goes before what lies about on its pages."""
     remains = Remains()
+    opened = unseal if mac is None else mac.unseal
     for entry in _entries(pages, progress):
         if entry.is_database or not 0 < entry.size <= _VALUE_SIZE_BYTES_MAX:
             continue
@@ -52,7 +57,7 @@ def read_remains(pages: PageFile, lost: Collection[int], progress: Callable[[int
         size = {b"T": _THREAD.size, b"B": _BRANCH.size, b"v": _PAGE.size, b"L": _DEBT.size}.get(kind)
         if size == len(entry.key):
             try:
-                payload = unseal(entry.key, pages.read(entry.offset, entry.size))
+                payload = opened(entry.key, pages.read(entry.offset, entry.size))
                 _take(remains, entry.key, payload, lost)
             except (StatelogError, ValueError, TypeError, struct.error):
                 continue

@@ -16,10 +16,18 @@ import os
 import secrets
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.errors import AlreadyExistsError, FormatError, NewerFormatError, StatelogError, StoreLockedError
+from statelog.errors import (
+    AlreadyExistsError,
+    FormatError,
+    NewerFormatError,
+    StatelogError,
+    StoreKeyError,
+    StoreLockedError,
+)
 from statelog.format import cbor
+from statelog.format.mac import as_store_key
 from statelog.format.record import (
     NO_DIGEST,
     TYPE_CHECKPOINT,
@@ -41,7 +49,7 @@ from statelog.log.kinds.table import kind_of, kind_of_event, owner_of, version_i
 from statelog.portable.bodies import read_event
 from statelog.portable.checking import Checked, RecordChecker
 from statelog.portable.events import check_event
-from statelog.portable.finding import Finder, Found
+from statelog.portable.finding import Finder, Found, find_mac
 from statelog.portable.nodes import read_rows
 from statelog.portable.overlay import Overlay
 from statelog.portable.pages import PageFile
@@ -85,6 +93,7 @@ def salvage(
     *,
     progress: Progress | None = None,
     max_size_bytes: int = MAX_SIZE_BYTES_DEFAULT,
+    key: object = None,
 ) -> SalvageReport:
     """Make a new store of what a damaged file has, and tell what is lost.
 
@@ -95,12 +104,15 @@ def salvage(
         new: where the new store is made; there must be nothing yet. It has a store id of its own.
         progress: called with (steps done, steps in all), for one part of the work after the other.
         max_size_bytes: quota of the new store.
+        key: the key of the damaged store, as for `statelog.open`. The new store has the same key. A record whose MAC does
+            not hold is lost.
 
     Raises:
         AlreadyExistsError: there is a file at `new`. Facts: path.
         FormatError: the damaged file has no record, nor anything else, of a store. Facts: path.
         NewerFormatError: it is of a newer format. Facts: path, needed, supported.
         StoreLockedError: another process has it open. Facts: path.
+        StoreKeyError: the key is missing, or is not that of the damaged file. Facts: path.
         StoreNotFoundError, AccessError, StoreFullError, StorageError: what the system refuses.
 
     """
@@ -111,17 +123,19 @@ def salvage(
     try:
         with _opened(damaged) as descriptor:
             pages = PageFile(descriptor, read_unflushed(damaged, descriptor))
-            finder = Finder(pages)
+            mac = find_mac(pages, None if key is None else as_store_key(key))
+            finder = Finder(pages, mac)
             finder.find(progress)
             chosen, last = finder.choose()
             if not chosen and finder.committed_last is None:
                 message = f"{damaged} has nothing of a statelog store"
                 raise FormatError(message, path=str(damaged))
             plan = make_plan(pages, finder, chosen, last, progress)
-            return _write(damaged, new, finder, chosen, plan, max_size_bytes, progress)
-    except NewerFormatError as error:
+            options = {"max_size_bytes": max_size_bytes, "key": key}
+            return _write(damaged, new, finder, chosen, plan, options, progress)
+    except (NewerFormatError, StoreKeyError) as error:
         message = f"{damaged}: {error.message}"
-        raise NewerFormatError(message, path=str(damaged), **error.facts) from None
+        raise type(error)(message, **{**error.facts, "path": str(damaged)}) from None
     except OSError as error:
         raise translate_os(error, path=Path(error.filename) if error.filename else damaged) from error
 
@@ -150,14 +164,14 @@ def _write(
     finder: Finder,
     chosen: dict[int, Found],
     plan: Plan,
-    max_size_bytes: int,
+    options: dict[str, Any],
     progress: Progress | None,
 ) -> SalvageReport:
     """Make the new store under another name, and give it its own when it is whole."""
     report = SalvageReport(str(damaged), str(new), plan.last, end_is_known=finder.committed_last is not None)
     temporary = new.with_name(f".{new.name}.{secrets.token_hex(8)}.salvaging")
     try:
-        engine = open_engine(temporary, max_size_bytes=max_size_bytes)
+        engine = open_engine(temporary, **options)
         try:
             _Writer(engine, finder, chosen, plan, report).run(progress)
         finally:

@@ -76,7 +76,7 @@ def make_plan(
     plan = Plan(last, {lsn for lsn in range(1, last + 1) if lsn not in chosen})
     needs = _read_needs(finder, chosen, plan)
     if plan.lost:
-        plan.remains = read_remains(pages, plan.lost, progress)
+        plan.remains = read_remains(pages, finder.mac, plan.lost, progress)
         _plan_threads(plan, needs)
         _plan_branches(plan, needs)
         _plan_loans(plan, needs, finder, chosen)

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 import lmdb
 
 from statelog.errors import CorruptionError, StorageError, StoreLockedError, UsageError
+from statelog.format.header import HEADER_KEY, encode_header
+from statelog.format.seal import unseal
 from statelog.storage.faults import point
 from statelog.storage.file.creation import (
     FILE_MODE,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from statelog.format.mac import StoreKey, StoreMac
     from statelog.storage.lmdb_file import LmdbFile
     from statelog.storage.wal.wal import Wal
 
@@ -116,7 +119,12 @@ def check_compactable(file: LmdbFile, wal: Wal) -> None:
 
 
 def compact_file(
-    file: LmdbFile, wal: Wal, *, check_record: CheckRecord | None = None, progress: Progress | None = None
+    file: LmdbFile,
+    wal: Wal,
+    *,
+    check_record: CheckRecord | None = None,
+    progress: Progress | None = None,
+    key: StoreKey | None = None,
 ) -> Compacted:
     """Replace the file of a store by a new one that is filled in key order.
 
@@ -128,6 +136,7 @@ def compact_file(
         check_record: called with LSN and bytes of each record. An error that it raises stops the compaction, so that
             damage is not copied.
         progress: called with (entries copied, entries in all).
+        key: the key of the new file; None keeps the present one, or none.
 
     Raises:
         ...: as `check_compactable`.
@@ -143,7 +152,7 @@ def compact_file(
     try:
         finish_leftovers(file.path)
         with _temporary(file, temporary) as descriptor:
-            filling = _Filling(file, wal, temporary, descriptor, check_record, progress)
+            filling = _Filling(file, wal, temporary, descriptor, _EntryCopier(file, check_record, key), progress)
             for _attempt in range(_FILLS_MAX):
                 with file.write_lock, file.locks.writing(file.lock_timeout_s):
                     filling.count_rewritten()
@@ -154,7 +163,11 @@ def compact_file(
             with file.write_lock, file.locks.moving(timeout_s), file.locks.writing(timeout_s):
                 file.locks.file.check()
                 filling.complete()
-                _swap(file, temporary, descriptor)
+                try:
+                    _swap(file, temporary, descriptor)
+                finally:
+                    if key is not None and is_same_file(file.path, descriptor):
+                        file.key = key
         file.follow()
     except lmdb.Error as error:
         raise file.translate(error) from error
@@ -214,14 +227,14 @@ class _Filling:
         wal: Wal,
         temporary: Path,
         descriptor: int,
-        check_record: CheckRecord | None,
+        copier: _EntryCopier,
         progress: Progress | None,
     ) -> None:
         self._file = file
         self._wal = wal
         self._temporary = temporary
         self._descriptor = descriptor
-        self._check_record = check_record
+        self._copier = copier
         self._progress = progress
         self._rewritten = 0
         self._copied = (0, 0)
@@ -241,7 +254,7 @@ class _Filling:
         self._size_before_bytes = os.fstat(self._file.locks.descriptor).st_size
         with self._opened() as (source, target):
             appender = _Appender(target, MappedPages(self._file, self._descriptor))
-            self._copied = _copy_tables(self._file, source, appender, self._check_record, self._progress)
+            self._copied = _copy_tables(self._file, source, appender, self._copier, self._progress)
         point("compaction.before_first_sync")
         flush_file(self._descriptor)
 
@@ -257,7 +270,7 @@ class _Filling:
             self.fill()
         else:
             with self._opened() as (source, target):
-                self._copied = _copy_changes(self._file, source, target, self._check_record)
+                self._copied = _copy_changes(self._file, source, target, self._copier)
         last = read_live_meta(self._file.locks.descriptor, self._file.path).transaction_id
         _advance_transaction_id(self._descriptor, self._temporary, last)
         write_word(self._descriptor, SUCCESSOR)
@@ -293,6 +306,41 @@ class _Filling:
             target.close()
 
 
+class _EntryCopier:
+    """Makes the values of the new file from those of the old one.
+
+    Args:
+        file: the LMDB file.
+        check_record: as for `compact_file`.
+        key: as for `compact_file`.
+    """
+
+    def __init__(self, file: LmdbFile, check_record: CheckRecord | None, key: StoreKey | None) -> None:
+        self._check_record = check_record
+        self._former = file.handles.mac
+        self._mac: StoreMac | None = None
+        if key is not None:
+            created_us = file.header["created_us"]
+            self._mac = key.for_store(file.store_id)
+            self._header = encode_header(store_id=file.store_id, created_us=created_us, key=key)
+
+    def record(self, lsn: int, value: bytes | memoryview) -> bytes | memoryview:
+        """Return the value of a record for the new file. Raises CorruptionError if it is damaged."""
+        record = value if self._former is None else self._former.open_record(lsn, bytes(value))
+        if self._check_record is not None:
+            self._check_record(lsn, record)
+        return value if self._mac is None else self._mac.seal_record(lsn, record)
+
+    def row(self, key: bytes | memoryview, value: bytes | memoryview) -> bytes | memoryview:
+        """Return the value of a row of `index` or `meta`. With a new key, raise CorruptionError if it is damaged."""
+        if self._mac is None:
+            return value
+        key = bytes(key)
+        if key == HEADER_KEY:
+            return self._header
+        return self._mac.seal(key, (unseal if self._former is None else self._former.unseal)(key, value))
+
+
 @contextmanager
 def _full_if_short(descriptor: int) -> Iterator[None]:
     """Raise OSError if the disk is full. LMDB reports a write that was cut short as an input/output error."""
@@ -312,7 +360,7 @@ def _copy_tables(
     file: LmdbFile,
     source: lmdb.Transaction,
     appender: _Appender,
-    check_record: CheckRecord | None,
+    copier: _EntryCopier,
     progress: Progress | None,
 ) -> tuple[int, int]:
     """Copy the three tables in order, so that each page is filled before the next one begins.
@@ -329,9 +377,8 @@ def _copy_tables(
             is_more = cursor.first()
             while is_more:
                 key, value = cursor.item()
-                if check_record is not None and name == LOG_TABLE:
-                    check_record(int.from_bytes(key), value)
-                appender.put(key, value, copy)
+                new = copier.record(int.from_bytes(key), value) if name == LOG_TABLE else copier.row(key, value)
+                appender.put(key, new, copy)
                 done += 1
                 if progress is not None and (done % _PROGRESS_ENTRIES == 0 or done == whole):
                     progress(done, whole)
@@ -351,7 +398,7 @@ def _tables(file: LmdbFile) -> Sequence[tuple[bytes, Any]]:
 
 
 def _copy_changes(
-    file: LmdbFile, source: lmdb.Transaction, target: lmdb.Environment, check_record: CheckRecord | None
+    file: LmdbFile, source: lmdb.Transaction, target: lmdb.Environment, copier: _EntryCopier
 ) -> tuple[int, int]:
     """Copy the records that were appended since the tables were copied, and the changes of the index.
 
@@ -367,14 +414,13 @@ def _copy_changes(
         is_more = cursor.set_range(bytes(end.key()) + b"\0") if end.last() else cursor.first()
         while is_more:
             key, value = cursor.item()
-            if check_record is not None:
-                check_record(int.from_bytes(key), value)
-            transaction.put(key, value, append=True, db=copied_log)
+            transaction.put(key, copier.record(int.from_bytes(key), value), append=True, db=copied_log)
             is_more = cursor.next()
         for key, fact in source.cursor(meta):
-            if transaction.get(bytes(key), db=copied_meta) != bytes(fact):
-                transaction.put(bytes(key), bytes(fact), db=copied_meta)
-        for key, change in list(_differences(transaction.cursor(copied_index), source.cursor(index))):
+            new = bytes(copier.row(key, fact))
+            if transaction.get(bytes(key), db=copied_meta) != new:
+                transaction.put(bytes(key), new, db=copied_meta)
+        for key, change in list(_differences(transaction.cursor(copied_index), source.cursor(index), copier)):
             if change is None:
                 transaction.delete(key, db=copied_index)
             else:
@@ -382,12 +428,14 @@ def _copy_changes(
     return source.stat(log)["entries"], source.stat(index)["entries"]
 
 
-def _differences(old: lmdb.Cursor, new: lmdb.Cursor) -> Iterator[tuple[bytes, bytes | None]]:
+def _differences(old: lmdb.Cursor, new: lmdb.Cursor, copier: _EntryCopier) -> Iterator[tuple[bytes, bytes | None]]:
     """Yield the keys whose values differ in two tables, with the new value, or None if the key was removed."""
     has_old, has_new = old.first(), new.first()
     while has_old or has_new:
         old_key, old_value = old.item() if has_old else (b"", b"")
         new_key, new_value = new.item() if has_new else (b"", b"")
+        if has_new:
+            new_value = copier.row(new_key, new_value)
         old_key, new_key = bytes(old_key), bytes(new_key)
         if has_old and (not has_new or old_key < new_key):
             yield old_key, None

@@ -23,10 +23,11 @@ from statelog.errors import (
     FormatError,
     ReadOnlyError,
     StorageError,
+    StoreKeyError,
     StoreLockedError,
     UsageError,
 )
-from statelog.format.header import HEADER_KEY, decode_header
+from statelog.format.header import HEADER_KEY, check_key, decode_header
 from statelog.format.upgrades import INDEX, LOG, META
 from statelog.kernels import new_seen
 from statelog.limits import READER_SLOTS
@@ -50,10 +51,11 @@ from statelog.storage.file.sidecar_files import open_lock_file
 from statelog.storage.file.upgrading import is_older, upgrade
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from statelog.errors import StatelogError
+    from statelog.format.mac import StoreKey, StoreMac
     from statelog.storage.file.orphaned_transactions import Ending
     from statelog.storage.options import Options
 
@@ -78,6 +80,7 @@ class Handles:
             `await_reader_lock` first.
         map_address: address of LMDB's map; 0 until it is needed, because the map moves.
         seen: pages of the index that were found in use; see `kernels.page_in_use`.
+        mac: computes the MACs of the records and rows; None if the store has no key.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class Handles:
         self.reader_lock = reader_lock
         self.map_address = 0
         self.seen: Any = new_seen()
+        self.mac: StoreMac | None = None
 
     def await_reader_lock(self) -> None:
         """Wait until LMDB can take a slot of its reader table. Raises StoreLockedError. Facts: path, timeout_s."""
@@ -174,6 +178,7 @@ class LmdbFile:
         path: real path of the data file.
         store_id: 16 bytes, from the header.
         header: the fields of the header. FORMAT.md section 2.
+        key: the key of the store; None if it has none. `rekey` replaces it.
         locks: the locks between processes, and the descriptor of the data file. A compaction replaces them.
         handles: what LMDB has open; None while the gate is shut after a failed reopening.
         active_transactions: the transactions that are open, or about to begin.
@@ -199,6 +204,7 @@ class LmdbFile:
         self.process_id = os.getpid()
         self.store_id = b""
         self.header: dict[str, Any] = {}
+        self.key = options.key
         self.locks = FileLocks(descriptor, path)
         self.handles: Handles = None  # type: ignore[assignment]  # It is set before the gate opens.
         self.active_transactions: set[Ending] = set()
@@ -324,6 +330,7 @@ class LmdbFile:
         Raises:
             FormatError: the file is not a store, or has a newer format. Facts: path.
             CorruptionError: the store is damaged. Facts: path.
+            StoreKeyError: the key is missing, or is not that of the store. Facts: path.
             AccessError: no permission for the file or its lock file. Facts: path.
             StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
             StoreReplacedError: the file was replaced. Facts: path.
@@ -342,6 +349,10 @@ class LmdbFile:
         self.handles, self.header, self.store_id = handles, header, header["store_id"]
         self._hooks.note_opened()
         self.is_shut = False
+
+    def check_key(self, key: StoreKey | None) -> None:
+        """Check the key of one more opening of this process. Raises StoreKeyError, ForgeryError. Facts: path."""
+        _check_key(self.header, key, self.path)
 
     def reopen(self) -> None:
         """Close LMDB's environment and open it again, which is the only cure after a failed write of a meta page.
@@ -425,6 +436,7 @@ def _open_handles(file: LmdbFile, max_size_bytes: int) -> tuple[Handles, dict[st
         _check_path(locks, path)  # LMDB opens a path, so it may have opened another file.
         header = _read_header(handles)
         if is_older(header, read_only=read_only):
+            _check_key({}, file.key, path)  # An older format has no key. With one, the file stays as it is.
             # LMDB itself flushes this transaction, because an older format has no WAL.
             handles.close()
             handles = _open_lmdb(file, max_size_bytes, sync=True)
@@ -433,12 +445,14 @@ def _open_handles(file: LmdbFile, max_size_bytes: int) -> tuple[Handles, dict[st
             handles.close()
             handles = _open_lmdb(file, max_size_bytes, sync=False)
             header = _read_header(handles)
-        return handles, _decode_header(header, path)
+        fields = _decode_header(header, path)
+        handles.mac = _check_key(fields, file.key, path)
     except BaseException as error:
         handles.close()
         if isinstance(error, lmdb.Error):
             raise translate_lmdb(error, path=path, max_size_bytes=max_size_bytes) from error
         raise
+    return handles, fields
 
 
 def _check_path(locks: FileLocks, path: Path) -> None:
@@ -527,8 +541,20 @@ def _decode_header(value: bytes | None, path: Path) -> dict[str, Any]:
     if value is None:
         message = f"{path} is damaged: it has no header"
         raise CorruptionError(message, path=str(path))
-    try:
+    with _named(path):
         return decode_header(value)
-    except (CorruptionError, FormatError) as error:
+
+
+def _check_key(header: dict[str, Any], key: StoreKey | None, path: Path) -> StoreMac | None:
+    with _named(path):
+        return check_key(header, key)
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Add the path to an error about the header."""
+    try:
+        yield
+    except (CorruptionError, FormatError, StoreKeyError) as error:
         message = f"{path}: {error.message}"
         raise type(error)(message, **{"path": str(path), **error.facts}) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from statelog.errors import UsageError
 from statelog.limits import (
@@ -17,6 +17,9 @@ from statelog.limits import (
     MAX_SIZE_BYTES_MIN,
 )
 from statelog.redaction import redacted_url
+
+if TYPE_CHECKING:
+    from statelog.format.mac import StoreKey
 
 Durability: TypeAlias = Literal["commit", "interval"]
 
@@ -32,6 +35,7 @@ class Options(NamedTuple):
         max_size_bytes: the quota, beyond which the file never grows.
         lock_timeout_s: how long to wait for another process that writes.
         flush: False flushes nothing, for measurements.
+        key: the key of the store; None if it has none.
     """
 
     read_only: bool = False
@@ -40,6 +44,7 @@ class Options(NamedTuple):
     max_size_bytes: int = MAX_SIZE_BYTES_DEFAULT
     lock_timeout_s: float = LOCK_TIMEOUT_DEFAULT_S
     flush: bool = True
+    key: StoreKey | None = None
 
     def check(self) -> Options:
         """Return the options. Raise UsageError if one is invalid."""

@@ -21,8 +21,17 @@ from xxhash import xxh3_64_digest
 
 from statelog.errors import CorruptionError, StorageError
 from statelog.format.keys import after_prefix
-from statelog.format.seal import SEAL_SIZE_BYTES, unseal
-from statelog.kernels import PAGE_FREE, address_of, check_leaf_at, find_page, lend_bytes, page_in_use, rows_read
+from statelog.format.seal import RECORD_MAC_SIZE_BYTES, SEAL_SIZE_BYTES, unseal
+from statelog.kernels import (
+    NO_MAC_KEY,
+    PAGE_FREE,
+    address_of,
+    check_leaf_at,
+    find_page,
+    lend_bytes,
+    page_in_use,
+    rows_read,
+)
 from statelog.storage.file.moved import MOVED
 from statelog.storage.lmdb_file import NO_HANDLES
 
@@ -177,11 +186,37 @@ class ReadTransaction:
         return number
 
     def get_log(self, lsn: int) -> memoryview | None:
-        """Return the record with that LSN, lent until the transaction ends or writes, or None."""
+        """Return the record with that LSN, lent until the transaction ends or writes, or None.
+
+        Raises:
+            ForgeryError: the store has a key, and the MAC of the record does not hold. Facts: lsn.
+        """
         view: memoryview | None = self._raw.get(encode_lsn(lsn), None, self._log)
         if view is not None:
+            mac = self._handles.mac
+            if mac is not None:
+                mac.check_record(lsn, view)
+                view = view[:-RECORD_MAC_SIZE_BYTES]
             self._borrowed.append(view)
         return view
+
+    def lend_log(self, lsn: int) -> memoryview | None:
+        """Return a record as `get_log` does, but without a check of its MAC.
+
+        For nodes: their digests are in their parents, up to the root in the body of a record that was checked.
+        """
+        view: memoryview | None = self._raw.get(encode_lsn(lsn), None, self._log)
+        if view is not None:
+            if self._handles.mac is not None:
+                view = view[:-RECORD_MAC_SIZE_BYTES]
+            self._borrowed.append(view)
+        return view
+
+    def check_log(self, lsn: int) -> None:
+        """Check the MAC of a record that `log_batches` has lent. Raises ForgeryError. Facts: lsn."""
+        mac = self._handles.mac
+        if mac is not None:
+            mac.check_record(lsn, self._raw.get(encode_lsn(lsn), None, self._log))
 
     def give_back(self, record: memoryview) -> None:
         """Release a record that `get_log` has lent, so that a reader of the whole log holds one at a time."""
@@ -208,6 +243,8 @@ class ReadTransaction:
             or find_page(lend_bytes(value), size, address, snapshot_id, may_be_own, handles.seen) == PAGE_FREE
         ):
             _find_in_use(handles, value, key, snapshot_id, may_be_own=may_be_own)
+        if handles.mac is not None:
+            return handles.mac.unseal(key, value)
         sealed = bytes(value)
         payload = sealed[:-SEAL_SIZE_BYTES]
         if sealed[-SEAL_SIZE_BYTES:] != xxh3_64_digest(key + payload):
@@ -215,13 +252,28 @@ class ReadTransaction:
         return payload
 
     def get_meta(self, key: bytes) -> bytes | None:
-        """Return a fact about the store, sealed, or None."""
+        """Return the payload of a fact about the store, or None. Raises CorruptionError. Facts: key."""
         value: bytes | None = self._raw.get(key, None, self.handles.meta)
-        return None if value is None else bytes(value)
+        return None if value is None else self._unseal(key, value)
+
+    def _unseal(self, key: bytes, value: Any) -> bytes:
+        mac = self._handles.mac
+        return unseal(key, value) if mac is None else mac.unseal(key, value)
 
     def join_logs(self, keys: Sequence[bytes]) -> tuple[bytes, tuple[int, ...]] | None:
-        """Return the joined copies of some records by their keys, and their sizes; None if one is missing."""
+        """Return the joined copies of some records by their keys, and their sizes; None if one is missing.
+
+        Raises:
+            ForgeryError: as for `get_log`.
+        """
         get, log = self._raw.get, self._log
+        mac = self._handles.mac
+        if mac is not None:
+            stored = [get(key, None, log) for key in keys]
+            if None in stored:
+                return None
+            opened = [mac.open_record(int.from_bytes(key), bytes(each)) for key, each in zip(keys, stored, strict=True)]
+            return b"".join(opened), tuple(map(len, opened))
         if len(keys) == 1:
             record = get(keys[0], None, log)
             return None if record is None else (bytes(record), (len(record),))
@@ -255,12 +307,13 @@ class ReadTransaction:
         return count
 
     def log_batches(self, size_bytes: int) -> Iterator[list[tuple[int, memoryview]]]:
-        """Yield all records as (LSN, record), in lists of `size_bytes` or a little more.
+        """Yield all records as (LSN, record), in lists of `size_bytes` or a little more. `check_log` checks their MACs.
 
         Each list is lent until the next but one is requested. No more records are yielded than LMDB counts, because
         damage may chain pages in a ring.
         """
         cursor = self._raw.cursor(self._log)
+        cut = None if self._handles.mac is None else -RECORD_MAC_SIZE_BYTES
         pairs: Any = cursor.iternext(keys=True, values=True)
         lent: list[list[tuple[int, memoryview]]] = [[]]
         size = 0
@@ -268,6 +321,8 @@ class ReadTransaction:
             if len(key) != 8:
                 message = f"a record lies under a key of {len(key)} bytes"
                 raise CorruptionError(message, key=bytes(key))
+            if cut is not None:
+                record = record[:cut]
             lent[-1].append((int.from_bytes(key), record))
             size += len(record)
             if size >= size_bytes:
@@ -317,7 +372,7 @@ class ReadTransaction:
             rows = None if self._may_own_pages else self._read_rows(lent, prefix, count, reverse=reverse)
             if rows is None:  # A writer may change the rows ahead. The error of a damaged row names its key.
                 self._check_leaf(lent)
-                payload = unseal(key, cursor.value())
+                payload = self._unseal(key, cursor.value())
                 rows = ([(key, payload)], False) if key.startswith(prefix) else ([], True)
             pairs, is_end = rows
             if pairs:
@@ -347,6 +402,7 @@ class ReadTransaction:
             handles.map_address,
             self.snapshot_id,
             handles.seen,
+            NO_MAC_KEY if handles.mac is None else handles.mac.row_key,
             prefix,
             count_max,
             downwards=reverse,
@@ -377,7 +433,7 @@ class ReadTransaction:
             raise _out_of_order(key)
         if self._may_own_pages or self._read_rows(lent, b"", 1, reverse=False) is None:
             self._check_leaf(lent)
-            unseal(key, cursor.value())
+            self._unseal(key, cursor.value())
 
     def _check_leaf(self, lent: Any) -> None:
         """Check the whole page that has a key of the index.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import lmdb
 
-from statelog.errors import CorruptionError, FormatError, NewerFormatError, StoreLockedError
+from statelog.errors import CorruptionError, ForgeryError, FormatError, NewerFormatError, StoreLockedError
 from statelog.storage.faults import point
 from statelog.storage.file.creation import make_name_durable, sync_directory
 from statelog.storage.file.descriptors import open_file
@@ -95,6 +95,8 @@ def recover(writer: StoreWriter, replay: Replay) -> int:
         CorruptionError: the WAL is damaged where a power failure cannot damage it, or is of an earlier moment. Both
             files are unchanged. Facts: path, journal.
         FormatError: the file with the name of the WAL is not a WAL of this store. Facts: path, journal.
+        ForgeryError: the store has a key, and the MAC of a record in the WAL does not hold. Both files are unchanged.
+            Facts: path, lsn.
         StorageError, ...: as for an opening.
         UnrecoveredError: the store is opened read-only, and the process that was about to recover it has ended.
     """
@@ -308,6 +310,7 @@ class _Recovery:
         point("recovery.after_restore")
         try:
             self._open_restored()
+            self._open_records()
             file.set_map_size(file.max_size_bytes)  # Acknowledged commits may need the reserve.
             self._replay()
             file.set_map_size(self._writer.disk_reserve.commit_size_bytes_max)
@@ -316,6 +319,9 @@ class _Recovery:
                 with contextlib.suppress(OSError):  # Nothing is lost: the flag and the WAL are there.
                     put_metas_back(data, slot.meta, before)
             found = file.translate(error) if isinstance(error, lmdb.Error) else error
+            if isinstance(found, ForgeryError):
+                message = f"{file.path}: its journal: {found.message}"
+                raise ForgeryError(message, **{"path": str(file.path), **found.facts}) from error
             if isinstance(found, CorruptionError) and "journal" not in found.facts:
                 raise misfit_error(file.path, f"to go on from its journal fails: {found.message}") from error
             raise
@@ -325,13 +331,21 @@ class _Recovery:
         file = self._file
         try:
             file.open()
-        except NewerFormatError:
+        except (NewerFormatError, ForgeryError):
             raise
         except (CorruptionError, FormatError) as error:
             what = f"what its journal goes back to is not in the file ({error.message})"
             raise misfit_error(file.path, what) from error
         if self._slot.store_id != file.store_id:
             raise misfit_error(file.path, "its journal is another store's")
+
+    def _open_records(self) -> None:
+        """Check the MACs of the records of all groups, and take the records without them, if the store has a key."""
+        mac = self._file.handles.mac
+        if mac is not None:
+            self._groups = [
+                group._replace(records=mac.open_records(group.lsn, group.records)) for group in self._groups
+            ]
 
     def _replay(self) -> None:
         """Commit the groups again, flush the data file, and remove the WAL."""

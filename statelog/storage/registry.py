@@ -25,6 +25,7 @@ from statelog.storage.file.locks import is_same_file
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from statelog.format.mac import StoreKey
     from statelog.storage.lmdb_file import LmdbFile
 
 _ATTEMPTS = 10
@@ -61,7 +62,14 @@ _unusable: set[tuple[int, int]] = set()
 """Files that this process can never open, because it was forked while a transaction was open."""
 
 
-def acquire(path: Path, make: Callable[[Path, int], RegisteredFile], *, writable: bool, create: bool) -> RegisteredFile:
+def acquire(
+    path: Path,
+    make: Callable[[Path, int], RegisteredFile],
+    *,
+    writable: bool,
+    create: bool,
+    key: StoreKey | None = None,
+) -> RegisteredFile:
     """Return the store file at `path`, with one more reference.
 
     Args:
@@ -70,6 +78,7 @@ def acquire(path: Path, make: Callable[[Path, int], RegisteredFile], *, writable
             descriptor of it that the store file then owns.
         writable: open the descriptor for writing.
         create: create the store if there is no file.
+        key: the key of a created store; None for a store without a key.
     """
     with _lock:
         real = real_path(path)
@@ -79,7 +88,7 @@ def acquire(path: Path, make: Callable[[Path, int], RegisteredFile], *, writable
             opened = None
         for _ in range(_ATTEMPTS):
             if opened is None:
-                opened = _make(real, make, writable=writable, create=create)
+                opened = _make(real, make, writable=writable, create=create, key=key)
         if opened is None:
             message = f"{real} was replaced again and again while it was being opened"
             raise StorageError(message, path=str(real))
@@ -105,10 +114,15 @@ def real_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _make(
-    real: Path, make: Callable[[Path, int], RegisteredFile], *, writable: bool, create: bool
+    real: Path,
+    make: Callable[[Path, int], RegisteredFile],
+    *,
+    writable: bool,
+    create: bool,
+    key: StoreKey | None,
 ) -> RegisteredFile | None:
     """Open a file that is not open yet. Return None if another process has replaced it meanwhile."""
-    descriptor = open_data_file(real, writable=writable, create=create)
+    descriptor = open_data_file(real, writable=writable, create=create, key=key)
     try:
         opened = make(real, descriptor)
     except BaseException as error:
@@ -189,7 +203,7 @@ def _find(real: Path) -> RegisteredFile | None:
     return opened
 
 
-def open_data_file(real: Path, *, writable: bool, create: bool) -> int:
+def open_data_file(real: Path, *, writable: bool, create: bool, key: StoreKey | None = None) -> int:
     """Open the data file, for checks and locks."""
     flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NONBLOCK
     for attempt in range(_ATTEMPTS):
@@ -199,7 +213,7 @@ def open_data_file(real: Path, *, writable: bool, create: bool) -> int:
         except OSError as error:
             if not isinstance(error, FileNotFoundError) or not create or attempt == _ATTEMPTS - 1:
                 raise translate_os(error, path=real) from error
-        create_store(real)
+        create_store(real, key=key)
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)

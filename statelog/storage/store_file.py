@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import lmdb
 
-from statelog.errors import AccessError, StatelogError, StoreLockedError, StoreReplacedError, UsageError
+from statelog.errors import (
+    AccessError,
+    StatelogError,
+    StoreKeyError,
+    StoreLockedError,
+    StoreReplacedError,
+    UsageError,
+)
 from statelog.storage import registry
 from statelog.storage.disk_reserve import DiskReserve
 from statelog.storage.file.disk import flush_file
@@ -142,6 +149,7 @@ class StoreFile:
             FormatError: the file is not a store, or its format is newer. Facts: path.
             CorruptionError: the store is damaged. Facts: path.
             AccessError: the user has no permission. Facts: path.
+            StoreKeyError: the key is missing, or is not that of the store. Facts: path.
             StoreLockedError: another process holds the store. Facts: path, timeout_s.
             StorageError: the operating system refuses for another reason. Facts: path.
         """
@@ -156,8 +164,13 @@ class StoreFile:
                     return cls(real, descriptor, given, replay)
 
         may_write = not given.read_only
-        opened = registry.acquire(Path(path), make, writable=may_write, create=create and may_write)
+        opened = registry.acquire(Path(path), make, writable=may_write, create=create and may_write, key=given.key)
         assert isinstance(opened, cls)
+        try:
+            opened.lmdb_file.check_key(given.key)
+        except BaseException:
+            registry.release(opened)
+            raise
         if (open_with := opened.options.shared) != given.shared:
             registry.release(opened)
             message = (
@@ -174,6 +187,8 @@ class StoreFile:
         """Recover a store that was not closed, by opening it for writing, before it is opened read-only."""
         try:
             cls.open(path, create=False, replay=replay, **options._replace(read_only=False)._asdict()).close()
+        except StoreKeyError:
+            raise
         except AccessError as error:
             message = f"{path} was not closed: who may write to it must open it once before it can be read"
             raise AccessError(message, path=str(path)) from error

@@ -12,6 +12,7 @@ from xxhash import xxh3_64_digest
 
 from statelog.errors import StorageError, UsageError
 from statelog.format.header import HEADER_KEY
+from statelog.format.seal import seal
 from statelog.storage.faults import armed, point
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import is_owned
@@ -148,6 +149,7 @@ class WriteTransaction(ReadTransaction):
         self._file = writer.file
         self._borrowed = []
         self.appended: list[bytes] = []
+        self._sealed: list[bytes] = []
         self.is_flushed = writer.is_flushed_at_commit
 
     @property
@@ -247,7 +249,7 @@ class WriteTransaction(ReadTransaction):
         self.stage = Stage.COMMITTING
         if not changes or wal.is_off:
             self._raw.commit()
-        elif not self.rewrites and wal.append(self.first_lsn, self.appended, self.size_bytes):
+        elif not self.rewrites and wal.append(self.first_lsn, self._sealed or self.appended, self.size_bytes):
             self._raw.commit()
             wal.note_committed(self.first_lsn + len(self.appended) - 1, changes, self.size_bytes)
         else:
@@ -308,19 +310,22 @@ class WriteTransaction(ReadTransaction):
         """
         if self._borrowed:
             self._take_back()
-        put = self._raw.put
+        put, mac = self._raw.put, self._handles.mac
         self.changes += len(records) + len(changes)
         if records and not self.appended:
             self.first_lsn = lsn
         for record in records:
             if armed:
                 point("commit.before_put_log")
-            self.size_bytes += len(record)
+            stored = record if mac is None else mac.seal_record(lsn, record)
+            self.size_bytes += len(stored)
             # dupdata, overwrite, append: if the key is out of order, LMDB stores nothing and returns False.
-            if not put(encode_lsn(lsn), record, True, True, True, self._log):
+            if not put(encode_lsn(lsn), stored, True, True, True, self._log):
                 message = f"record {lsn} was not appended: the log already ends at {self._last_key()}"
                 raise StorageError(message, lsn=lsn)
             self.appended.append(record)
+            if mac is not None:
+                self._sealed.append(stored)
             lsn += 1
             if armed:
                 point("commit.after_put_log")
@@ -330,7 +335,8 @@ class WriteTransaction(ReadTransaction):
                 continue
             if armed:
                 point("commit.before_put_index")
-            put(key, payload + xxh3_64_digest(key + payload), True, True, False, self._index)  # as `seal` does
+            checksum = xxh3_64_digest(key + payload) if mac is None else mac.row_mac(key, payload)
+            put(key, payload + checksum, True, True, False, self._index)
             if armed:
                 point("commit.after_put_index")
 
@@ -338,10 +344,12 @@ class WriteTransaction(ReadTransaction):
         """Store `payload` under `key`, sealed."""
         self.put(0, (), {key: payload})
 
-    def put_meta(self, key: bytes, value: bytes) -> None:
-        """Store a fact about the store, sealed already."""
+    def put_meta(self, key: bytes, payload: bytes) -> None:
+        """Store a fact about the store, sealed."""
         self.changes += 1
         self.rewrites = True
+        mac = self._handles.mac
+        value = seal(key, payload) if mac is None else mac.seal(key, payload)
         self._raw.put(key, value, True, True, False, self._handles.meta)
 
     def delete_index(self, key: bytes) -> None:
@@ -363,6 +371,9 @@ class WriteTransaction(ReadTransaction):
 
         if self._borrowed:
             self._take_back()
+        mac = self._handles.mac
+        if mac is not None:
+            records = {lsn: mac.seal_record(lsn, record) for lsn, record in records.items()}
         keys = {lsn: encode_lsn(lsn) for lsn in sorted(records)}
         for lsn, key in keys.items():
             if self._raw.get(key, None, self._log) is None:

@@ -13,6 +13,8 @@ from statelog.storage.recovery import abandon_journal, count_beyond
 if TYPE_CHECKING:
     import os
 
+    from statelog.format.mac import Key
+
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
@@ -39,7 +41,11 @@ class RecoveryReport:
 
 
 def recover(
-    path: str | os.PathLike[str], *, without_journal: bool = False, max_size_bytes: int | None = None
+    path: str | os.PathLike[str],
+    *,
+    without_journal: bool = False,
+    max_size_bytes: int | None = None,
+    key: Key | None = None,
 ) -> RecoveryReport:
     """Bring a store that was not closed to the state of its last commit.
 
@@ -50,6 +56,7 @@ def recover(
             Where only a process was killed, what its last commits wrote may still be in the journal alone: `salvage`,
             which reads both, is to be tried before.
         max_size_bytes: as for `open`.
+        key: as for `open`. Every record of the journal is checked with it.
 
     Raises:
         JournalMissingError: the journal is gone, and `without_journal` was not said.
@@ -60,7 +67,7 @@ def recover(
     abandoned = abandon_journal(Path(path)) if without_journal else None
     aside = abandoned.aside if abandoned is not None else None
     size_bytes = MAX_SIZE_BYTES_DEFAULT if max_size_bytes is None else max_size_bytes
-    engine = open_engine(path, create=False, max_size_bytes=size_bytes)
+    engine = open_engine(path, create=False, max_size_bytes=size_bytes, key=key)
     try:
         with engine.read() as view:
             last_lsn = view.transaction.last_lsn()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from statelog.board.rules import Rules
+    from statelog.format.mac import Key
     from statelog.guard.policy import Guard
     from statelog.log.care.compact import CompactionReport
     from statelog.log.care.vacuum import RetentionReport
@@ -400,6 +401,32 @@ class Store(Threads):
         erase_leftovers(self._engine)  # of deletions that were cut short: a copy must not keep them
         return compaction.compact(self._engine, progress=progress)
 
+    def rekey(self, key: Key, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
+        """Put the store into a new file under another key, or under its first one. Anchors stay valid.
+
+        As with `compact`, the new file takes the name of the old one, and the old file is there or the new one if this
+        is cut off. This store goes on with the new key. Others that have the file open get WrongKeyError (or, if it had
+        no key, KeyMissingError) from then on: close the store there, and open it with the new key.
+
+        Whoever could write the old file before may have forged it, if it had no key. The new file takes its contents as
+        genuine: `verify` it first, with an anchor if there is one.
+
+        Args:
+            key: as for `open`.
+            progress: called with (entries copied, entries in all).
+
+        Raises:
+            KeyArgumentError: `key` cannot be a key.
+            CorruptionError: a record or a row is damaged. Nothing was changed.
+            StoreLockedError, StoreFullError: as for `compact`.
+
+        """
+        from statelog.format.mac import as_store_key
+        from statelog.log.care import compact as compaction
+
+        check_progress(progress)
+        return compaction.rekey(self._engine, as_store_key(key), progress=progress)
+
     def export(
         self,
         target: Target,
@@ -501,6 +528,7 @@ def open(
     lock_timeout_s: float | None = None,
     expect: bytes | None = None,
     guard: Guard | None = None,
+    key: Key | None = None,
 ) -> Store:
     """Open a store, creating it if need be.
 
@@ -523,8 +551,14 @@ def open(
             changes in values or in the index: `Store.verify` with `expect` finds them. Records after the anchor may be
             any.
         guard: keeps secrets out of the file. From then on, the store cannot be opened for writing without a guard.
+        key: the key of the store: bytes or text of at least 16 bytes, or a function that returns them. It is asked for
+            once. A new store gets this key. It is not in the file, which has a MAC under it for each record and each
+            row of the index. Each read checks them. Older bytes of the same store that are put back have genuine MACs:
+            `expect` and `Store.verify` find them. `Store.rekey` gives a store a key, or another one.
 
     Raises:
+        KeyMissingError, WrongKeyError, UnkeyedStoreError: the store has a key, another key, or none. The file is what
+            it was. KeyArgumentError: `key` cannot be a key; the file was not opened.
         GuardError: there is no `guard`, and the store was opened with one before; or `guard` with `read_only`.
         StoreNotFoundError: no such file, and `create` is False, `read_only` True or `expect` given.
         FormatError: the file is no store, or of a newer format; or what bears the name of its journal or lock file is
@@ -532,7 +566,8 @@ def open(
         CorruptionError: the file is damaged. JournalMissingError: it was not closed, and its journal is gone. The files
             are what they were.
         RollbackError: the log ends before the anchor's LSN. ForgeryError: it has another history (OtherStoreError: and
-            is another store). AnchorError: `expect` is not an anchor; the file was not opened.
+            is another store). Of a store with a key, ForgeryError also means that what was read is damaged or forged.
+            AnchorError: `expect` is not an anchor; the file was not opened.
         StoreReplacedError: the file was put in the place of one that another process has open.
         StoreLockedError, StorageError, AccessError: the system refused.
 
@@ -553,6 +588,7 @@ def open(
         durability=durability,
         interval_ms=interval_ms,
         max_size_bytes=MAX_SIZE_BYTES_DEFAULT if max_size_bytes is None else max_size_bytes,
+        key=key,
         **options,
     )
     if expect is not None:

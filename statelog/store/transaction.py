@@ -78,6 +78,9 @@ class _Snapshot:
     def get_log(self, lsn: int) -> memoryview | None:
         return self._transaction().get_log(lsn)
 
+    def lend_log(self, lsn: int) -> memoryview | None:
+        return self._transaction().lend_log(lsn)
+
     def last_lsn(self) -> int:
         return self._transaction().last_lsn()
 

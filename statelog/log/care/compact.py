@@ -13,6 +13,7 @@ from statelog.storage.compaction import check_compactable, compact_file
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from statelog.format.mac import StoreKey
     from statelog.log.engine import Engine
 
 
@@ -56,6 +57,27 @@ def compact(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
         compacted.records,
         compacted.index_entries,
         swept.vacuumed_nodes,
+        time.perf_counter() - started_s,
+    )
+
+
+def rekey(engine: Engine, key: StoreKey, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
+    """Put the store into a new file that has another key; see `Store.rekey`."""
+    started_s = time.perf_counter()
+    engine.check_alone()
+    compacted = compact_file(
+        engine.store_file.lmdb_file,
+        engine.store_file.wal,
+        check_record=_check_record,
+        progress=progress,
+        key=key,
+    )
+    return CompactionReport(
+        compacted.size_before_bytes,
+        compacted.size_after_bytes,
+        compacted.records,
+        compacted.index_entries,
+        0,
         time.perf_counter() - started_s,
     )
 

@@ -42,6 +42,10 @@ class DerivedIndex:
         """Return a record."""
         return self._transaction.get_log(lsn)
 
+    def lend_log(self, lsn: int) -> memoryview | None:
+        """Return a record without a check of its MAC."""
+        return self._transaction.lend_log(lsn)
+
     def last_lsn(self) -> int:
         """Return the last LSN."""
         return self._transaction.last_lsn()

@@ -38,6 +38,7 @@ class _Applied:
         self.put_index = transaction.put_index
         self.delete_index = transaction.delete_index
         self.get_log = transaction.get_log
+        self.lend_log = transaction.lend_log
         self.last_lsn = transaction.last_lsn
         self.last_index = transaction.last_index
         self.view = View(self)
@@ -47,8 +48,16 @@ class _Applied:
         return iter(list(self._transaction.scan_index(prefix, start=start, reverse=reverse)))
 
 
-def open_engine(path: str | os.PathLike[str], **options: Any) -> Engine:
-    """Open a file; options and errors are those of `StoreFile.open`."""
+def open_engine(path: str | os.PathLike[str], *, key: object = None, **options: Any) -> Engine:
+    """Open a file. Options and errors are those of `StoreFile.open`; `key` is that of `statelog.open`.
+
+    Raises:
+        KeyArgumentError: `key` is not a key. Facts: argument.
+    """
+    if key is not None:
+        from statelog.format.mac import as_store_key
+
+        options["key"] = as_store_key(key)
     return Engine(StoreFile.open(path, replay=Replay(), **options))
 
 

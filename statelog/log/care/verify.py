@@ -117,6 +117,7 @@ class _Verifier:
 
     def _check(self, lsn: int, data: memoryview, found: RecordFacts | None) -> None:
         """Raise StatelogError where the record as such is damaged (R1); note all else."""
+        self._transaction.check_log(lsn)
         record = decode_record(data, lsn)
         facts: list[NodeFacts] | None = None
         if found is None:
@@ -164,7 +165,7 @@ class _Verifier:
     def _check_ref(self, lsn: int, number: int, child_type: int, digest: bytes, child_lsn: int, child: int) -> None:
         """Look a ref up where it leads, in this record or an earlier one (T5)."""
         found = kernels.VACUUMED
-        data = self._transaction.get_log(child_lsn) if 0 < child_lsn <= lsn else None
+        data = self._transaction.lend_log(child_lsn) if 0 < child_lsn <= lsn else None
         if data is not None:
             with contextlib.suppress(CorruptionError):
                 found = kernels.record_node(data, child)

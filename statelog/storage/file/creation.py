@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog.errors import StatelogError
+    from statelog.format.mac import StoreKey
 
 META_TABLE = b"meta"
 LOG_TABLE = b"log"
@@ -45,7 +46,7 @@ _ATTEMPTS = 10
 _NO_LINK_ERRNOS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
-def create_store(path: Path, store_id: bytes | None = None) -> None:
+def create_store(path: Path, store_id: bytes | None = None, *, key: StoreKey | None = None) -> None:
     """Create an empty store at `path`, durably, unless there is a file. Without `store_id`, its id is random.
 
     Raises:
@@ -61,7 +62,7 @@ def create_store(path: Path, store_id: bytes | None = None) -> None:
         for _ in range(_ATTEMPTS):
             # Only `remove_leftovers` of another process removes the temporary file, before it is locked.
             with contextlib.suppress(FileNotFoundError), _temporary(path) as temporary:
-                _fill(temporary, store_id or os.urandom(STORE_ID_SIZE_BYTES))
+                _fill(temporary, store_id or os.urandom(STORE_ID_SIZE_BYTES), key)
                 _publish(temporary, path)
             if path.exists():
                 return
@@ -122,10 +123,10 @@ def _temporary(path: Path) -> Iterator[Path]:
         faults.point("creation.after_unlink")
 
 
-def _fill(temporary: Path, store_id: bytes) -> None:
+def _fill(temporary: Path, store_id: bytes, key: StoreKey | None) -> None:
     """Write an empty store into `temporary`, and flush it."""
     created_us = max(time.time_ns() // 1000, 1)  # The clock may be before 1970.
-    header = encode_header(store_id=store_id, created_us=created_us)
+    header = encode_header(store_id=store_id, created_us=created_us, key=key)
     keep_standard_streams()
     environment = lmdb.open(
         os.fsencode(temporary),

@@ -1,0 +1,50 @@
+"""Keys of stores in the shell: from a variable of the environment or a file, never from the command line."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from statelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VARIABLE_DEFAULT = "STATELOG_KEY"
+_NAME = f"{__name__}.variable"
+
+
+def remember_variable(context: click.Context, _parameter: click.Parameter, name: str | None) -> None:
+    """Keep what --key-env says for whatever opens a store in this command."""
+    context.meta[_NAME] = name
+
+
+def key_variable() -> str:
+    """Return the name of the variable that has the key of the store; an empty text if the command has no key."""
+    context = click.get_current_context(silent=True)
+    named: str | None = None if context is None else context.meta.get(_NAME)
+    if named is None and VARIABLE_DEFAULT in os.environ:
+        return VARIABLE_DEFAULT
+    return named or ""
+
+
+def read_variable(name: str) -> str | None:
+    """Return the key in a variable of the environment, or None if the name is empty.
+
+    Raises:
+        UsageError: there is no such variable. Facts: variable.
+    """
+    if not name:
+        return None
+    key = os.environ.get(name)
+    if key is None:
+        message = f"the environment has no variable {name!r}"
+        raise UsageError(message, variable=name)
+    return key
+
+
+def read_key_file(path: Path) -> bytes:
+    """Return the key in a file, without line breaks at its end."""
+    return path.read_bytes().rstrip(b"\r\n")

@@ -1,0 +1,44 @@
+"""`statelog rekey`: the store in a new file, under another key."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from statelog.cli.keys import read_key_file, read_variable
+from statelog.cli.opening import open_for_writing
+from statelog.cli.options import AS_JSON, STORE
+from statelog.cli.output import Output
+from statelog.cli.text import count, format_duration
+
+
+@click.command(short_help="Give the store a key, or another key.")
+@STORE
+@click.option("--new-key-env", metavar="NAME", help="The variable of the environment that has the new key.")
+@click.option(
+    "--new-key-file",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The file that has the new key, and no more.",
+)
+@AS_JSON
+def rekey(*, store: Path, new_key_env: str | None, new_key_file: Path | None, as_json: bool) -> None:
+    """Put STORE into a new file under another key, or under its first one, that takes its name.
+
+    The present key comes from STATELOG_KEY, or from the variable that --key-env names. Anchors stay valid. Others that
+    have STORE open have to open it again with the new key. Cut anywhere, the old file is there or the new one.
+    """
+    if (new_key_env is None) == (new_key_file is None):
+        message = "give the new key by one of --new-key-env and --new-key-file"
+        raise click.UsageError(message)
+    key = read_variable(new_key_env or "") if new_key_file is None else read_key_file(new_key_file)
+    assert key is not None
+    output = Output(as_json=as_json)
+    with open_for_writing(store) as opened, output.progress("rekeying") as progress:
+        report = opened.rekey(key, progress=progress)
+    if as_json:
+        output.emit({"path": str(store), "rekeyed": True, **asdict(report)})
+        return
+    output.line(f"rekeyed: {count(report.records, 'record')} in {format_duration(report.duration_s)}")

@@ -1,0 +1,152 @@
+"""MACs of the records and rows of a store that has a key. FORMAT.md section 10.
+
+A checksum finds damage. Everybody can compute it, so it does not find a change that was made on purpose. Here a message
+authentication code (MAC) takes its place: keyed BLAKE2b (RFC 7693), which only a process with the key can compute.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from hmac import compare_digest
+from struct import Struct
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from statelog.errors import ForgeryError, KeyArgumentError
+from statelog.format.seal import RECORD_MAC_SIZE_BYTES, SEAL_SIZE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Key: TypeAlias = bytes | str | Callable[[], bytes | str]
+    """The key of a store, or a function that returns it, such as `guard.env("STATE_KEY")`."""
+
+KEY_SIZE_BYTES_MIN = 16
+CHECK_SIZE_BYTES = 16
+_SUBKEY_SIZE_BYTES = 32
+_NUMBER = Struct(">Q").pack
+_KEY_SIZE = Struct(">H").pack
+
+
+class StoreKey:
+    """The key of a user. It appears in no text, and is not pickled, so it does not get into another process.
+
+    Args:
+        key: bytes, or text, of at least 16 bytes. It should be random: anybody who has the file can test guesses.
+
+    Raises:
+        KeyArgumentError: `key` is something else, or too short. Facts: argument.
+    """
+
+    __slots__ = ("_secret",)
+
+    def __init__(self, key: object) -> None:
+        data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
+        if not isinstance(data, bytes):
+            message = f"key is bytes, a text, or a function that returns one of them, not {type(key).__name__}"
+            raise KeyArgumentError(message, argument="key")
+        if len(data) < KEY_SIZE_BYTES_MIN:
+            message = f"a key has at least {KEY_SIZE_BYTES_MIN} bytes, and this one has {len(data)}"
+            raise KeyArgumentError(message, argument="key")
+        self._secret = blake2b(data, digest_size=64, person=b"stlg-key-1").digest()
+
+    def __repr__(self) -> str:
+        return "<StoreKey>"
+
+    def __reduce__(self) -> NoReturn:
+        message = "the key of a store cannot be pickled"
+        raise TypeError(message)
+
+    def for_store(self, store_id: bytes) -> StoreMac:
+        """Return the MACs of one store. Those of another store differ, also if it has the same key."""
+        person = b"stlg-subkey-1"
+        return StoreMac(blake2b(store_id, digest_size=_SUBKEY_SIZE_BYTES, key=self._secret, person=person).digest())
+
+
+def as_store_key(key: object) -> StoreKey:
+    """Return the key that a caller gives: bytes, text, a function that returns one of them, or a `StoreKey`.
+
+    Raises:
+        KeyArgumentError: as for `StoreKey`. A function may raise its own errors.
+    """
+    if isinstance(key, StoreKey):
+        return key
+    return StoreKey(key() if callable(key) else key)
+
+
+class StoreMac:
+    """Computes and checks the MACs of one store.
+
+    Attributes:
+        row_key: the key of rows, for `kernels.rows_read`.
+        check: what the header keeps of the key, so that a wrong key is told from a forged file.
+    """
+
+    __slots__ = ("_header", "_records", "_rows", "check", "row_key")
+
+    def __init__(self, subkey: bytes) -> None:
+        self.row_key = subkey
+        self.check = blake2b(b"", digest_size=CHECK_SIZE_BYTES, key=subkey, person=b"stlg-keycheck-1").digest()
+        self._records = blake2b(digest_size=RECORD_MAC_SIZE_BYTES, key=subkey, person=b"stlg-recmac-1")
+        self._rows = blake2b(digest_size=SEAL_SIZE_BYTES, key=subkey, person=b"stlg-rowmac-1")
+        self._header = blake2b(digest_size=CHECK_SIZE_BYTES, key=subkey, person=b"stlg-headmac-1")
+
+    def __repr__(self) -> str:
+        return "<StoreMac>"
+
+    # --- records ------------------------------------------------------------------
+
+    def record_mac(self, lsn: int, record: bytes | memoryview) -> bytes:
+        """Return the MAC of a record and its LSN."""
+        state = self._records.copy()
+        state.update(_NUMBER(lsn))
+        state.update(record)
+        return state.digest()
+
+    def seal_record(self, lsn: int, record: bytes | memoryview) -> bytes:
+        """Return a record as it is stored: its MAC behind it."""
+        return bytes(record) + self.record_mac(lsn, record)
+
+    def check_record(self, lsn: int, stored: bytes | memoryview) -> None:
+        """Raise ForgeryError if the MAC of a stored record does not hold. Facts: lsn."""
+        end = len(stored) - RECORD_MAC_SIZE_BYTES
+        if end < 0 or not compare_digest(self.record_mac(lsn, stored[:end]), bytes(stored[end:])):
+            message = f"record {lsn} is damaged or forged: its MAC does not hold"
+            raise ForgeryError(message, lsn=lsn)
+
+    def open_record(self, lsn: int, stored: bytes) -> bytes:
+        """Return the record of stored bytes. Raises ForgeryError as `check_record`."""
+        self.check_record(lsn, stored)
+        return stored[:-RECORD_MAC_SIZE_BYTES]
+
+    def open_records(self, lsn: int, stored: Sequence[bytes]) -> tuple[bytes, ...]:
+        """Return the records of stored bytes, from an LSN on. Raises ForgeryError as `check_record`."""
+        return tuple([self.open_record(number, each) for number, each in enumerate(stored, lsn)])
+
+    # --- rows ---------------------------------------------------------------------
+
+    def row_mac(self, key: bytes, payload: bytes) -> bytes:
+        """Return the MAC of a row of `index` or `meta`. The size of the key keeps key and payload apart."""
+        state = self._rows.copy()
+        state.update(_KEY_SIZE(len(key)) + key + payload)
+        return state.digest()
+
+    def seal(self, key: bytes, payload: bytes) -> bytes:
+        """Return the value to store under `key`: payload, then its MAC."""
+        return payload + self.row_mac(key, payload)
+
+    def unseal(self, key: bytes, value: bytes | memoryview) -> bytes:
+        """Return a copy of the payload of `value`, found under `key`. Raises ForgeryError. Facts: key."""
+        stored = bytes(value)
+        payload, found = stored[:-SEAL_SIZE_BYTES], stored[-SEAL_SIZE_BYTES:]
+        if not compare_digest(self.row_mac(key, payload), found):
+            message = f"the value under key {key!r} is damaged or forged: its MAC does not hold"
+            raise ForgeryError(message, key=key)
+        return payload
+
+    # --- the header ---------------------------------------------------------------
+
+    def header_mac(self, fields: bytes) -> bytes:
+        """Return the MAC of the encoded fields of a header."""
+        state = self._header.copy()
+        state.update(fields)
+        return state.digest()
