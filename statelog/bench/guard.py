@@ -1,4 +1,4 @@
-"""A guard: what it adds to a commit, which planted secrets it misses, and which clean texts it changes."""
+"""A guard, and a key: what they add to a commit, which planted secrets it misses, and which clean texts it changes."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ _PER_REPEAT = 400
 _TEXTS = 2000
 _PER_COMMIT = 50
 _SEED = 50
+_KEY = "the key of a measured store"
 _TIMES_MAX: dict[Durability, float] = {"commit": 1.15, "interval": 1.6}
 _CHANGED_PERCENT_MAX = 0.5
 
@@ -31,30 +32,32 @@ _CHANGED_PERCENT_MAX = 0.5
 def _measure(bench: Bench) -> Result:
     from statelog.guard import Guard  # and re2, an extra
 
-    parts = [_measure_commits(bench, durability, Guard()) for durability in _TIMES_MAX]
+    parts = [_measure_commits(bench, durability, Guard(), key) for key in (None, _KEY) for durability in _TIMES_MAX]
     return Result.joined([*parts, _measure_texts(bench, Guard())])
 
 
-def _measure_commits(bench: Bench, durability: Durability, guard: statelog.Guard) -> Result:
-    """Measure commits of 2 KB with a guard, alternating with commits without one."""
+def _measure_commits(bench: Bench, durability: Durability, guard: statelog.Guard, key: str | None) -> Result:
+    """Measure commits of 2 KB with a guard, and perhaps a key, alternating with commits without either."""
+    given_what = "a guard" if key is None else "a guard and a key"
     with ExitStack() as stack:
 
-        def commits(name: str, given: statelog.Guard | None) -> Operation:
+        def commits(name: str, given: statelog.Guard | None, key: str | None) -> Operation:
             path = bench.directory / f"{name}, {durability}.state"
-            thread = stack.enter_context(statelog.open(path, durability=durability, guard=given)).thread("t")
+            store = stack.enter_context(statelog.open(path, durability=durability, guard=given, key=key))
+            thread = store.thread("t")
             texts = Corpus().endless(_VALUE_BYTES)
             thread.commit({"text": next(texts)})
             return lambda: thread.commit({"text": next(texts)})
 
         bare, guarded = interleave(
-            {"bare": commits("bare", None), "guarded": commits("guarded", guard)},
+            {"bare": commits(f"beside {given_what}", None, None), "guarded": commits(given_what, guard, key)},
             count=bench.repeats * bench.size(_PER_REPEAT, at_least=16),
         ).values()
-    what = f"commit of 2 KB with a guard, {durability}: time, relative to one without"
+    what = f"commit of 2 KB with {given_what}, {durability}: time, relative to one without"
     return Result(
         checks=(at_most(what, guarded.p50_us / bare.p50_us, _TIMES_MAX[durability]),),
-        sides=(guarded.side(f"with a guard, {durability}"), bare.side(f"without, {durability}")),
-        notes=(f"{durability}: processor {guarded.processor_p50_us / bare.processor_p50_us:.2f}x",),
+        sides=(guarded.side(f"with {given_what}, {durability}"), bare.side(f"without {given_what}, {durability}")),
+        notes=(f"{given_what}, {durability}: processor {guarded.processor_p50_us / bare.processor_p50_us:.2f}x",),
     )
 
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from statelog.cli import exits
+from statelog.cli.keys import key_variable, read_variable
 from statelog.cli.logs import of_thread, write_record
-from statelog.cli.options import AS_JSON
+from statelog.cli.options import AS_JSON, KEY_ENV, Command
 from statelog.cli.output import Output
 from statelog.cli.replacing import opened_for_replacing, refuse_files_of
 from statelog.cli.text import count
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 _URL = click.argument("url")
 _NAME = click.argument("name")
-_CACHE = click.option(
+_CACHE_FOLDER = click.option(
     "--cache",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(".statelog-fleet"),
@@ -42,8 +43,13 @@ _CACHE = click.option(
 )
 
 
+def _CACHE(command: Command) -> Command:  # noqa: N802 - stands among the others, and is used as they are
+    """Give a command --cache and --key-env."""
+    return _CACHE_FOLDER(KEY_ENV(command))
+
+
 def _connect(url: str, cache: Path) -> Fleet:
-    connected: Fleet = _import("connecting").connect(url, cache)
+    connected: Fleet = _import("connecting").connect(url, cache, key=read_variable(key_variable()))
     return connected
 
 

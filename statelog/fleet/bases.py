@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import zstandard
 
-import statelog
 from statelog.errors import CorruptionError
 from statelog.fleet import names
 from statelog.fleet.head import Base
@@ -22,6 +21,8 @@ from statelog.fleet.segments import inflate
 from statelog.format import cbor
 from statelog.portable.frames import FrameReader
 from statelog.storage.file.disk import write_all
+from statelog.store.session import session_of
+from statelog.store.store import open_for_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -96,7 +97,8 @@ def log_name(base: Base) -> str:
 def image(store: Store, path: Path, epoch: int) -> Base:
     """Write an image to a new file, and return what it is of."""
     store.image(path)
-    with statelog.open(path, read_only=True) as opened:
+    key = session_of(store).owner.store_file.lmdb_file.key
+    with open_for_records(path, read_only=True, key=key) as opened:
         lsn = opened.last_lsn
         target = io.BytesIO()
         opened.export(target, since=lsn)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from statelog.errors import AccessError, UsageError
 from statelog.fleet.fleet import Fleet
 from statelog.fleet.opening import open_archive, probe
+from statelog.format.mac import as_store_key
 
 if TYPE_CHECKING:
     from statelog.fleet.archive import Archive
+    from statelog.format.mac import Key
 
 
-def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
+def connect(url: str, cache: str | os.PathLike[str], *, key: Key | None = None, **options: Any) -> Fleet:
     """Return a fleet: stores in a storage, and copies of those that this machine has used.
 
     It tries first whether the storage heeds the conditions that a fleet stands on.
@@ -22,6 +24,8 @@ def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
     Args:
         url: `file:///folder` (one host), `s3://bucket/folder`, `gs://...`, `az://...`, `postgresql://...`.
         cache: a folder of this machine for the copies, which is made if need be.
+        key: the key of all stores of the fleet, as for `statelog.open`. Segments are shipped with a MAC under it. A
+            store gets its key when it is made.
         options: of a bucket, as obstore takes them; else from the environment.
 
     Raises:
@@ -31,7 +35,8 @@ def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
         UnsafeStorageError: it ignores conditions. RemoteError: it is away.
 
     """
-    return Fleet(*prepare(url, cache, **options))
+    given = None if key is None else as_store_key(key)
+    return Fleet(*prepare(url, cache, **options), given)
 
 
 def prepare(url: str, cache: str | os.PathLike[str], **options: Any) -> tuple[Archive, Path]:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from statelog import Store
     from statelog.fleet.archive import Archive
     from statelog.fleet.protocol import Owned
+    from statelog.format.mac import StoreKey
     from statelog.portable.frames import Target
 
 _OPEN: WeakValueDictionary[tuple[int, Path], Store] = WeakValueDictionary()
@@ -103,8 +104,9 @@ class Stranded:
 class Fleet:
     """Stores in a storage, and copies of those that this machine has used. Use `statelog.fleet.connect`."""
 
-    def __init__(self, archive: Archive, cache: Path) -> None:
+    def __init__(self, archive: Archive, cache: Path, key: StoreKey | None = None) -> None:
         self._archive = archive
+        self._key = key
         self._cache = cache
         self._process_id = os.getpid()
         self._opened: WeakSet[Store] = WeakSet()
@@ -190,6 +192,9 @@ class Fleet:
             if option in options:
                 message = f"who opens a store of a fleet writes it: {option} is no option (`follow` reads one)"
                 raise UsageError(message, argument=option, value=options[option])
+        if "key" in options:
+            message = "all stores of a fleet have the key that statelog.fleet.connect(key=) was given"
+            raise UsageError(message, argument="key")
         if timeout_s is not None:
             check_number("timeout_s", timeout_s)
         performer = self._performer(name)
@@ -228,7 +233,7 @@ class Fleet:
         try:
             before = replace(owned.head, epoch=owned.head.epoch - 1, state="free", tail=owned.head.tail[:-1])
             bring_here(performer, before, path)
-            store = statelog.open(path, **options)
+            store = statelog.open(path, key=self._key, **options)
         except BaseException:
             with suppress(StatelogError):
                 performer.perform(protocol.free(owned, 0, None))
@@ -278,7 +283,7 @@ class Fleet:
         with scratch(self._cache) as folder:
             path = folder / "copy.state"
             _restore(performer, name, path)
-            with open_for_records(path, durability="interval") as store:
+            with open_for_records(path, durability="interval", key=self._key) as store:
                 store._engine.remote = follower = Follower(store, performer, poll_s)  # noqa: SLF001 - the fleet's door
                 follower.start()
                 yield store
@@ -324,7 +329,7 @@ class Fleet:
                 path = folder / "copy.state"
                 try:
                     self.restore(each, path)
-                    with statelog.open(path, read_only=True) as store:
+                    with open_for_records(path, read_only=True, key=self._key) as store:
                         found = store.verify().problems
                     if found:
                         problems.append(Problem(each, CorruptionError(found[0].message)))
@@ -367,7 +372,7 @@ class Fleet:
                 self.restore(stranded.name, folder / "live.state")
             except StoreNotFoundError:  # it was deleted
                 live = None
-            return export_lost(stranded.path, live, target, suffix=suffix)
+            return export_lost(stranded.path, live, target, suffix=suffix, key=self._key)
 
     def gc(self, name: str, *, keep_s: float = collecting.KEEP_S, grace_s: float = collecting.GRACE_S) -> int:
         """Remove what nothing leads to any more; return how many objects. Anybody may, also beside the owner."""
@@ -417,7 +422,7 @@ class Fleet:
         self._check_process()
         folder = names.folder(name)
         self._archive.keep_as(folder, self.path(name))
-        return Performer(self._archive, folder)
+        return Performer(self._archive, folder, self._key)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process_id:

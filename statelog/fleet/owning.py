@@ -296,7 +296,8 @@ class Owner:
                 break
             if self._is_parked:
                 self._take_up()
-            about, data = self._pending
+            about, segment = self._pending
+            data = segments.seal_segment(segment, self._performer.key)
             started_s = time.monotonic()
             name = names.segment(self._owned.head.epoch, self._next)
             if not self._performer.append_fenced(self._owned.token, name, data):
@@ -382,7 +383,8 @@ class Owner:
         if asked == self._answered and not self._is_image_due(listed, since):
             made = segments.make(self._store, since)
             if made is not None:
-                about, data = made
+                about, segment = made
+                data = segments.seal_segment(segment, self._performer.key)
                 base = Base(about.last, epoch, about.chain)
                 return _Attempt(base, Log(bases.log_name(base), since, len(data)), data)
         path.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog.errors import CorruptionError, NewerFormatError, RemoteError
-from statelog.fleet import protocol
+from statelog.fleet import protocol, segments
 from statelog.fleet.archive import Outcome
 from statelog.fleet.names import HEAD
 from statelog.fleet.protocol import Create, List, Look, Read, Swap
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from statelog.fleet.archive import Archive, Found
     from statelog.fleet.protocol import Asking, Request
+    from statelog.format.mac import StoreKey
 
 T = TypeVar("T")
 
@@ -30,12 +31,14 @@ class Performer:
 
     Attributes:
         requests: how many were made.
+        key: the key of the store; None if it has none.
 
     """
 
-    def __init__(self, archive: Archive, folder: str) -> None:
+    def __init__(self, archive: Archive, folder: str, key: StoreKey | None = None) -> None:
         self.archive = archive
         self.folder = folder
+        self.key = key
         self.requests = 0
 
     def perform(self, asking: Asking[T]) -> T:
@@ -108,6 +111,13 @@ class Performer:
                 message = f"{self.folder}{name} is missing from the storage"
                 raise CorruptionError(message, object=self.folder + name)
         return [each.data for each in found if each is not None]
+
+    def read_segments(self, names: Sequence[str]) -> list[bytes]:
+        """Return several segments without their MACs. Raises CorruptionError as `read_all`; as `open_segment`."""
+        return [
+            segments.open_segment(self.folder + name, data, self.key)
+            for name, data in zip(names, self.read_all(names), strict=True)
+        ]
 
     def ages(self) -> dict[str, float]:
         """Return how old the store's objects are, in seconds, by name."""

@@ -157,7 +157,7 @@ def catch_up(performer: Performer, head: Head, store: Store, *, upto: int | None
     tail = _Known(performer, segments_of(head))
     wanted = tail.behind(store.last_lsn)
     if wanted:
-        store.import_(segments.Tail(wanted, performer.read_all), upto=upto)
+        store.import_(segments.Tail(wanted, performer.read_segments), upto=upto)
 
 
 class _Known:
@@ -172,7 +172,7 @@ class _Known:
         first = len(self._names)
         while first > 0:
             name = self._names[first - 1]
-            [data] = self._performer.read_all([name])
+            [data] = self._performer.read_segments([name])
             first -= 1
             if segments.about(name, data).since <= lsn:
                 break
@@ -223,11 +223,11 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
         head = _head_at(performer, head, at)
     logs = _make(performer, head, path)
     try:
-        with open_for_records(path, durability="interval") as store:
+        with open_for_records(path, durability="interval", key=performer.key) as store:
             upto = None if at is None else _lsn_at(performer, head, at)
             all_names = logs + (segments_of(head) if upto is None else _segments_upto(performer, head, upto))
             if all_names and (upto is None or upto > store.last_lsn):
-                store.import_(segments.Tail(all_names, performer.read_all), upto=upto)
+                store.import_(segments.Tail(all_names, performer.read_segments), upto=upto)
             if upto is not None and upto > store.last_lsn:
                 _check_reached(performer, all_names, store.last_lsn, upto)
             if at is None:
@@ -264,7 +264,7 @@ def _check_at(at: object) -> None:
 def _check_reached(performer: Performer, all_names: list[str], end: int, upto: int) -> None:
     """Refuse an LSN that is behind the end. One amid a transaction is not: the store ends before that."""
     if all_names:
-        [data] = performer.read_all(all_names[-1:])
+        [data] = performer.read_segments(all_names[-1:])
         end = segments.about(all_names[-1], data).last
     if upto > end:
         message = f"there is no LSN {upto} outside yet: the last one is {end}"
@@ -275,7 +275,7 @@ def _make(performer: Performer, head: Head, path: Path) -> list[str]:
     """Make the file of the image that a head's base has; return the names of the base's logs."""
     listed = None if head.base is None else listed_of(performer, head.base)
     if listed is None or not listed.size_bytes:
-        create_store(path, head.store_id)
+        create_store(path, head.store_id, key=performer.key)
     else:
         with new_file(path) as descriptor:
             bases.join(listed, descriptor, performer.read_all)
@@ -322,7 +322,7 @@ def _segments_upto(performer: Performer, head: Head, lsn: int) -> list[str]:
     for name in segments_of(head):
         if last >= lsn:
             break
-        [data] = performer.read_all([name])
+        [data] = performer.read_segments([name])
         last = segments.about(name, data).last
         found.append(name)
     return found
@@ -333,7 +333,7 @@ def _lsn_at(performer: Performer, head: Head, at: int | datetime) -> int:
         return at
     last = 0 if head.base is None else head.base.lsn
     for name in segments_of(head):
-        [data] = performer.read_all([name])
+        [data] = performer.read_segments([name])
         last = segments.last_lsn_at(name, data, _to_us(at))
         if last < segments.about(name, data).last:
             break
@@ -369,14 +369,14 @@ def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
     if not path.exists():
         restore(performer, head, path)
         return None
-    _take_fence_off(path)
-    with open_for_records(path) as store:
+    _take_fence_off(performer, path)
+    with open_for_records(path, key=performer.key) as store:
         found = store_id(store)
     if found in head.gone:  # deleted, by another machine
         stranded = set_aside(path, head.epoch)
         restore(performer, head, path)
         return stranded
-    with open_for_records(path) as store:
+    with open_for_records(path, key=performer.key) as store:
         if found != head.store_id:
             message = f"{path} is another store than {performer.folder.rstrip('/')!r} of this fleet: move it away"
             raise ConflictError(message, path=str(path), object=performer.folder)
@@ -398,12 +398,12 @@ def start_over(performer: Performer, head: Head, path: Path) -> Path | None:
         As `restore`.
 
     """
-    with statelog.open(path, read_only=True) as store:
+    with statelog.open(path, read_only=True, key=performer.key) as store:
         here = cut_here(store)
     fresh = path.with_name(f".{path.name}.restored")
     fresh.unlink(missing_ok=True)
     restore(performer, head, fresh)
-    with statelog.open(fresh, read_only=True) as store:
+    with statelog.open(fresh, read_only=True, key=performer.key) as store:
         is_earlier = chain_at(store, here.lsn) == here.chain
     _follow_mode(fresh, path)
     aside = None if is_earlier else set_aside(path, head.epoch)
@@ -424,9 +424,9 @@ def store_id(store: Store) -> bytes:
     return session_of(store).owner.store_file.lmdb_file.store_id
 
 
-def _take_fence_off(path: Path) -> None:
+def _take_fence_off(performer: Performer, path: Path) -> None:
     """Put an image in the place of a file that was fenced, and that nobody has open."""
-    with open_for_records(path) as store:
+    with open_for_records(path, key=performer.key) as store:
         if not store.fenced:
             return
         temporary = path.with_name(f".{path.name}.unfenced")

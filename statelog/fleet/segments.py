@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 import struct
+from hmac import compare_digest
 from typing import TYPE_CHECKING, NamedTuple
 
 import zstandard
 from xxhash import xxh64_intdigest
 
-from statelog.errors import CorruptionError, StatelogError
+from statelog.errors import CorruptionError, ForgeryError, KeyMissingError, StatelogError
 from statelog.fleet.head import Cut
 from statelog.format import cbor
 from statelog.format.record import decode_record
+from statelog.format.seal import RECORD_MAC_SIZE_BYTES
 from statelog.portable.frames import RECORD, FrameReader
 from statelog.portable.log_export import export_records
 
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from statelog import Store
+    from statelog.format.mac import StoreKey
 
 _MAGIC = b"stlgseg1"
+_MAGIC_KEYED = b"stlgsegk"
+"""Of a segment of a store that has a key: then comes the MAC, and then the segment as of any other store."""
+
 _SIZE = struct.Struct(">I")
 _LEVEL = 3
 """Of zstd: a record of 2 KB of prose takes 25 us."""
@@ -92,6 +98,33 @@ def _records(reader: FrameReader) -> Iterator[tuple[int, bytes]]:
         if frame.kind == RECORD:
             lsn += 1
             yield lsn, frame.payload
+
+
+def seal_segment(segment: bytes, key: StoreKey | None) -> bytes:
+    """Return what is shipped of a segment: with its MAC before it, if the store has a key."""
+    return segment if key is None else _MAGIC_KEYED + key.segment_mac(segment) + segment
+
+
+def open_segment(name: str, data: bytes, key: StoreKey | None) -> bytes:
+    """Return the segment of what was shipped. The inverse of `seal_segment`.
+
+    Raises:
+        KeyMissingError: it has a MAC, and there is no key. Facts: object.
+        ForgeryError: its MAC is missing, or does not hold: it is damaged or forged, or has another key. Facts: object.
+
+    """
+    is_keyed = data.startswith(_MAGIC_KEYED)
+    if key is None:
+        if is_keyed:
+            message = f"{name} is of a store that has a key: connect to the fleet with key="
+            raise KeyMissingError(message, object=name)
+        return data
+    start = len(_MAGIC_KEYED) + RECORD_MAC_SIZE_BYTES
+    segment = data[start:]
+    if not is_keyed or not compare_digest(data[len(_MAGIC_KEYED) : start], key.segment_mac(segment)):
+        message = f"{name} is damaged or forged, or was shipped with another key: its MAC does not hold"
+        raise ForgeryError(message, object=name)
+    return segment
 
 
 def about(name: str, data: bytes) -> About:

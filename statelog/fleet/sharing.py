@@ -37,6 +37,7 @@ from statelog.fleet.restoring import (
     store_id,
 )
 from statelog.fleet.taking import NONCE_SIZE_BYTES, Watched, note_opening, share_file, take, unlock
+from statelog.format.mac import as_store_key
 from statelog.format.record import NO_DIGEST
 from statelog.limits import LOCK_TIMEOUT_DEFAULT_S
 from statelog.redaction import redacted_url
@@ -99,7 +100,7 @@ class Sharer(Follower):
             found = self._performer.read(segment)
             if found is None:
                 raise ConflictError(f"{segment} is missing from the storage", object=segment)
-            version, cut = found.token, segments.cut_of(found.data)
+            version, cut = found.token, segments.cut_of(self._open_segment(segment, found.data))
             self._known = _Known(segment, version, cut)
         elif cut is not None:
             self._known = self._known._replace(cut=cut)
@@ -151,7 +152,8 @@ class Sharer(Follower):
         cut = self._known.cut
         if transaction.first_lsn != cut.lsn + 1:
             raise self._fenced("this copy is not where the log is")
-        about, data = segments.made_of(transaction.appended, self._head.store_id, cut)
+        about, segment = segments.made_of(transaction.appended, self._head.store_id, cut)
+        data = segments.seal_segment(segment, self._performer.key)
         name = self._next_name()
         version = str(uuid.uuid4())
         appended = _Known(name, version, Cut(about.last, about.chain)), len(data)
@@ -206,12 +208,15 @@ class Sharer(Follower):
                 raise self._fenced("the log lacks what this copy has, or what it lacks itself")
         if not rows:
             return
-        found = [(row, row.data or b"") for row in rows]
+        found = [(row, self._open_segment(row.name, row.data or b"")) for row in rows]
         export = b"".join(segments.expand(row.name, data) for row, data in found)
         self._import(export)
         for row, data in found:
             about = segments.about(row.name, data)
             self._note(_Known(row.name, row.version, Cut(about.last, about.chain)), len(data))
+
+    def _open_segment(self, name: str, data: bytes) -> bytes:
+        return segments.open_segment(name, data, self._performer.key)
 
     def _import(self, export: bytes) -> None:
         while True:
@@ -293,7 +298,7 @@ class Sharer(Follower):
             path.unlink(missing_ok=True)
             path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
         rows = self._turns.look(names.segment(begun.epoch, 0))
-        found = [(row.name, segments.about(row.name, row.data or b"")) for row in rows]
+        found = [(row.name, segments.about(row.name, self._open_segment(row.name, row.data or b""))) for row in rows]
         if any(each.since < base.lsn and not name.startswith(names.segments(begun.epoch)) for name, each in found):
             return  # another host has begun one before the image was taken
         met = [each for _name, each in found if each.since < base.lsn]
@@ -363,7 +368,9 @@ def share(
         path = copies / names.copy(name)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         lock, is_alone = share_file(path, deadline)
-        performer = Performer(archive, folder)
+        key = options.get("key")
+        performer = Performer(archive, folder, None if key is None else as_store_key(key))
+        options["key"] = performer.key
         nonce = secrets.token_bytes(NONCE_SIZE_BYTES)
         watched = Watched(note_opening(lock, nonce), None, _TTL_S)
         owned = take(performer, (SHARED, nonce), path, watched, deadline)

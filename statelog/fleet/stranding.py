@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import statelog
 from statelog.fleet.scratch import scratch
 from statelog.store.store import open_for_records
 
@@ -12,10 +11,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog import Store
+    from statelog.format.mac import StoreKey
     from statelog.portable.frames import Target
 
 
-def export_lost(stranded: Path, live: Path | None, target: Target, *, suffix: str) -> dict[str, str]:
+def export_lost(
+    stranded: Path, live: Path | None, target: Target, *, suffix: str, key: StoreKey | None
+) -> dict[str, str]:
     """Write the threads that have gone on in a stranded file behind where the store was taken over.
 
     Where the store has gone on with a thread, too, a copy goes out by another id. All others go by their own ones.
@@ -25,6 +27,7 @@ def export_lost(stranded: Path, live: Path | None, target: Target, *, suffix: st
         live: the store as it is now; None if there is none.
         target: what is written to. Nothing is, if no thread has gone on.
         suffix: of the ids of copies.
+        key: the key of both files; None if they have none.
 
     Returns:
         By the id of each thread: the one by which it went out.
@@ -32,14 +35,14 @@ def export_lost(stranded: Path, live: Path | None, target: Target, *, suffix: st
     """
     with scratch(stranded.parent) as folder:
         path = folder / "copy.state"
-        with statelog.open(stranded, read_only=True) as store:
+        with open_for_records(stranded, read_only=True, key=key) as store:
             store.image(path)  # it may be fenced: then nothing can be copied in it
-        with open_for_records(path, durability="interval") as store:
+        with open_for_records(path, durability="interval", key=key) as store:
             if live is None:
                 changed = set()
                 lost = _changed(store, 0)
             else:
-                with statelog.open(live, read_only=True) as other:
+                with open_for_records(live, read_only=True, key=key) as other:
                     common = _common(store, other)
                     changed = _changed(other, common)
                 lost = _changed(store, common)

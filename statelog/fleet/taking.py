@@ -20,7 +20,9 @@ from statelog.store.store import open_for_records
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from statelog.fleet.head import Cut
     from statelog.fleet.performing import Performer
+    from statelog.format.mac import StoreKey
 
 Takeover = Literal["wait", "now"]
 POLL_S = 0.2
@@ -79,13 +81,17 @@ def note_opening(lock: int, nonce: bytes) -> bytes:
 
 def take(performer: Performer, owner: tuple[str, bytes], path: Path, watched: Watched, deadline: float | None) -> Owned:
     """Own a store, once that is allowed; who is to own it with others joins those that share it already."""
+
+    def cut_of(data: bytes) -> Cut:
+        return segments.cut_of(segments.open_segment("a segment", data, performer.key))
+
     while True:
-        taken = performer.perform(protocol.take(owner, segments.cut_of, may_take=watched.may_take))
+        taken = performer.perform(protocol.take(owner, cut_of, may_take=watched.may_take))
         if isinstance(taken, Owned):
             return taken
         if taken is None:
             watched.check_adoptable(path)
-            begun = performer.perform(protocol.begin(owner, id_of(path)))
+            begun = performer.perform(protocol.begin(owner, id_of(path, performer.key)))
             if begun is not None:
                 return begun
             continue
@@ -98,11 +104,11 @@ def take(performer: Performer, owner: tuple[str, bytes], path: Path, watched: Wa
         time.sleep(min(POLL_S, watched.ttl_s / 10))
 
 
-def id_of(path: Path) -> bytes:
+def id_of(path: Path, key: StoreKey | None) -> bytes:
     """Return the id of the store that is here, or else a new one."""
     if not path.exists():
         return secrets.token_bytes(16)
-    with open_for_records(path) as store:
+    with open_for_records(path, key=key) as store:
         return store_id(store)
 
 

@@ -17,11 +17,12 @@ from statelog.format.seal import RECORD_MAC_SIZE_BYTES, SEAL_SIZE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    Key: TypeAlias = bytes | str | Callable[[], bytes | str]
+    Key: TypeAlias = bytes | str | "StoreKey" | Callable[[], bytes | str]
     """The key of a store, or a function that returns it, such as `guard.env("STATE_KEY")`."""
 
 KEY_SIZE_BYTES_MIN = 16
 CHECK_SIZE_BYTES = 16
+SEGMENT_MAC_SIZE_BYTES = 16
 _SUBKEY_SIZE_BYTES = 32
 _NUMBER = Struct(">Q").pack
 _KEY_SIZE = Struct(">H").pack
@@ -60,6 +61,11 @@ class StoreKey:
         """Return the MACs of one store. Those of another store differ, also if it has the same key."""
         person = b"stlg-subkey-1"
         return StoreMac(blake2b(store_id, digest_size=_SUBKEY_SIZE_BYTES, key=self._secret, person=person).digest())
+
+    def segment_mac(self, segment: bytes) -> bytes:
+        """Return the MAC of a segment of a fleet."""
+        person = b"stlg-segmac-1"
+        return blake2b(segment, digest_size=SEGMENT_MAC_SIZE_BYTES, key=self._secret, person=person).digest()
 
 
 def as_store_key(key: object) -> StoreKey:

@@ -104,8 +104,8 @@ def salvage(
         new: where the new store is made; there must be nothing yet. It has a store id of its own.
         progress: called with (steps done, steps in all), for one part of the work after the other.
         max_size_bytes: quota of the new store.
-        key: the key of the damaged store, as for `statelog.open`. The new store has the same key. A record whose MAC does
-            not hold is lost.
+        key: the key of the damaged store, as for `statelog.open`. The new store has the same key. A record whose MAC
+            does not hold is lost.
 
     Raises:
         AlreadyExistsError: there is a file at `new`. Facts: path.

@@ -416,7 +416,7 @@ class Store(Threads):
             progress: called with (entries copied, entries in all).
 
         Raises:
-            KeyArgumentError: `key` cannot be a key.
+            KeyArgumentError: `key` cannot be a key. UsageError: the store is one of a fleet.
             CorruptionError: a record or a row is damaged. Nothing was changed.
             StoreLockedError, StoreFullError: as for `compact`.
 
@@ -425,6 +425,9 @@ class Store(Threads):
         from statelog.log.care import compact as compaction
 
         check_progress(progress)
+        if self._engine.remote is not None:
+            message = "a store of a fleet keeps the key that it was made with"
+            raise UsageError(message, path=str(self.path))
         return compaction.rekey(self._engine, as_store_key(key), progress=progress)
 
     def export(
