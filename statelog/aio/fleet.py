@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from statelog.aio.store import Store
+    from statelog.format.mac import Key
     from statelog.portable.frames import Target
 
 __all__ = ["Fleet", "Problem", "RemoteStatus", "StoreStatus", "Stranded", "connect", "share"]
@@ -103,9 +104,9 @@ class Fleet:
         await run(self._fleet.delete, name, **how)
 
 
-async def connect(url: str, cache: str | os.PathLike[str], **options: Any) -> Fleet:
+async def connect(url: str, cache: str | os.PathLike[str], *, key: Key | None = None, **options: Any) -> Fleet:
     """See `statelog.fleet.connect`."""
-    return Fleet(await run(fleets.connect, url, cache, **options))
+    return Fleet(await run(fleets.connect, url, cache, key=key, **options))
 
 
 def share(url: str, name: str, cache: str | os.PathLike[str] | None = None, **options: Any) -> Opening:

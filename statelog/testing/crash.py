@@ -67,6 +67,7 @@ class Child:
         fault: "point:occurrence" at which it kills itself.
         acknowledges_early: say that an operation is done before doing it. Wrong, and meant to
             be: a harness that does not notice finds nothing.
+        key: of the store.
 
     """
 
@@ -79,13 +80,14 @@ class Child:
         durability: str = "commit",
         fault: str | None = None,
         acknowledges_early: bool = False,
+        key: str | None = None,
     ) -> None:
         environment = {name: value for name, value in os.environ.items() if name != faults.ENVIRONMENT_VARIABLE}
         if fault is not None:
             environment[faults.ENVIRONMENT_VARIABLE] = f"{fault}:kill"
         self.history = history
         self.acknowledged = 0
-        arguments = os.fspath(path), history, schema, durability, acknowledges_early
+        arguments = os.fspath(path), history, schema, durability, acknowledges_early, key
         self._process = Born(job_of(_do_history, arguments), environment)
 
     def __enter__(self) -> Self:
@@ -131,6 +133,7 @@ def crash_at(
     schema: object = None,
     durability: str = "commit",
     acknowledges_early: bool = False,
+    key: str | None = None,
 ) -> CrashResult:
     """Do a history in a child that kills itself at a fault point, and check what it left.
 
@@ -142,6 +145,7 @@ def crash_at(
         schema: of every thread.
         durability: of the store.
         acknowledges_early: see `Child`.
+        key: of the store.
 
     Raises:
         AssertionError: something acknowledged is lost, or something else is there.
@@ -157,14 +161,20 @@ def crash_at(
         durability=durability,
         fault=f"{point}:{occurrence}",
         acknowledges_early=acknowledges_early,
+        key=key,
     ) as child:
         killed = child.wait()
-    recovered = assert_recovered(path, history, child.acknowledged, schema=schema)
+    recovered = assert_recovered(path, history, child.acknowledged, schema=schema, key=key)
     return CrashResult(child.acknowledged, recovered, killed)
 
 
 def assert_recovered(
-    path: str | os.PathLike[str], history: History, acknowledged: int, *, schema: object = None
+    path: str | os.PathLike[str],
+    history: History,
+    acknowledged: int,
+    *,
+    schema: object = None,
+    key: str | None = None,
 ) -> int:
     """Check that a store holds the first `acknowledged` operations, or one more, and is sound and usable.
 
@@ -180,7 +190,7 @@ def assert_recovered(
     if acknowledged and not Path(path).exists():
         message = f"{acknowledged} operations were acknowledged, and there is no file"
         raise AssertionError(message)
-    with statelog.open(path) as store:
+    with statelog.open(path, key=key) as store:
         problems = store.verify().problems
         if problems:
             message = f"after {acknowledged} operations: {problems[0]}"
@@ -222,9 +232,16 @@ def _run_child() -> None:
     function(*arguments)
 
 
-def _do_history(path: str, history: History, schema: object, durability: Any, acknowledges_early: bool) -> None:  # noqa: FBT001 - as pickled
+def _do_history(
+    path: str,
+    history: History,
+    schema: object,
+    durability: Any,
+    acknowledges_early: bool,  # noqa: FBT001
+    key: str | None,
+) -> None:
     """Do a history to a store. One byte on stdout is one operation done."""
-    with statelog.open(path, durability=durability) as store:
+    with statelog.open(path, durability=durability, key=key) as store:
         for operation in history:
             if acknowledges_early:
                 os.write(1, b".")

@@ -178,6 +178,12 @@ def test_a_kill_in_a_commit_without_a_flush_loses_nothing_acknowledged(path, poi
     assert result.killed
 
 
+@pytest.mark.parametrize("point", COMMIT_POINTS)
+def test_a_kill_in_a_commit_to_a_store_with_a_key_loses_nothing_acknowledged(path, point):
+    result = crash_at(path, HISTORY, point=point, occurrence=3, schema=SCHEMA, key="the key of a killed store")
+    assert result.killed
+
+
 @pytest.mark.parametrize("point", CREATION_POINTS)
 def test_a_kill_in_creation_leaves_a_store_or_nothing(path, point):
     result = crash_at(path, HISTORY[:1], point=point, schema=SCHEMA)

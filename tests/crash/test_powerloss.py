@@ -24,7 +24,7 @@ from statelog.testing.powerloss.workloads import STORE_NAME
 pytestmark = pytest.mark.skipif(not is_supported(), reason="recording needs a 64-bit Linux and a C compiler")
 
 WORKLOADS = {workload.name: workload for workload in standard_workloads()}
-QUICK = ("creation", "commit", "interval reopened", "refused commits")
+QUICK = ("creation", "commit", "key", "interval reopened", "refused commits")
 """What is looked at by the fast path; the soak looks at all there are."""
 CHECKPOINTING = ("epochs", "checkpoints under way", "checkpoints under way in two processes", "pin holder killed")
 RECORDED = (*QUICK, "interval", *CHECKPOINTING)

@@ -198,13 +198,14 @@ class Examiner:
                 self._directory / STORE_NAME,
                 self._recording.workload.durability,
                 self._recording.expectation,
+                key=self._recording.workload.key,
                 finish=self._finish if generator.randrange(_REOPENED_OF) == 0 else None,
             )
 
     def _finish(self, step: int) -> None:
         """Do a step of the workload's only lane again."""
         workload = self._recording.workload
-        session = Session(self._directory / STORE_NAME, {}, workload.schema)
+        session = Session(self._directory / STORE_NAME, {"key": workload.key}, workload.schema)
         refused = session.do(workload.lanes[0][step - 1])
         session.close()
         assert refused is None, f"step {step}, done again: {refused}"
@@ -234,12 +235,19 @@ class Examiner:
         mark(b"begin 0 0")
         recording = self._recording
         path = self._directory / STORE_NAME
-        finding = look(path, recording.workload.durability, recording.expectation, on_step=on_step)
+        finding = look(
+            path, recording.workload.durability, recording.expectation, key=recording.workload.key, on_step=on_step
+        )
         if finding.problem:
             return finding
         trace = read_trace(log.records(), image.as_base())
         expectation = Expectation((Lane(None, tuple(steps)),), None)
-        workload = Workload(f"{recording.workload.name}, second cut", ((),), durability=recording.workload.durability)
+        workload = Workload(
+            f"{recording.workload.name}, second cut",
+            ((),),
+            durability=recording.workload.durability,
+            key=recording.workload.key,
+        )
         again = Task(task.recording, 0, len(trace.events) + 1, generator.randrange(2**32), *_SECOND, task.evidence)
         found = Examiner(Recording(workload, trace, expectation), depth=self._depth + 1).run(again)
         tally.add_second(found)

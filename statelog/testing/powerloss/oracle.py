@@ -140,6 +140,7 @@ def look(
     durability: Durability,
     expectation: Expectation,
     *,
+    key: str | None = None,
     on_step: Callable[[int, Contents], None] | None = None,
     finish: Callable[[int], None] | None = None,
 ) -> Finding:
@@ -149,6 +150,7 @@ def look(
         path: of the store.
         durability: of the store.
         expectation: what may be found.
+        key: of the store.
         on_step: called with 0 and the contents when it is open, with 1 and the contents after the commit.
         finish: look at everything after the commit, too, when it was opened once more; and if that was in the
             midst of a step, do it again, by this function.
@@ -156,12 +158,12 @@ def look(
     """
     exists = path.exists()
     try:
-        with statelog.open(path, durability=durability) as store:
+        with statelog.open(path, durability=durability, key=key) as store:
             finding, contents = _look_inside(store, expectation, on_step, exists=exists)
             if finish is None or finding.problem:
                 return finding
-            problem = _look_again(store, contents)
-        problem = problem or _finish(path, finding, expectation, finish)
+            problem = _look_again(store, contents, key)
+        problem = problem or _finish(path, finding, expectation, finish, key)
         return replace(finding, problem=problem) if problem else finding
     except Exception as error:  # noqa: BLE001 - whatever it was, the image is the cause
         return Finding(f"{type(error).__name__}: {error}", exists)
@@ -212,23 +214,25 @@ def _inspect(store: Store) -> tuple[str, Contents]:
     return known
 
 
-def _look_again(store: Store, before: Contents) -> str:
+def _look_again(store: Store, before: Contents, key: str | None) -> str:
     """Check all of a store, and once more when it has been opened anew, after a commit to `before`."""
     contents = read_contents(store)
     problem = _check_commit(before, contents)
     store.close()
-    with statelog.open(store.path) as again:
+    with statelog.open(store.path, key=key) as again:
         if again.verify().problems or read_contents(again) != contents:
             problem = problem or "a commit after the cut did not last"
     return problem
 
 
-def _finish(path: Path, finding: Finding, expectation: Expectation, finish: Callable[[int], None]) -> str:
+def _finish(
+    path: Path, finding: Finding, expectation: Expectation, finish: Callable[[int], None], key: str | None
+) -> str:
     """Do a step again that was cut short: then the store is as after it."""
     steps = [step for after, amid in zip(finding.after, finding.amid, strict=True) if not after for step in amid]
     for step in steps[:1]:
         finish(step)
-        with statelog.open(path) as store:
+        with statelog.open(path, key=key) as store:
             found = without_threads(read_contents(store), expectation.ignored | {AFTER})
         lane = next(lane for lane in expectation.lanes if step in lane.gradual)
         if found != lane.steps[step]:

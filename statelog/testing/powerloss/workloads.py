@@ -58,6 +58,8 @@ _LEAVING = f"{openings.__name__}:{openings.leave_checkpoints.__name__}"
 _SLOW = f"{openings.__name__}:{openings.be_slow.__name__}"
 
 
+_KEY = "the key of a store that loses power"
+
 SCHEMA: Mapping[str, reducers.Reducer] = {
     "findings": reducers.add,
     "total": reducers.add,
@@ -81,6 +83,7 @@ class Workload:
         files: in the directory beforehand, by name; for stores that no step can make.
         opener: "module:function" that opens the store, and may make it of those files.
         setup: "module:function" to be called first in every process that opens it; empty for none.
+        key: the key of the store; None for a store without a key.
 
     """
 
@@ -94,11 +97,12 @@ class Workload:
     files: Mapping[str, bytes] = field(default_factory=dict)
     opener: str = "statelog:open"
     setup: str = ""
+    key: str | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """What the store is opened with."""
-        return {"durability": self.durability, "max_size_bytes": self.max_size_bytes}
+        return {"durability": self.durability, "max_size_bytes": self.max_size_bytes, "key": self.key}
 
 
 class Session:
@@ -258,6 +262,7 @@ def standard_workloads() -> tuple[Workload, ...]:
         Workload("index", ((RebuildIndex(), _commit("a", 80)),), old),
         Workload("compaction", ((Compact(), _commit("a", 81), Retain(2), Compact(), Reopen(), _commit("a", 82)),), old),
         Workload("compaction among commits", (_commits("a", 4, start=400), (Compact(), Compact())), old),
+        Workload("key", ((*_commits("a", 4, start=500), Retain(2), Compact(), _commit("a", 85)),), old, key=_KEY),
         Workload("import of a log", ((export_of(old), _commit("a", 83)),)),
         Workload("import of threads", ((_imported_threads(), _commit("a", 84)),), old),
         _salvage(old),
