@@ -237,6 +237,10 @@ class JournalMissingError(CorruptionError):
     """A store was not closed, and the journal beside it is gone. Facts: path, journal."""
 
 
+class HeaderLostError(CorruptionError):
+    """A store that has a key is salvaged, and its header is lost. Give any anchor of the store. Facts: path."""
+
+
 class RollbackError(CorruptionError):
     """The log ends before the LSN of an expected anchor: the file is an earlier copy, or its end was cut off.
 

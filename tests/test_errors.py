@@ -313,6 +313,7 @@ ELSEWHERE = {
     errors.CommitOutcomeUnknownError: "tests/storage/test_commit_failures.py",
     errors.StoreLockedError: "tests/storage/file/test_locks.py",
     errors.StorageError: "tests/storage/wal/test_checkpointer.py",
+    errors.HeaderLostError: "tests/corruption/test_forgery.py",
     errors.JournalMissingError: "tests/storage/wal/test_checkpointer.py",
     errors.FencedError: "tests/store/test_fence.py",
     errors.RemoteError: "tests/fleet/test_buckets.py",

@@ -20,6 +20,7 @@ from statelog.cli.output import Output
 from statelog.cli.reporting import report_of_child, report_to_parent
 from statelog.cli.text import count
 from statelog.errors import CorruptionError
+from statelog.format.anchor import decode_anchor_text
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.portable.salvage import salvage as salvage_file
 
@@ -33,10 +34,11 @@ _RANGES_SHOWN = 10
 @click.command(short_help="Make a new store of what a damaged file still has.")
 @click.argument("damaged", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
+@click.option("--anchor", metavar="ANCHOR", help="Any anchor of DAMAGED, if it has a key, and its header is lost.")
 @MAX_SIZE
 @KEY_ENV
 @AS_JSON
-def salvage(*, damaged: Path, new: Path, as_json: bool) -> None:
+def salvage(*, damaged: Path, new: Path, anchor: str | None, as_json: bool) -> None:
     """Read DAMAGED, and make the store NEW of every record that is still whole.
 
     What is lost is listed: LSNs, and the versions of threads that cannot be had any more.
@@ -44,7 +46,13 @@ def salvage(*, damaged: Path, new: Path, as_json: bool) -> None:
     """
     output = Output(as_json=as_json)
     with output.progress("salvaging") as progress:
-        arguments = (str(damaged), str(new), str(size_asked_for() or MAX_SIZE_BYTES_DEFAULT), key_variable())
+        arguments = (
+            str(damaged),
+            str(new),
+            str(size_asked_for() or MAX_SIZE_BYTES_DEFAULT),
+            key_variable(),
+            anchor or "",
+        )
         report = report_of_child(__name__, *arguments, path=damaged, work="salvaging", progress=progress)
     if as_json:
         output.emit(report)
@@ -86,10 +94,16 @@ def _print_report(output: Output, report: Mapping[str, Any]) -> None:
 
 
 def _salvage(
-    damaged: Path, new: Path, max_size_bytes: int, variable: str, progress: Callable[[int, int], None]
+    damaged: Path, new: Path, max_size_bytes: int, variable: str, anchor: str, progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
-    key = read_variable(variable)
-    report = salvage_file(damaged, new, progress=progress, max_size_bytes=max_size_bytes, key=key)
+    report = salvage_file(
+        damaged,
+        new,
+        progress=progress,
+        max_size_bytes=max_size_bytes,
+        key=read_variable(variable),
+        anchor=decode_anchor_text(anchor) if anchor else None,
+    )
     return {
         "path": report.path,
         "new_path": report.new_path,
@@ -105,6 +119,5 @@ def _salvage(
 
 
 if __name__ == "__main__":
-    report_to_parent(
-        lambda progress: _salvage(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4], progress)
-    )
+    old, made, size, variable, anchor = sys.argv[1:]
+    report_to_parent(lambda progress: _salvage(Path(old), Path(made), int(size), variable, anchor, progress))

@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
-from statelog.errors import CorruptionError, ForgeryError, StatelogError
+from statelog.errors import CorruptionError, ForgeryError, HeaderLostError, StatelogError
+from statelog.format.anchor import decode_anchor
 from statelog.format.header import HEADER_KEY, check_key, decode_header
 from statelog.format.record import (
     ENVELOPE_SIZE_BYTES,
@@ -267,14 +268,16 @@ class Finder:
         return True
 
 
-def find_mac(pages: PageFile, key: StoreKey | None) -> StoreMac | None:
+def find_mac(pages: PageFile, key: StoreKey | None, anchor: bytes | None) -> StoreMac | None:
     """Return what computes the MACs of the file's store, or None if it has no key.
 
     The header says whether the store has a key. If no header is left in the trees, this looks on every page. If there
-    is none at all, the records cannot be told from forged ones, and no record is found with a key.
+    is none at all, an anchor of the store says its id, on which the MACs depend.
 
     Raises:
-        StoreKeyError: the key is missing, or is not that of the store. NewerFormatError: as for `Finder.find`.
+        StoreKeyError: the key is missing, or is not that of the store.
+        HeaderLostError: there is a key, and neither a header nor an anchor.
+        NewerFormatError: as for `Finder.find`.
 
     """
     for header in _headers(pages):
@@ -282,7 +285,12 @@ def find_mac(pages: PageFile, key: StoreKey | None) -> StoreMac | None:
             return check_key(header, key)
         except ForgeryError:
             continue  # It is an older copy that was written over, or was changed.
-    return None
+    if key is None:
+        return None
+    if anchor is None:
+        message = "the header is lost, and with it the id of the store, on which the MACs depend: give any anchor of it"
+        raise HeaderLostError(message)
+    return key.for_store(decode_anchor(anchor).store_id)
 
 
 def _headers(pages: PageFile) -> Iterator[dict[str, Any]]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statelog.errors import (
     AlreadyExistsError,
     FormatError,
+    HeaderLostError,
     NewerFormatError,
     StatelogError,
     StoreKeyError,
@@ -94,6 +95,7 @@ def salvage(
     progress: Progress | None = None,
     max_size_bytes: int = MAX_SIZE_BYTES_DEFAULT,
     key: object = None,
+    anchor: bytes | None = None,
 ) -> SalvageReport:
     """Make a new store of what a damaged file has, and tell what is lost.
 
@@ -106,6 +108,7 @@ def salvage(
         max_size_bytes: quota of the new store.
         key: the key of the damaged store, as for `statelog.open`. The new store has the same key. A record whose MAC
             does not hold is lost.
+        anchor: any anchor of the damaged store. It is used if the store has a key, and its header is lost.
 
     Raises:
         AlreadyExistsError: there is a file at `new`. Facts: path.
@@ -113,6 +116,7 @@ def salvage(
         NewerFormatError: it is of a newer format. Facts: path, needed, supported.
         StoreLockedError: another process has it open. Facts: path.
         StoreKeyError: the key is missing, or is not that of the damaged file. Facts: path.
+        HeaderLostError: there is a key, and neither a header nor `anchor`. Facts: path.
         StoreNotFoundError, AccessError, StoreFullError, StorageError: what the system refuses.
 
     """
@@ -123,7 +127,7 @@ def salvage(
     try:
         with _opened(damaged) as descriptor:
             pages = PageFile(descriptor, read_unflushed(damaged, descriptor))
-            mac = find_mac(pages, None if key is None else as_store_key(key))
+            mac = find_mac(pages, None if key is None else as_store_key(key), anchor)
             finder = Finder(pages, mac)
             finder.find(progress)
             chosen, last = finder.choose()
@@ -133,7 +137,7 @@ def salvage(
             plan = make_plan(pages, finder, chosen, last, progress)
             options = {"max_size_bytes": max_size_bytes, "key": key}
             return _write(damaged, new, finder, chosen, plan, options, progress)
-    except (NewerFormatError, StoreKeyError) as error:
+    except (HeaderLostError, NewerFormatError, StoreKeyError) as error:
         message = f"{damaged}: {error.message}"
         raise type(error)(message, **{**error.facts, "path": str(damaged)}) from None
     except OSError as error:

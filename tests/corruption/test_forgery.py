@@ -16,6 +16,7 @@ from statelog import reducers
 from statelog.errors import (
     CorruptionError,
     ForgeryError,
+    HeaderLostError,
     KeyMissingError,
     NewerFormatError,
     UnkeyedStoreError,
@@ -458,7 +459,77 @@ def test_salvage_leaves_out_a_forged_record(path, tmp_path):
         salvage(path, tmp_path / "unkeyed.state")
 
 
+def test_salvage_without_the_header_needs_an_anchor(path, tmp_path):
+    with statelog.open(path, key=KEY) as store:
+        anchor = store.anchor()
+    with forging(path) as forger:
+        forger.delete(b"meta", HEADER_KEY)
+    path.write_bytes(path.read_bytes().replace(b"key_check", b"key_chEck"))  # on free pages
+    with pytest.raises(HeaderLostError) as caught:
+        salvage(path, tmp_path / "new.state", key=KEY)
+    assert caught.value.path == str(path)
+    assert salvage(path, tmp_path / "new.state", key=KEY, anchor=anchor).is_complete
+    with statelog.open(tmp_path / "new.state", key=KEY) as store:
+        assert store.verify().ok
+
+
 def test_salvage_of_a_crashed_store_takes_its_journal(crashed, tmp_path):
     assert salvage(crashed, tmp_path / "new.state", key=KEY).is_complete
     with statelog.open(tmp_path / "new.state", key=KEY) as store:
         assert store.thread("crash").state["n"] == 5
+
+
+# --- damage -----------------------------------------------------------------------------
+
+FLIP = """
+import json, os, random, shutil, sys
+import statelog
+source, copy, first, last = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+data = open(source, "rb").read()
+
+def read():
+    with statelog.open(copy, key=os.environ["KEY"]) as store:
+        found = []
+        for info in store.threads():
+            for branch in store.thread(info.id).branches():
+                for version in store.thread(info.id, branch=branch.name).history():
+                    found.append([info.id, branch.name, version.version, version.id, json.dumps(version.state.copy())])
+        return [*found, sorted(entry.key for entry in store.board().list("*"))]
+
+shutil.copy(source, copy)
+sound = read()
+for number in range(first, last):
+    chance = random.Random(number)
+    at = chance.randrange(8192, len(data))
+    with open(copy, "wb") as file:
+        file.write(data[:at] + bytes((data[at] ^ 1 << chance.randrange(8),)) + data[at + 1:])
+    print(number, flush=True)
+    try:
+        result = "same" if read() == sound else "other"
+    except statelog.StatelogError as error:
+        result = "refused"
+    print(result, flush=True)
+    for name in os.listdir(os.path.dirname(copy)):
+        if name.startswith(os.path.basename(copy)):
+            os.unlink(os.path.join(os.path.dirname(copy), name))
+"""
+
+
+def test_damage_to_a_store_with_a_key_is_refused_or_changes_nothing(path, tmp_path):
+    with statelog.open(path, key=KEY) as store:
+        store.compact()  # fewer free pages
+    (tmp_path / "flips").mkdir()
+    first, last, results = 0, 120, []
+    while first < last:
+        arguments = [sys.executable, "-c", FLIP, str(path), str(tmp_path / "flips" / "copy"), str(first), str(last)]
+        environment = {"KEY": KEY, "PYTHONPATH": ":".join(sys.path)}
+        ended = subprocess.run(arguments, env=environment, check=False, capture_output=True, text=True)
+        said = ended.stdout.split()
+        results += said[1::2]
+        first += -(-len(said) // 2)
+        if ended.returncode:
+            assert ended.returncode < 0, ended.stderr  # LMDB has ended the process
+            for left in (tmp_path / "flips").iterdir():
+                left.unlink()
+    assert "other" not in results
+    assert {"same", "refused"} <= {*results}
