@@ -516,3 +516,36 @@ def test_retention_and_deletion_keep_a_store_with_a_key_whole(path):
         assert store.rebuild_index() > 0
         assert store.verify().ok
         assert store.thread("t").state["n"] == 29
+
+
+def test_a_record_is_lent_until_its_transaction_ends(path):
+    fill(path)
+    with statelog.open(path, key=KEY) as store:
+        with store._engine.read() as view:
+            records = [view.transaction.get_log(2), view.transaction.lend_log(2)]
+            assert bytes(records[0]) == bytes(records[1])
+        for record in records:
+            with pytest.raises(ValueError, match="released"):
+                bytes(record)
+
+
+def test_a_saver_of_langgraph_takes_a_key(path):
+    pytest.importorskip("langgraph.checkpoint")
+    from statelog.adapters.langgraph import StatelogSaver
+
+    with StatelogSaver.open(path, key=KEY):
+        pass
+    with pytest.raises(WrongKeyError):
+        StatelogSaver.open(path, key=OTHER_KEY)
+
+
+def test_a_mount_and_a_snapshot_read_a_store_with_a_key(path):
+    fill(path)
+    with statelog.open(path, key=KEY) as store:
+        store.thread("t").edit(lambda state: state.update(n=[1, 2]))
+        with store.snapshot() as snapshot:
+            assert list(snapshot.thread("t").state["n"]) == [1, 2]
+        with store.transaction() as tx:
+            tx.thread("t").commit({"n": 5})
+            tx.thread("u").commit({"n": 6})
+        assert store.verify().ok
