@@ -19,6 +19,7 @@ from statelog.errors import (
     HeaderLostError,
     KeyMissingError,
     NewerFormatError,
+    ReadOnlyError,
     UnkeyedStoreError,
     WrongKeyError,
 )
@@ -140,6 +141,18 @@ def test_a_changed_field_of_a_record_is_refused(path, field):
     assert error.lsn == lsn
     with pytest.raises(ForgeryError), statelog.open(path, key=KEY) as store:
         dict(store.thread("t").state)
+
+
+def test_verify_reports_a_forged_record_at_the_anchor(path):
+    with statelog.open(path, key=KEY) as store:
+        anchor, last = store.anchor(), store.last_lsn
+    with forging(path) as forger:
+        forger.put_record(last, forger.record(last)[:-1] + b"x")
+    with statelog.open(path, key=KEY) as store:
+        report = store.verify(expect=anchor)
+        assert {(problem.invariant, problem.lsn) for problem in report.problems} == {("R1", last)}
+    with pytest.raises(ForgeryError):
+        statelog.open(path, key=KEY, expect=anchor)
 
 
 @pytest.mark.parametrize("mac", [b"", bytes(16), bytes(8), b"x" * 16])
@@ -370,6 +383,13 @@ def test_a_store_with_a_key_is_recovered(crashed):
     with statelog.open(crashed, key=KEY) as store:
         assert store.thread("crash").state["n"] == 5
         assert store.verify().ok
+
+
+def test_a_reader_has_a_store_with_a_key_recovered(crashed):
+    with statelog.open(crashed, key=KEY, read_only=True) as store:
+        assert store.thread("crash").state["n"] == 5
+        with pytest.raises(ReadOnlyError):
+            store.rekey(OTHER_KEY)
 
 
 def test_a_changed_record_of_the_journal_is_refused_and_nothing_is_written(crashed):
