@@ -76,6 +76,10 @@ class GuardError(UsageError):
     """A guard is missing, or cannot do what it is asked for. Facts: path; or rule; or handle, tool, host."""
 
 
+class CheckError(GuardError):
+    """A check of a guard refuses a value, or has failed or run out of time. Facts: check, reason, thread, key, path."""
+
+
 class SecretError(UsageError, ValueError):
     """There is a secret where none can be stored or cut out, or where the guard refuses it. Facts: rule, path."""
 

@@ -10,10 +10,12 @@ from statelog.errors import SecretError
 from statelog.guard.annotations import is_handle
 from statelog.guard.items import NotMsgpackError, redact_bytes, redact_item, redact_packed
 from statelog.guard.secrets import ASSIGNED, FIELD
+from statelog.guard.verdicts import Where
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from statelog.guard.checks import Checks
     from statelog.guard.handles import Handles
     from statelog.guard.secrets import Secrets
 
@@ -26,12 +28,19 @@ _NAMES_MAX = 4096
 _DONE = re.compile(rb"\[REDACTED [a-z0-9-]+ [0-9a-f]{8}\]")
 
 
+_NO_METADATA = b"\xa0"
 _OWN = ("statelog:", "durable/")
 """How the channels and entries begin that have the library's own records."""
 _OF_LANGGRAPH = "langgraph:"
 """How the channels begin that have no values of users, or values that have passed the guard already."""
 _OWN_NAMES = 2
 """The number of names before the user's own, in a path of such a record: the channel, and the member of the record."""
+_CHECKED_BEFORE = (*_OWN, _OF_LANGGRAPH)
+"""How the channels and entries begin whose values were checked when they were recorded or serialised."""
+_PACKED = (b"\xd8\x1b\x82\x67msgpack", b"\xd8\x1b\x82\x6aserialised")
+"""How values begin that LangGraph's serialiser has made. They were checked then."""
+_HEAD_SIZES = {24: 2, 25: 3, 26: 5, 27: 9}
+_LIST = 4
 _ERRORS = frozenset([("error",), ("e",)])
 """The members with an exception, which has members of the library's own."""
 
@@ -55,6 +64,11 @@ class Redactor:
         key: the key of the store's fingerprints.
     """
 
+    on_write: Checks | None = None
+    """The checks of values that are written, if there are any."""
+    on_read: Checks | None = None
+    """The checks of values that are read, if there are any."""
+
     def __init__(self, secrets: Secrets, handles: Handles | None, key: bytes) -> None:
         self._secrets = secrets
         self._handles = handles
@@ -65,18 +79,51 @@ class Redactor:
 
     # --- the hook ---------------------------------------------------------------
 
-    def write(self, write: W) -> W:
-        """Return a write without secrets. Raises SecretError."""
-        redacted: W = write.redacted(self.item)
+    def writes(self, writes: Sequence[W], thread: str) -> list[W]:
+        """Return writes to a thread without secrets, as the checks let them be stored. Raises SecretError, CheckError."""
+        if self.on_write is None:
+            return [write.redacted(self.redacted_item) for write in writes]
+
+        def clean(item: bytes, path: str) -> bytes:
+            return self.item(item, Where("write", "thread", path, thread))
+
+        return [write.redacted(clean) for write in writes]
+
+    def entry(self, write: W, key: str, agent: str | None) -> W:
+        """Return a write to an entry of the board, as `writes`. The key is the first name in its path."""
+        where = Where("write", "board", key, key=key, agent=agent)
+        redacted: W = write.redacted(lambda item, _path: self.item(item, where))
         return redacted
 
-    def item(self, item: bytes, path: str) -> bytes:
+    def item(self, item: bytes, where: Where) -> bytes:
+        """Return an encoded value without secrets, as the checks let it be stored: the same object if they allow it."""
+        item = self.redacted_item(item, where.path)
+        if self.on_write is None or where.path.startswith(_CHECKED_BEFORE) or _is_packed(item):
+            return item
+        return self.on_write.item(item, where)
+
+    def metadata(self, item: bytes, path: str, thread: str) -> bytes:
+        """Return encoded metadata as `item`. It stays a dict."""
+        item = self.redacted_item(item, path)
+        if self.on_write is None or item == _NO_METADATA:
+            return item
+        return self.on_write.metadata(item, Where("write", "metadata", path, thread))
+
+    def redacted_item(self, item: bytes, path: str) -> bytes:
         """Return an encoded value without secrets: the same object if it has none."""
         return redact_item(item, (path,), self) if self.may_hold(item) or self._tells(path) else item
 
     def recorded(self, item: bytes, what: str) -> bytes:
         """Return an item as it will be stored in a record of the library's own, such as that of a step."""
-        return redact_item(item, (_OWN[0], what), self) if self.may_hold(item) else item
+        item = redact_item(item, (_OWN[0], what), self) if self.may_hold(item) else item
+        return item if self.on_write is None else self.on_write.item(item, Where("write", "durable", what))
+
+    def error(self, text: str, key: str, agent: str | None) -> str:
+        """Return the error of a claim, which is a text: one that is quarantined is not kept."""
+        text = self.text(text, key)
+        if self.on_write is None or key.startswith(_CHECKED_BEFORE):
+            return text
+        return self.on_write.text(text, Where("write", "claim", key, key=key, agent=agent))
 
     def text(self, text: str, path: str) -> str:
         """Return a text without secrets."""
@@ -216,6 +263,12 @@ class Redactor:
             data = data[: found.start] + b"[REDACTED]" + data[found.end :]
         text = data.decode("utf-8", "replace")
         return text if self._handles is None else self._handles.hide(text)
+
+
+def _is_packed(item: bytes) -> bool:
+    """Return True for a value of LangGraph's serialiser, or a list of such values."""
+    start = _HEAD_SIZES.get(item[0] & 31, 1) if item[0] >> 5 == _LIST else 0
+    return item.startswith(_PACKED, start)
 
 
 class _Names:

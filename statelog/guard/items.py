@@ -24,7 +24,7 @@ _PAIRS = b"\x6estatelog/pairs"
 _SERIALISED = b"\x6aserialised"
 """What a serialiser of LangGraph has made. It has passed the guard already, and its kind is not a secret."""
 _LIBRARY = b"statelog/"
-_WALKED = frozenset((_PAIRS, b"\x72statelog/bytearray", b"\x6estatelog/deque"))
+_WALKED = frozenset((_PAIRS, b"\x72statelog/bytearray", b"\x6estatelog/deque", b"\x74statelog/quarantined"))
 """Codecs of the library whose payloads may change. A value of another one becomes the text of its redaction."""
 
 

@@ -241,7 +241,9 @@ class Board(ReadBoard):
         rights = self._rights
         for verb in verbs:
             rights.check(verb, key)
-        value = entry_writer.prepare(reducer.prepare(reading.VALUE, value, path=key))
+        value, guard = entry_writer.prepare(reducer.prepare(reading.VALUE, value, path=key)), self._session.owner.guard
+        if guard is not None:  # before the commit takes its lock
+            value = entry_writer.guarded(guard, key, self._agent, value)
 
         def work(writer: Writer) -> Found:
             found = writing.find(writer, key)
@@ -254,10 +256,7 @@ class Board(ReadBoard):
             return writing.put(writer, key, value, found, kept)
 
         made: Found = self._act(work, fence=fence)
-        item, guard = value.item, self._session.owner.guard
-        if item is not None and guard is not None:
-            item = guard.item(item, key)  # The entry is as it was stored.
-        entry = entry_of(self._session, made, item)
+        entry = entry_of(self._session, made, value.item)
         if not rights.is_bound or rights.may("read", key):
             return entry
         return replace(entry, created=entry.time, claim=None, attempts=0)  # only fields that this handle wrote

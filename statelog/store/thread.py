@@ -283,8 +283,12 @@ class Thread(Written[S, W]):
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
         written = b"" if callable(prepared) else written_item(prepared)
         expected = seen(expected_version) if isinstance(expected_version, Checkpoint) else expected_version
+        guard = self._session.owner.guard
+        is_guarded = guard is not None and not callable(prepared)
+        if guard is not None and not callable(prepared):  # before the commit takes its lock
+            prepared, metadata_item = writer.guarded(guard, self._id, prepared, metadata_item)
         work: Callable[[Batch], Head] = partial(
-            self._commit_in, prepared, metadata_item, written, expected, checkpoint_id
+            self._commit_in, prepared, metadata_item, written, expected, checkpoint_id, is_guarded
         )
         if fence is not None:
             work = fenced(self._session, work, fence)
@@ -297,6 +301,7 @@ class Thread(Written[S, W]):
         written: bytes,
         expected_version: int | writer.Seen | None,
         checkpoint_id: str | None,
+        is_guarded: bool,  # noqa: FBT001 - of a partial
         batch: Batch,
     ) -> Head:
         thread, branch = self._ids_for_writing(batch)
@@ -321,6 +326,7 @@ class Thread(Written[S, W]):
             expected_version=expected_version,
             checkpoint_id=checkpoint_id,
             known=leaves_beside(batch, thread, branch) if branch else (),
+            is_guarded=is_guarded,
         )
 
     def _checkpoint_made(self, outcome: Outcome) -> Checkpoint[S]:
@@ -434,6 +440,9 @@ class Thread(Written[S, W]):
         prepared = prepare_writes(self._schema, (update,)) if update is not None else []
         metadata_item = encode_metadata(metadata)
         written = written_item(prepared)
+        guard = self._session.owner.guard
+        if guard is not None:
+            prepared, metadata_item = writer.guarded(guard, self._id, prepared, metadata_item)
 
         def work(batch: Batch) -> None:
             thread, branch = self._ids(batch.view)
@@ -450,6 +459,7 @@ class Thread(Written[S, W]):
                     written=written,
                     expected_version=None,
                     checkpoint_id=None,
+                    is_guarded=guard is not None,
                 )
 
         self._session.act(fenced(self._session, work, fence))
