@@ -225,7 +225,6 @@ def _decode_quarantined(payload: Any) -> object:
     return _find("statelog.format.quarantined", "Quarantined")(_typed(check, str), _typed(reason, str), value)
 
 
-
 _CODECS: dict[str, Codec] = {
     "datetime.date": Codec("statelog/date", date.isoformat, lambda payload: date.fromisoformat(_typed(payload, str))),
     "datetime.time": Codec("statelog/time", _encode_time, lambda payload: time.fromisoformat(_typed(payload, str))),

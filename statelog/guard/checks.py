@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from statelog.errors import CheckError, StatelogError, UsageError
+from statelog.display.packed import quarantined_text
+from statelog.errors import CheckError, UsageError
 from statelog.format import cbor
 from statelog.format.quarantined import Quarantined
 from statelog.guard.verdicts import Verdict, Where
@@ -20,7 +21,6 @@ TIMEOUT_MAX_S: Final = 600.0
 
 _KINDS = frozenset(("allow", "redact", "quarantine", "refuse"))
 _HIDING = frozenset(("redact", "quarantine"))
-_ERROR_TEXT_SIZE_MAX = 100
 _ADAPTERS = "statelog.adapters."
 _AS_A_WHOLE = "it can be hidden only as a whole, and then the framework could not read it"
 
@@ -71,8 +71,11 @@ class Checks:
 
     # --- written values -----------------------------------------------------------
 
-    def item(self, item: bytes, where: Where) -> bytes:
+    def item(self, item: bytes, where: Where, before: bytes | None = None) -> bytes:
         """Return an encoded value as the checks let it be stored: the same object if they allow it.
+
+        If `before`, the encoded value that is stored there, is a list or dict, too, the checks see each item or member
+        that is not in it, and no other.
 
         Raises:
             CheckError: a check refuses the value, or has failed. Facts: check, reason, thread, key, path.
@@ -81,8 +84,25 @@ class Checks:
         if not checks:
             return item
         value = cbor.decode(item, loosely=True)
-        made = self._seen(checks, value, where)
+        made = self._seen(checks, value, where) if before is None else self._new_parts(checks, value, before, where)
         return item if made is value else cbor.encode(made, path=where.path)
+
+    def _new_parts(self, checks: list[Check], value: Any, before: bytes, where: Where) -> Any:
+        """Return a value as some checks let it be stored, which see what is new in a list or dict."""
+        old = cbor.decode(before, loosely=True)
+        if type(value) is not type(old) or type(value) not in (list, dict):
+            return self._seen(checks, value, where)
+        if type(value) is dict and any(self._flagged(checks, key, where) for key in value.keys() - old.keys()):
+            return self._seen(checks, value, where)  # A key is hidden only with all of the dict.
+        known = {*_parts_encoded(old)}
+        parts = [part for _name, part in _parts(value)]
+        made = [
+            part if encoded in known else self._seen(checks, part, where)
+            for part, encoded in zip(parts, _parts_encoded(value), strict=True)
+        ]
+        if all(new is part for new, part in zip(made, parts, strict=True)):
+            return value
+        return made if type(value) is list else dict(zip(value, made, strict=True))
 
     def metadata(self, item: bytes, where: Where) -> bytes:
         """Return encoded metadata as `item` does. It stays a dict: its members are hidden one by one."""
@@ -96,13 +116,18 @@ class Checks:
     def text(self, text: str, where: Where) -> str:
         """Return a text that cannot be kept beside its placeholder: a text is shown in its place."""
         made = self.value(text, where)
-        return made if isinstance(made, str) else shown_placeholder(made)
+        return made if isinstance(made, str) else quarantined_text(made.check, made.reason)
 
     # --- values ---------------------------------------------------------------------
 
     def value(self, value: Any, where: Where) -> Any:
         """Return a value as the checks let it be seen: the same object if they allow it. Raises CheckError."""
         return self._seen(self._checks, value, where)
+
+    def check(self, value: Any, where: Where) -> None:
+        """Raise CheckError unless all checks allow a value."""
+        for check, verdict in self._flagged(self._checks, value, where):
+            raise self._refused(check, f"{verdict.reason}; a mount or an edit cannot change a hidden value", where)
 
     def members(self, members: dict[str, Any], where: Where, checks: Sequence[Check] | None = None) -> dict[str, Any]:
         """Return metadata as the checks let it be seen: the same object if they allow it. Raises CheckError."""
@@ -209,7 +234,7 @@ class Checks:
         except HangingError:
             raise self._refused(check, f"it has not returned within {self._timeout_s:g} s", where) from None
         except Exception as error:
-            raise self._refused(check, f"it raised {_told(error, self._show)}", where) from error
+            raise self._refused(check, f"it raised {type(error).__name__}", where) from error
         if not isinstance(verdict, Verdict) or verdict.kind not in _KINDS:
             raise self._refused(check, f"it returned {type(verdict).__name__}, where a Verdict is expected", where)
         if verdict.kind == "refuse":
@@ -229,14 +254,10 @@ _Flagged = list[tuple["Check", Verdict]]
 ReplaceTexts = Callable[[bytes, Callable[[str, tuple[str, ...]], "str | Quarantined"]], bytes]
 
 
-def shown_placeholder(value: Quarantined) -> str:
-    """Return the text that stands for a hidden value where there can only be a text."""
-    return f"[QUARANTINED by {value.check}: {value.reason}]"
-
-
-def _told(error: Exception, show: Show) -> str:
-    text = error.message if isinstance(error, StatelogError) else str(error)
-    return show(f"{type(error).__name__}: {text}"[:_ERROR_TEXT_SIZE_MAX])
+def _parts_encoded(value: list[Any] | dict[Any, Any]) -> Iterator[bytes]:
+    """Yield the items of a list, encoded, or the members of a dict with their keys."""
+    parts = value if isinstance(value, list) else map(list, value.items())
+    return map(cbor.encode, parts)
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

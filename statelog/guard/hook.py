@@ -48,7 +48,7 @@ _ERRORS = frozenset([("error",), ("e",)])
 class Guarded(Protocol):
     """A write to a channel or an entry: see `log.step.Write`."""
 
-    def redacted(self, redact: Callable[[bytes, str], bytes]) -> Any:
+    def redacted(self, redact: Callable[..., bytes]) -> Any:
         """Return the write with each of its items as `redact` returns it. `redact` gets the item and its path."""
 
 
@@ -80,36 +80,39 @@ class Redactor:
     # --- the hook ---------------------------------------------------------------
 
     def writes(self, writes: Sequence[W], thread: str) -> list[W]:
-        """Return writes to a thread without secrets, as the checks let them be stored. Raises SecretError, CheckError."""
+        """Return writes without secrets, as the checks let them be stored. Raises SecretError, CheckError."""
         if self.on_write is None:
-            return [write.redacted(self.redacted_item) for write in writes]
+            return [write.redacted(self.item) for write in writes]
 
-        def clean(item: bytes, path: str) -> bytes:
-            return self.item(item, Where("write", "thread", path, thread))
+        def clean(item: bytes, path: str, before: bytes | None = None) -> bytes:
+            return self.checked_item(item, Where("write", "thread", path, thread), before)
 
         return [write.redacted(clean) for write in writes]
 
     def entry(self, write: W, key: str, agent: str | None) -> W:
         """Return a write to an entry of the board, as `writes`. The key is the first name in its path."""
         where = Where("write", "board", key, key=key, agent=agent)
-        redacted: W = write.redacted(lambda item, _path: self.item(item, where))
+        redacted: W = write.redacted(lambda item, _path: self.checked_item(item, where))
         return redacted
 
-    def item(self, item: bytes, where: Where) -> bytes:
-        """Return an encoded value without secrets, as the checks let it be stored: the same object if they allow it."""
-        item = self.redacted_item(item, where.path)
+    def checked_item(self, item: bytes, where: Where, before: bytes | None = None) -> bytes:
+        """Return an encoded value without secrets, as the checks let it be stored: the same object if they allow it.
+
+        `before` is what is stored there: the checks see what is new in a list or dict.
+        """
+        item = self.item(item, where.path)
         if self.on_write is None or where.path.startswith(_CHECKED_BEFORE) or _is_packed(item):
             return item
-        return self.on_write.item(item, where)
+        return self.on_write.item(item, where, before)
 
     def metadata(self, item: bytes, path: str, thread: str) -> bytes:
         """Return encoded metadata as `item`. It stays a dict."""
-        item = self.redacted_item(item, path)
+        item = self.item(item, path)
         if self.on_write is None or item == _NO_METADATA:
             return item
         return self.on_write.metadata(item, Where("write", "metadata", path, thread))
 
-    def redacted_item(self, item: bytes, path: str) -> bytes:
+    def item(self, item: bytes, path: str, _before: bytes | None = None) -> bytes:
         """Return an encoded value without secrets: the same object if it has none."""
         return redact_item(item, (path,), self) if self.may_hold(item) or self._tells(path) else item
 

@@ -1,7 +1,7 @@
 """A tripwire for instructions in texts: invisible characters, tokens of chat templates, phrases of override.
 
-Precision comes first. A mention is not a use: what stands in quotes, in backticks or in a block of code is not reported.
-So a writer who knows the rules passes. `injection` finds careless attacks, and does not make a text safe.
+Precision comes first. A mention is not a use: what is in quotes, in backticks or in a block of code is not reported. So
+a writer who knows the rules passes. `injection` finds careless attacks, and does not make a text safe.
 """
 
 from __future__ import annotations

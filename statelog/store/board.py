@@ -235,15 +235,20 @@ class Board(ReadBoard):
         fence: Fence | None,
         *,
         verbs: Sequence[str] = _WRITE,
+        is_guarded: bool = False,
     ) -> Entry:
-        """Merge a value with an entry. `how` is None if the other fields of the entry stay as they are."""
+        """Merge a value with an entry. `how` is None if the other fields of the entry stay as they are.
+
+        `is_guarded`: the value has passed the guard.
+        """
         check_key(key)
         rights = self._rights
         for verb in verbs:
             rights.check(verb, key)
         value, guard = entry_writer.prepare(reducer.prepare(reading.VALUE, value, path=key)), self._session.owner.guard
         if guard is not None:  # before the commit takes its lock
-            value = entry_writer.guarded(guard, key, self._agent, value)
+            passed = value._replace(is_guarded=True)
+            value = passed if is_guarded else entry_writer.guarded(guard, key, self._agent, value)
 
         def work(writer: Writer) -> Found:
             found = writing.find(writer, key)

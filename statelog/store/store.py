@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from statelog.portable.reports import ExportReport, ImageReport, ImportReport
     from statelog.store.board import Board
     from statelog.store.checkpoint import Checkpoint
+    from statelog.store.quarantine import QuarantinedPlace
     from statelog.store.snapshot import Snapshot
     from statelog.store.statistics import StoreStatistics
     from statelog.store.thread_info import ThreadInfo
@@ -182,17 +183,48 @@ class Store(Threads):
 
     # --- the board ----------------------------------------------------------------
 
-    def board(self, *, agent: str | None = None, rules: Rules | None = None) -> Board:
+    def board(
+        self, *, agent: str | None = None, rules: Rules | None = None, include_quarantined: bool = False
+    ) -> Board:
         """Return the board: entries by key that all who have the file open share. There is one in a store.
 
         Args:
             agent: the name under which this handle writes. It stands in the log and in each entry.
             rules: what agents may do; this handle may do what they allow `agent`, and nothing else.
+            include_quarantined: let `get`, `list`, `history` and `claims` give values that a check of a guard has
+                quarantined. If not, a `guard.Quarantined` takes their place.
 
         """
         from statelog.store.board import Board
 
-        return Board(self._session, agent, rules)
+        return Board(self._session, agent, rules, include_quarantined=include_quarantined)
+
+    # --- what checks have quarantined ------------------------------------------------
+
+    def quarantined(self) -> list[QuarantinedPlace]:
+        """Return what checks of a guard have quarantined: in the heads of all branches, and in entries of the board.
+
+        Reads all of them. Earlier versions and metadata are not listed.
+        """
+        from statelog.store.quarantine import list_quarantined
+
+        return list_quarantined(self._session)
+
+    def release(self, place: QuarantinedPlace) -> None:
+        """Store a quarantined value as an ordinary one, in a new version. No check is asked.
+
+        Earlier versions keep it quarantined. To drop a value instead, overwrite it.
+
+        Args:
+            place: what `quarantined` has returned.
+
+        Raises:
+            ConflictError: another value is there now. Facts: thread, key, path.
+            UsageError: the value is in a thread of LangGraph, or in a record of a durable run.
+        """
+        from statelog.store.quarantine import release_quarantined
+
+        release_quarantined(self._session, place)
 
     # --- the log --------------------------------------------------------------------
 
@@ -522,10 +554,12 @@ def open(
             retention has left). It does not find records before the anchor that were changed without their digests, nor
             changes in values or in the index: `Store.verify` with `expect` finds them. Records after the anchor may be
             any.
-        guard: keeps secrets out of the file. From then on, the store cannot be opened for writing without a guard.
+        guard: keeps secrets out of the file, and has checks of what is written and read. From then on, the store cannot
+            be opened for writing without a guard. With `read_only`, only its checks of reads count, and it needs some.
 
     Raises:
-        GuardError: there is no `guard`, and the store was opened with one before; or `guard` with `read_only`.
+        GuardError: there is no `guard`, and the store was opened with one before; or `read_only`, and the guard has no
+            checks of reads. CheckError, of reads and writes: a check refuses.
         StoreNotFoundError: no such file, and `create` is False, `read_only` True or `expect` given.
         FormatError: the file is no store, or of a newer format; or what bears the name of its journal or lock file is
             something else, which is left alone.
@@ -557,7 +591,7 @@ def open(
     )
     if expect is not None:
         check_opened(engine, expected)
-    if not read_only:
+    if not read_only or guard is not None:
         try:
             if guard is not None or _is_guarded(engine):
                 from statelog.store.guarded import attach

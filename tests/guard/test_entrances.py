@@ -598,8 +598,7 @@ def test_the_hook_is_called_where_the_table_says():
         and isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and ast.unparse(node.func).rpartition(".")[0].endswith("guard")
-        and node.func.attr
-        in HOOKS
+        and node.func.attr in HOOKS
     }
     assert found == REDACTED.keys()
 

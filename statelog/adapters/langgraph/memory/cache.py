@@ -23,6 +23,7 @@ from statelog.adapters.langgraph.memory.items.asking import (
 from statelog.adapters.langgraph.values.codec import Codec
 from statelog.adapters.langgraph.values.names import CACHE_THREAD_ID
 from statelog.errors import UsageError
+from statelog.format.quarantined import Quarantined
 
 if TYPE_CHECKING:
     import os
@@ -110,7 +111,8 @@ class StatelogCache(Holder, BaseCache[ValueT]):
                 row = entries.get(_text(namespace), {}).get(key)
                 if row is not None:
                     entry = _Entry(*row)
-                    if entry.expires_us is None or now_us < entry.expires_us:
+                    is_hidden = isinstance(entry.data, Quarantined)  # by a check: it is made anew
+                    if not is_hidden and (entry.expires_us is None or now_us < entry.expires_us):
                         found[tuple(namespace), key] = entry
         return {full_key: self._load(full_key, entry) for full_key, entry in found.items()}
 
