@@ -114,6 +114,12 @@ def recorded(held: Any, value: Any, what: str) -> Any:
     return storable(value) if guard is None else decode(guard.recorded(encode(value, what), what))
 
 
+def recorded_text(store: Any, text: str) -> str:
+    """Return the text of an error as it will be stored."""
+    guard = session_of(store).owner.guard
+    return text if guard is None else guard.error(text, "error", None)
+
+
 def check_names(store: Any, *names: str) -> None:
     """Refuse names with a secret: a replay could not find what was recorded under a redacted name.
 

@@ -113,10 +113,26 @@ class Checks:
         made = self.members(members, where, checks)
         return item if made is members else cbor.encode(made, path=where.path)
 
-    def text(self, text: str, where: Where) -> str:
-        """Return a text that cannot be kept beside its placeholder: a text is shown in its place."""
-        made = self.value(text, where)
+    def error_text(self, text: str, where: Where) -> str:
+        """Return a text of an error: a text that says why is in its place if a check does not allow it."""
+        try:
+            made = self.value(text, where)
+        except CheckError as error:
+            return f"[REFUSED by {error.facts['check']}: {error.facts['reason']}]"
         return made if isinstance(made, str) else quarantined_text(made.check, made.reason)
+
+    def error_item(self, item: bytes, where: Where) -> bytes:
+        """Return the encoded record of an exception with each of its texts as `error_text`."""
+        return cbor.encode(self._error(cbor.decode(item), where)) if self._that_may_find(item) else item
+
+    def _error(self, value: Any, where: Where) -> Any:
+        if isinstance(value, str):
+            return self.error_text(value, where)
+        if type(value) is dict:
+            return {key: self._error(each, _inside(where, key)) for key, each in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(self._error(each, where) for each in value)
+        return value
 
     # --- values ---------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -121,12 +122,29 @@ class Redactor:
         item = redact_item(item, (_OWN[0], what), self) if self.may_hold(item) else item
         return item if self.on_write is None else self.on_write.item(item, Where("write", "durable", what))
 
+    def recorded_error(self, item: bytes, what: str) -> bytes:
+        """Return the record of an exception without secrets and without the texts that the checks do not allow.
+
+        A failure has to be recorded, so nothing is refused.
+        """
+        if self.may_hold(item):
+            item = redact_item(item, (_OWN[0], what), self._lenient())
+        return item if self.on_write is None else self.on_write.error_item(item, Where("write", "durable", what))
+
     def error(self, text: str, key: str, agent: str | None) -> str:
-        """Return the error of a claim, which is a text: one that is quarantined is not kept."""
-        text = self.text(text, key)
-        if self.on_write is None or key.startswith(_CHECKED_BEFORE):
+        """Return the error of a claim as `recorded_error`."""
+        text = self._lenient().text(text, key)
+        if self.on_write is None:
             return text
-        return self.on_write.text(text, Where("write", "claim", key, key=key, agent=agent))
+        return self.on_write.error_text(text, Where("write", "claim", key, key=key, agent=agent))
+
+    def _lenient(self) -> Redactor:
+        """Return the redactor itself, or one that redacts secrets where this one refuses them."""
+        if not self._refuses:
+            return self
+        made = copy(self)
+        made._refuses = False  # noqa: SLF001 - a copy
+        return made
 
     def text(self, text: str, path: str) -> str:
         """Return a text without secrets."""

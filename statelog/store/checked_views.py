@@ -142,7 +142,7 @@ class CheckedList(ListView):
             return NotImplemented
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]  # as list
+    __hash__ = None
 
     def to_python(self) -> list[Any]:
         """Return a plain, deep copy."""
@@ -176,7 +176,7 @@ class CheckedMap(MapView):
             return NotImplemented
         return len(self) == len(other) and all(key in other and self[key] == other[key] for key in self)
 
-    __hash__ = None  # type: ignore[assignment]  # as dict
+    __hash__ = None
 
     def to_python(self) -> dict[str, Any]:
         """Return a plain, deep copy."""

@@ -489,6 +489,50 @@ def test_without_a_guard_the_canary_is_in_the_file(tmp_path, entrance):
         assert RULE.encode() in raw_files(store)
 
 
+# --- checks -------------------------------------------------------------------------------------
+
+MARKS = [b"the key is", b"failed with"]
+"""What the canaries say, which a check of the tests hides or refuses."""
+
+
+def checking(kind):
+    """Return a guard with a check that has a verdict of a kind on each value with a mark in it."""
+
+    def check(value, _where):
+        told = repr(value)
+        return getattr(guard, kind)("a mark") if any(mark.decode() in told for mark in MARKS) else guard.allow()
+
+    made = guard_of_test()
+    return Guard(secrets=made.secrets, handles=made.handles, on_write=[check])
+
+
+CHECKED = sorted(ENTRANCES.keys() - {"names", "import", "asyncio"})
+"""Entrances of values. Names are not checked, an import moves records, and asyncio has a test of its own."""
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("entrance", CHECKED)
+def test_no_exit_shows_what_a_check_has_quarantined(tmp_path, entrance, caplog):
+    with statelog.open(tmp_path / "agent.state", guard=checking("quarantine")) as store:
+        ENTRANCES[entrance](store)
+        assert any(mark in raw_files(store) for mark in MARKS)
+        for name in ("shell", "shown", "webhook"):
+            told = EXITS[name](store)
+            assert [mark for mark in MARKS if mark in told] == [], name
+        assert store.verify().ok
+    assert not any(mark.decode() in caplog.text for mark in MARKS)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("entrance", CHECKED)
+def test_what_a_check_refuses_is_in_no_file(tmp_path, entrance):
+    with statelog.open(tmp_path / "agent.state", guard=checking("refuse")) as store:
+        with contextlib.suppress(statelog.errors.CheckError, AssertionError, IndexError):
+            ENTRANCES[entrance](store)
+        assert [mark for mark in MARKS if mark in raw_files(store)] == []
+        assert store.verify().ok
+
+
 def test_a_fleet_ships_no_canary(tmp_path):
     pytest.importorskip("zstandard")
     import zstandard
