@@ -108,8 +108,10 @@ class Redactor:
 
     def metadata(self, item: bytes, path: str, thread: str) -> bytes:
         """Return encoded metadata as `item`. It stays a dict."""
+        if item == _NO_METADATA:
+            return item
         item = self.item(item, path)
-        if self.on_write is None or item == _NO_METADATA:
+        if self.on_write is None:
             return item
         return self.on_write.metadata(item, Where("write", "metadata", path, thread))
 

@@ -6,7 +6,9 @@ a writer who knows the rules passes. `injection` finds careless attacks, and doe
 
 from __future__ import annotations
 
+import json
 import re
+from bisect import bisect_right
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,19 +64,26 @@ _KNOWN = re.compile(
 
 _WORDS = r"(?:all|any|every|each|of|the|your|my|our|these|those|this|that|and|other|its|their)"
 _OLD = r"(?:previous|previously|prior|above|earlier|preceding|foregoing|existing|original|initial|past|given|system)"
-_RULES = (
-    r"(?:instructions?|prompts?|directions?|directives?|guidelines?|rules|commands?|programming|training"
-    r"|system\s+(?:prompt|messages?|instructions?)|constraints|restrictions|policies)"
-)
-_BEGINS = (
-    r"(?:^|[.!?:;,>*#\]})-]\s*|\n\s*|\b(?:please|now|must|should|you\s+(?:may|can|will|must|should)|and|then|so|also"
-    r"|(?:you\s+(?:are|have|need)|need\s+you|want\s+you|ask\s+you|instructed|ordered|required|supposed)\s+to)\s+)"
+_ORDERS_GIVEN = r"(?:instructions?|prompts?|directives?|system\s+(?:prompt|messages?|instructions?))"
+_RULES = r"(?:directions?|guidelines?|rules|commands?|programming|training|constraints|restrictions|policies)"
+_ANY = r"(?:all|any|every|each|your)"
+"""A rule counts with one of these words, because configurations and comments ignore single rules."""
+_BEGINS = re.compile(
+    r"(?:^|[.!?:;,>*#\]})-]\s{0,9}|\n\s{0,9}|\b(?:please|now|must|should|you\s(?:may|can|will|must|should)|and|then|so|also"
+    r"|(?:you\s(?:are|have|need)|need\syou|want\syou|ask\syou|instructed|ordered|required|supposed)\sto)\s{1,9})\Z",
+    re.IGNORECASE,
 )
 """What is before an order, and not before a report of one: `tells the model to ignore ...` is none."""
+_BEGINS_SIZE_MAX: Final = 32
+_HEAD_BEGINS = re.compile(r"(?:^|\n|[.!#*>])\s{0,9}\Z")
+_GIVEN = (
+    r"(?:(?:that\s+)?(?:you\s+)?(?:were|was|have\s+been|had\s+been)\s+(?:given|told)|(?:given\s+|stated\s+|listed\s+)?above"
+    r"|before|so\s+far|from\s+(?:before|above|the\s+(?:system|user|developer)))"
+)
 _ORDERS = (
-    rf"(?:ignore|disregard|forget|override|bypass|discard|overrule)\s+(?:(?:{_WORDS})\s+){{0,4}}"
-    rf"(?:{_OLD}\s+(?:\w+\s+){{0,2}}?{_RULES}|{_RULES}\s+(?:(?:that\s+)?(?:you\s+)?(?:were|was|have\s+been|had\s+been)"
-    r"\s+(?:given|told)|above|before|so\s+far|from\s+(?:before|above|the\s+(?:system|user|developer)))"
+    rf"(?:ignore|disregard|forget|override|bypass|discard|overrule)\s+(?:"
+    rf"(?:{_WORDS}\s+){{0,4}}(?:{_OLD}\s+(?:\w+\s+){{0,2}}?{_ORDERS_GIVEN}|{_ORDERS_GIVEN}\s+{_GIVEN})"
+    rf"|(?:{_WORDS}\s+){{0,2}}{_ANY}\s+(?:{_WORDS}\s+){{0,3}}(?:{_OLD}\s+(?:\w+\s+)?{_RULES}|{_RULES}\s+{_GIVEN})"
     r"|(?:everything|anything|all|what)\s+(?:you\s+(?:were|have\s+been|was)\s+told|(?:that\s+was\s+)?(?:said\s+)?(?:above|before\s+this)))"
 )
 _SECRECY = (
@@ -83,9 +92,10 @@ _SECRECY = (
     r"(?=\s+(?:about|of|that\s+you)\s+(?:this|these|it|you|the\s+(?:instructions?|request|message))|\s*[.!\n]|\s*$)"
 )
 _PROMPT = (
-    r"(?:reveal|print|repeat|output|show|display|leak|send|tell\s+me|give\s+me|email|post)\s+(?:me\s+)?(?:(?:all|of|out|the|your|full|entire|exact"
-    r"|complete|whole)\s+){0,4}(?:your\s+(?:\w+\s+)?|the\s+)(?:hidden\s+|initial\s+|secret\s+|original\s+|internal\s+)?"
-    r"(?:system\s+(?:prompt|message|instructions?)|(?:hidden|initial|secret|internal)\s+(?:prompt|instructions?))"
+    r"(?:reveal|print|repeat|output|show|display|leak|send|tell\s+me|give\s+me|email|post)\s+(?:me\s+)?(?:"
+    r"(?:(?:all|out|of|exactly)\s+){0,2}your\s+(?:\w+\s+){0,2}?(?:system\s+(?:prompt|message|instructions?)"
+    r"|(?:hidden|initial|secret|internal)\s+(?:prompt|instructions?))"
+    r"|(?:(?:all|out|of)\s+){0,2}the\s+(?:\w+\s+){0,2}?(?:system\s+prompt|(?:hidden|secret)\s+(?:system\s+)?(?:prompt|instructions?)))"
 )
 _PERSONA = (
     r"(?:you\s+are\s+now|from\s+now\s+on,?\s+(?:you\s+(?:are|will\s+be|must\s+act\s+as)|act\s+as|behave\s+as|pretend))\s+"
@@ -93,7 +103,7 @@ _PERSONA = (
     r"(?:DAN\b|jailbroken|unrestricted|unfiltered|uncensored|developer\s+mode|god\s+mode|evil|root\s+mode|admin\s+mode)"
 )
 _HEADS = (
-    r"(?:new|updated|real|actual|revised)\s+(?:system\s+)?(?:instructions?|prompt|directives?)\s*(?:for\s+(?:you|the\s+(?:assistant|AI|model))\s*)?:"
+    r"(?-i:New|NEW|Real|REAL)\s+(?:system\s+)?(?:instructions?|prompt|directives?)\s*(?:for\s+(?:you|the\s+(?:assistant|AI|model))\s*)?:"
     r"(?=\s*\S)|system\s+override\b|(?:begin|end|start)\s+of\s+(?:the\s+)?(?:system|hidden)\s+(?:prompt|instructions?)"
 )
 _OTHERS = (
@@ -107,15 +117,21 @@ _OTHERS = (
     r"|\u0438\u0433\u043d\u043e\u0440\u0438\u0440\u0443\u0439(?:\u0442\u0435)?\s+(?:\u0432\u0441\u0435\s+)?(?:\u043f\u0440\u0435\u0434\u044b\u0434\u0443\u0449\u0438\u0435|\u0432\u0441\u0435)\s+\u0438\u043d\u0441\u0442\u0440\u0443\u043a\u0446\u0438\u0438"
     r"|(?:\u4ee5\u524d|\u4e0a\u8a18|\u3053\u308c\u307e\u3067)\u306e\u6307\u793a\u3092(?:\u3059\u3079\u3066)?\u7121\u8996"
 )
-_PHRASES = re.compile(
-    rf"{_BEGINS}(?P<order>{_ORDERS}|{_PROMPT}|{_SECRECY})|(?P<persona>{_PERSONA})|(?P<head>(?:^|\n|[.!#*>]\s*){_HEADS})|(?P<other>{_OTHERS})",
+_TRIGGER = re.compile(
+    r"(?<![A-Za-z])(?:ignor|disregard|forget|overrid|overrul|bypass|discard|reveal|print|repeat|output|show|display|leak|send"
+    r"|tell\s+me|give\s+me|email|post|do\s+not|don't|never|you\s+are\s+now|from\s+now|new\s|real\s|system\s+over|begin\s|end\s"
+    r"|start\s)|\u5ffd\u7565|\u0438\u0433\u043d\u043e\u0440|(?:\u4ee5\u524d|\u4e0a\u8a18|\u3053\u308c\u307e\u3067)\u306e\u6307\u793a",
     re.IGNORECASE,
+)
+"""How each phrase begins."""
+_PHRASE = re.compile(
+    rf"(?P<order>{_ORDERS}|{_PROMPT}|{_SECRECY})|(?P<other>{_PERSONA}|{_OTHERS})|(?P<head>{_HEADS})", re.IGNORECASE
 )
 
 _MENTION = re.compile(
-    r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|(?:^|\n)(?: {4}|\t)[^\n]*|`[^`\n]{1,400}`"
+    r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]{1,400}`"
     r"|\"[^\"\n]{1,400}\"|\u201c[^\u201d\n]{1,400}\u201d|\u00ab[^\u00bb\n]{1,400}\u00bb|\u201e[^\u201c\u201d\n]{1,400}[\u201c\u201d]"
-    r"|\u300c[^\u300d\n]{1,400}\u300d|\u2018[^\u2019\n]{1,400}\u2019|(?<![A-Za-z0-9])'[^'\n]{1,400}'(?![A-Za-z0-9])",
+    r"|\u300c[^\u300d\n]{1,400}\u300d|\u2018[^\u2019\n]{1,400}\u2019|(?<![A-Za-z0-9])[BbFfRrUu]{0,2}'[^'\n]{1,400}'(?![A-Za-z0-9])",
     re.DOTALL,
 )
 """Quotations and code, within which a phrase or a token is mentioned."""
@@ -126,7 +142,7 @@ _HINTS = (
     b"|(?i:ignor|disregard|forget|overrid|overrul|bypass|discard|you\\s+are\\s+now|from\\s+now\\s+on|system\\s+override"
     b"|(?:do\\s+not|don't|never)\\s+(?:tell|inform|alert|warn|notify|mention|reveal|disclose|show)"
     b"|(?:system|hidden|initial|secret|internal)\\s+(?:prompt|message|instruction)"
-    b"|(?:new|updated|real|actual|revised)\\s+(?:system\\s+)?(?:instruction|prompt|directive))"
+    b"|(?:new|real)\\s+(?:system\\s+)?(?:instruction|prompt|directive))"
     b"|\xe5\xbf\xbd\xe7\x95\xa5|\xe7\x84\xa1\xe8\xa6\x96|\xd0\xb8\xd0\xb3\xd0\xbd\xd0\xbe\xd1\x80|\xd0\x98\xd0\xb3\xd0\xbd\xd0\xbe\xd1\x80"
 )
 """Bytes of which each reported text has some, also where a value is encoded."""
@@ -175,16 +191,56 @@ def reason_of(text: str) -> str | None:
         if found is not None:
             return found
         plain = _INVISIBLE.sub("", text)
-    mentions = [span.span() for span in _MENTION.finditer(plain)]
-    for token in _TEMPLATE.finditer(plain):
-        is_known = token[0][:2] not in ("<|", "<\uff5c") or _KNOWN.fullmatch(token[0][2:-2]) is not None
-        if is_known and not _is_mention(token.span(), mentions):
-            return "a token of a chat template"
-    for phrase in _PHRASES.finditer(plain):
-        kind = phrase.lastgroup or ""
-        if not _is_mention(phrase.span(kind), mentions):
-            return "a phrase of instruction override"
+    if plain.lstrip()[:1] in _STARTS_OF_JSON and (texts := _texts_of_json(plain)) is not None:
+        return next((found for each in texts if (found := _spoken_in(each)) is not None), None)
+    return _spoken_in(plain)
+
+
+def _spoken_in(text: str) -> str | None:
+    """Return which token or phrase a text uses and does not only mention, or None."""
+    found = [*_tokens_in(text), *_phrases_in(text)]
+    if not found:
+        return None
+    mentions = [span.span() for span in _MENTION.finditer(text)]
+    starts = [start for start, _end in mentions]
+    for start, end, reason in found:
+        at = bisect_right(starts, start) - 1
+        if at < 0 or mentions[at][1] < end:
+            return reason
     return None
+
+
+def _tokens_in(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and a reason of each token of a chat template, unless it is all of the text."""
+    for token in _TEMPLATE.finditer(text):
+        is_known = token[0][:2] not in ("<|", "<\uff5c") or _KNOWN.fullmatch(token[0][2:-2]) is not None
+        if is_known and token[0] != text.strip():
+            yield *token.span(), "a token of a chat template"
+
+
+def _phrases_in(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and a reason of each phrase of override."""
+    for trigger in _TRIGGER.finditer(text):
+        phrase = _PHRASE.match(text, trigger.start())
+        if phrase is not None and _is_said(text, trigger.start(), phrase.lastgroup):
+            yield *phrase.span(), "a phrase of instruction override"
+
+
+def _is_said(text: str, at: int, kind: str | None) -> bool:
+    """Return True if what is before a phrase makes it an order or a heading."""
+    begins = {"order": _BEGINS, "head": _HEAD_BEGINS}.get(kind or "")
+    return begins is None or begins.search(text, max(0, at - _BEGINS_SIZE_MAX), at) is not None
+
+
+_STARTS_OF_JSON = ("{", "[")
+
+
+def _texts_of_json(text: str) -> list[str] | None:
+    """Return the texts in JSON, or None if a text is not JSON. The quotes of JSON do not quote."""
+    try:
+        return [*_texts(json.loads(text), 0)]
+    except (ValueError, RecursionError):
+        return None
 
 
 def _hidden_in(text: str) -> str | None:
@@ -200,10 +256,6 @@ def _hidden_in(text: str) -> str | None:
     if _RIGHT_TO_LEFT.search(text) is None and _BIDI.search(_PHONE.sub("", text)) is not None:
         return "controls of the direction of writing"
     return None
-
-
-def _is_mention(span: tuple[int, int], mentions: list[tuple[int, int]]) -> bool:
-    return any(start <= span[0] and span[1] <= end for start, end in mentions)
 
 
 def _texts(value: Any, depth: int) -> Iterator[str]:
