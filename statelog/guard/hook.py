@@ -40,6 +40,8 @@ _CHECKED_BEFORE = (*_OWN, _OF_LANGGRAPH)
 """How the channels and entries begin whose values were checked when they were recorded or serialised."""
 _PACKED = (b"\xd8\x1b\x82\x67msgpack", b"\xd8\x1b\x82\x6aserialised")
 """How values begin that LangGraph's serialiser has made. They were checked then."""
+_CACHE = "langgraph:cache"
+"""The thread of the values that LangGraph's serialiser has made for its cache. They were checked then, too."""
 _HEAD_SIZES = {24: 2, 25: 3, 26: 5, 27: 9}
 _LIST = 4
 _ERRORS = frozenset([("error",), ("e",)])
@@ -102,7 +104,12 @@ class Redactor:
         `before` is what is stored there: the checks see what is new in a list or dict.
         """
         item = self.item(item, where.path)
-        if self.on_write is None or where.path.startswith(_CHECKED_BEFORE) or _is_packed(item):
+        if (
+            self.on_write is None
+            or where.path.startswith(_CHECKED_BEFORE)
+            or where.thread == _CACHE
+            or _is_packed(item)
+        ):
             return item
         return self.on_write.item(item, where, before)
 

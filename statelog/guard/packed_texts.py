@@ -140,6 +140,11 @@ def restore_texts(data: bytes) -> bytes:
         return data
 
 
+def holds_hidden(data: bytes) -> bool:
+    """Return True if a value in msgpack has a hidden text."""
+    return MARK in data
+
+
 def hidden_in(data: bytes) -> list[tuple[str, str]]:
     """Return check and reason of each hidden text in a value in msgpack."""
     found: list[tuple[str, str]] = []

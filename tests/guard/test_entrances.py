@@ -381,9 +381,10 @@ def shell(store):
         ["stat"],
         ["runs"],
         ["gates"],
-        ["outbox", "list"],
+        ["outbox", "ls"],
         ["schedules"],
-        ["board", "list"],
+        ["board", "ls"],
+        ["quarantine", "list"],
     ]
     commands += [["show", id] for id in ids] + [["history", id] for id in ids] + [["runs", "run"], ["runs", "failed"]]
     commands += [["diff", ids[0], "0", "-1"]] if ids else []

@@ -233,12 +233,11 @@ class Codec:
     def _guarded(self, guard: Redactor, value: Any, kind: str, data: bytes, path: tuple[str, ...]) -> bytes:
         """Return what the serialiser has made as a guard lets it be stored. Raises SecretError, CheckError."""
         made = guard.serialised(kind, data, path)
-        if guard.on_write is None or path == _OWN_PATH:
-            return made
-        if made is not data:
-            value = self.load(kind, made)
-        where = Where("write", "langgraph", ".".join(path), self._thread)
-        made = guard.on_write.texts(value, made, where, hide_texts if kind == MSGPACK else _hide_nothing)
+        if guard.on_write is not None and path != _OWN_PATH:
+            if made is not data:
+                value = self.load(kind, made)
+            where = Where("write", "langgraph", ".".join(path), self._thread)
+            made = guard.on_write.texts(value, made, where, hide_texts if kind == MSGPACK else _hide_nothing)
         return restore_texts(made) if kind == MSGPACK else made
 
     def _loads(self, kind: str, data: bytes) -> Any:
