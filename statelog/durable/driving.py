@@ -38,6 +38,7 @@ from statelog.errors import (
     StatelogError,
     UsageError,
 )
+from statelog.redaction import redacting_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from statelog.store.claims import Claim
     from statelog.store.store import Store
 
-_log = logging.getLogger("statelog.durable")
+_log = redacting_logger("statelog.durable")
 
 STOPPED_DELAY_S = 5.0
 """A run whose code does not fit is looked at again so much later."""

@@ -536,12 +536,15 @@ class Execution:
         """Return a value as a replay will read it. Raises ValueTypeError, LimitError."""
         return decode(guarded(self.store, encode(value, what), RECORDED))
 
-    def recorded_error(self, record: dict[str, Any]) -> dict[str, Any]:
-        """Return the record of an exception as a replay will read it. It has texts, and never a placeholder."""
+    def recorded_error(self, record: dict[str, Any], *names: str) -> dict[str, Any]:
+        """Return the record of an exception as a replay will read it. It has texts, and never a placeholder.
+
+        `names` are those of the members that the record will be in.
+        """
         guard = session_of(self.store).owner.guard
         if guard is None:
             return record
-        made: dict[str, Any] = decode(guard.recorded_error(encode(record, "exception"), "exception"))
+        made: dict[str, Any] = decode(guard.recorded_error(encode(record, "exception"), (RECORDED, *names)))
         return made
 
     def digest_of(self, item: bytes) -> bytes:
@@ -555,7 +558,7 @@ class Execution:
         recorded = error_of(error)
         if error.__traceback__ is not None:
             recorded["traceback"] = traceback_of(error, CALL_TRACEBACK_SIZE_MAX)
-        recorded = self.recorded_error(recorded)
+        recorded = self.recorded_error(recorded, "e")
         self.commit(self.done(place, op, name, digest, **more, e=recorded))
         return self.failure(recorded, place, error)
 

@@ -131,14 +131,14 @@ class Redactor:
         item = redact_item(item, (_OWN[0], what), self) if self.may_hold(item) else item
         return item if self.on_write is None else self.on_write.item(item, Where("write", "durable", what))
 
-    def recorded_error(self, item: bytes, what: str) -> bytes:
+    def recorded_error(self, item: bytes, path: tuple[str, ...]) -> bytes:
         """Return the record of an exception without secrets and without the texts that the checks do not allow.
 
         A failure has to be recorded, so nothing is refused.
         """
         if self.may_hold(item):
-            item = redact_item(item, (_OWN[0], what), self._lenient())
-        return item if self.on_write is None else self.on_write.error_item(item, Where("write", "durable", what))
+            item = redact_item(item, path, self._lenient())
+        return item if self.on_write is None else self.on_write.error_item(item, Where("write", "durable", "exception"))
 
     def error(self, text: str, key: str, agent: str | None) -> str:
         """Return the error of a claim as `recorded_error`."""

@@ -9,6 +9,7 @@ from statelog.format import cbor
 from statelog.log.batch import NOTHING_HELD, Head
 from statelog.log.events import CheckpointEvent, default_id
 from statelog.log.times import to_datetime
+from statelog.redaction import hidden
 from statelog.schema.typed import S, Typed
 from statelog.store.state import state_of
 from statelog.store.views import MapView, state_view
@@ -214,7 +215,12 @@ class Checkpoint(Typed[S]):
         return cbor.decoded_loosely(checkpoint_line, self)
 
     def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
-        yield from (("thread", self.thread_id), ("branch", self.branch), ("version", self.version), ("id", self.id))
+        yield from (
+            ("thread", hidden(self.thread_id)),
+            ("branch", hidden(self.branch)),
+            ("version", self.version),
+            ("id", hidden(self.id)),
+        )
 
     def __rich__(self) -> object:
         from statelog.display.terminal import checkpoint_tree

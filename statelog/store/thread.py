@@ -21,6 +21,7 @@ from statelog.log.care.policies import POLICY_STEP_VERSIONS
 from statelog.log.events import MAIN
 from statelog.log.kinds.entries import OWN_IDS
 from statelog.log.names import check_name
+from statelog.redaction import hidden
 from statelog.schema import Schema, reconcile
 from statelog.schema.typed import D, Fields, S, Untyped, W, Written
 from statelog.store.arguments import check_durable, check_flag, seen
@@ -125,7 +126,7 @@ class Thread(Written[S, W]):
         return cbor.decoded_loosely(thread_line, self)
 
     def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
-        yield from (("id", self._id), ("branch", self._branch), ("version", self.version))
+        yield from (("id", hidden(self._id)), ("branch", hidden(self._branch)), ("version", self.version))
 
     def __rich__(self) -> object:
         from statelog.display.terminal import thread_table

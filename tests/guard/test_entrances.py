@@ -37,7 +37,7 @@ FIELD = "hunter2 and more"
 """A canary that only `fields=` names."""
 NAMED = SECRETS["named-secret"](RANDOM)
 """A canary that looks random, beside a name that tells."""
-VALUE = 'va1ue"of/a+handle é'
+VALUE = 'va1ue"of/a+canary é'
 """A canary that is the value of a handle."""
 PACKAGE = Path(statelog.__file__).parent
 
@@ -524,7 +524,7 @@ def test_no_exit_shows_what_a_check_has_quarantined(tmp_path, entrance, caplog):
     assert not any(mark.decode() in caplog.text for mark in MARKS)
 
 
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("entrance", CHECKED)
 def test_what_a_check_refuses_is_in_no_file(tmp_path, entrance):
     with statelog.open(tmp_path / "agent.state", guard=checking("refuse")) as store:
