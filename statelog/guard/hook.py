@@ -36,8 +36,6 @@ _OF_LANGGRAPH = "langgraph:"
 """How the channels begin that have no values of users, or values that have passed the guard already."""
 _OWN_NAMES = 2
 """The number of names before the user's own, in a path of such a record: the channel, and the member of the record."""
-_CHECKED_BEFORE = (*_OWN, _OF_LANGGRAPH)
-"""How the channels and entries begin whose values were checked when they were recorded or serialised."""
 _PACKED = (b"\xd8\x1b\x82\x67msgpack", b"\xd8\x1b\x82\x6aserialised")
 """How values begin that LangGraph's serialiser has made. They were checked then."""
 _CACHE = "langgraph:cache"
@@ -104,12 +102,7 @@ class Redactor:
         `before` is what is stored there: the checks see what is new in a list or dict.
         """
         item = self.item(item, where.path)
-        if (
-            self.on_write is None
-            or where.path.startswith(_CHECKED_BEFORE)
-            or where.thread == _CACHE
-            or _is_packed(item)
-        ):
+        if self.on_write is None or where.is_own or where.thread == _CACHE or _is_packed(item):
             return item
         return self.on_write.item(item, where, before)
 

@@ -77,6 +77,15 @@ class Where:
     key: str | None = None
     agent: str | None = None
 
+    @property
+    def is_own(self) -> bool:
+        """Whether a record of the library is here. Its values are checked when runs and LangGraph give them."""
+        return self.path in _OWN_CHANNELS if self.key is None else self.key.startswith(_OWN_ENTRIES)
+
+
+_OWN_CHANNELS = frozenset(("statelog:steps", "statelog:run", "langgraph:checkpoint"))
+_OWN_ENTRIES = "durable/"
+
 
 class Check(Protocol):
     """A function that looks at a value before it is written, or when it is read."""

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from statelog.guard.checks import Checks
     from statelog.schema.shapes import Shape
 
-OWN = ("statelog:", "langgraph:", "durable/")
-"""How channels and entries with the library's own records begin, which are read as they are stored."""
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -37,7 +34,7 @@ class Reading:
         """Return a value as it may be seen. Raises CheckError."""
         if self.include_quarantined:
             value = revealed(value)
-        if self.checks is None or where.path.startswith(OWN):
+        if self.checks is None or where.is_own:
             return value
         seen = self.checks.value(value, where)
         return revealed(seen) if self.include_quarantined else seen
@@ -58,10 +55,11 @@ class Reading:
 
 def entry_seen(checks: Checks, value: Any, key: str, agent: str | None, *, raises: bool) -> Any:
     """Return the value of an entry as it may be seen: a placeholder if its read is refused, or else CheckError."""
-    if key.startswith(OWN):
+    where = Where("read", "board", key, key=key, agent=agent)
+    if where.is_own:
         return value
     try:
-        return checks.value(value, Where("read", "board", key, key=key, agent=agent))
+        return checks.value(value, where)
     except CheckError as error:
         if raises:
             raise
@@ -70,10 +68,10 @@ def entry_seen(checks: Checks, value: Any, key: str, agent: str | None, *, raise
 
 def check_mounted(checks: Checks, value: Any, channel: str, thread: str) -> None:
     """Refuse to read a value for changing if the checks do not allow it. Raises CheckError."""
-    if channel.startswith(OWN):
+    where = Where("read", "thread", channel, thread)
+    if where.is_own:
         return
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
-    where = Where("read", "thread", channel, thread)
     for each in parts:
         checks.check(each, where)
 
@@ -200,7 +198,7 @@ class CheckedState(MapView):
         return self
 
     def _made(self, channel: str, value: Any) -> Any:
-        if channel.startswith(OWN):
+        if Where("read", "thread", channel, self._thread).is_own:
             return value
         return _Place(self._reading, self._thread, channel).make(value, self._readings.get(channel))
 

@@ -386,6 +386,16 @@ def test_a_check_sees_a_value_without_its_secrets(tmp_path, seen):
     assert "hunter2" not in repr(seen)
 
 
+@pytest.mark.parametrize("channel", ["statelog:mine", "langgraph:mine", "durable/mine"])
+def test_no_name_of_a_channel_leads_past_the_checks(tmp_path, channel):
+    with opened(tmp_path, says("refuse"), on_read=[says("refuse", "worse")]) as store:
+        with pytest.raises(CheckError):
+            store.thread("t").commit({channel: "bad"})
+        store.thread("t").commit({channel: "worse"})
+        with pytest.raises(CheckError):
+            repr(store.thread("t").state[channel])
+
+
 # --- what is hidden ---------------------------------------------------------------------------------
 
 
