@@ -177,6 +177,32 @@ def test_a_check_that_hangs_is_cut_off_and_refuses(tmp_path):
         assert written(store) == []
 
 
+def test_a_check_that_hangs_within_a_commit_is_cut_off_and_others_go_on(tmp_path):
+    def check(value, _where):
+        if value == "hang":
+            time.sleep(30)
+        return guard.allow()
+
+    with opened(tmp_path, check, check_timeout_s=0.1) as store:
+        with pytest.raises(CheckError):
+            store.thread("t").edit(lambda state: state.update(a="hang"))
+        store.thread("t").edit(lambda state: state.update(a="good"))
+        assert store.thread("t").state["a"] == "good"
+
+
+def test_a_check_that_commits_within_a_commit_is_cut_off(tmp_path):
+    def check(value, _where):
+        if value == "first":
+            store.thread("other").commit({"a": "second"})
+        return guard.allow()
+
+    with opened(tmp_path, check, check_timeout_s=0.1) as store:
+        with pytest.raises(CheckError, match="has not returned"):
+            store.thread("t").edit(lambda state: state.update(a="first"))
+        store.thread("t").commit({"a": "good"})
+        assert store.verify().ok
+
+
 def test_after_eight_calls_that_hang_no_other_is_begun(tmp_path):
     calls = []
 

@@ -448,7 +448,28 @@ def webhook(store):
     return b"".join(told)
 
 
-EXITS = {"shell": shell, "shown": shown, "export": export, "webhook": webhook, "raw files": raw_files}
+def compared(store):
+    """Return what watches and comparisons show, and the bodies of the log."""
+    told = []
+    with store.board().watch(after=0, follow=False) as events, contextlib.suppress(statelog.NotFoundError):
+        told += events
+    for info in store.threads():
+        with contextlib.suppress(statelog.NotFoundError):
+            thread = store.thread(info.id)
+            told.append(statelog.diff(None, thread.head).changes)
+            told.append(statelog.diff(None, thread.head)._repr_html_())
+    told += [record.body for record in store.log()]
+    return repr(told).encode()
+
+
+EXITS = {
+    "shell": shell,
+    "shown": shown,
+    "compared": compared,
+    "export": export,
+    "webhook": webhook,
+    "raw files": raw_files,
+}
 
 
 @pytest.fixture
@@ -517,7 +538,7 @@ def test_no_exit_shows_what_a_check_has_quarantined(tmp_path, entrance, caplog):
     with statelog.open(tmp_path / "agent.state", guard=checking("quarantine")) as store:
         ENTRANCES[entrance](store)
         assert any(mark in raw_files(store) for mark in MARKS)
-        for name in ("shell", "shown", "webhook"):
+        for name in ("shell", "shown", "compared", "webhook"):
             told = EXITS[name](store)
             assert [mark for mark in MARKS if mark in told] == [], name
         assert store.verify().ok
