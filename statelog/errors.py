@@ -13,13 +13,15 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from statelog.redaction import redacted
+from statelog.redaction import hidden, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ADDRESSES: Final = ("url", "value", "path", "reason")
-"""Facts that may be addresses. Names, such as `thread` and `key`, are not changed, because programs use them."""
+"""Facts that may be addresses."""
+_NAMES: Final = ("thread", "key", "branch", "run", "name", "channel", "agent", "target")
+"""Facts that are names, which programs use. Only what the rules of a guard find is hidden in them."""
 
 
 class StatelogError(Exception):
@@ -40,6 +42,9 @@ class StatelogError(Exception):
         for name in _ADDRESSES:
             if isinstance(facts.get(name), str):
                 facts[name] = redacted(facts[name])
+        for name in _NAMES:
+            if isinstance(facts.get(name), str):
+                facts[name] = hidden(facts[name])
         self.message = message
         self.facts = facts
         for name, value in facts.items():
@@ -74,6 +79,10 @@ class ReadOnlyError(UsageError):
 
 class GuardError(UsageError):
     """A guard is missing, or cannot do what it is asked for. Facts: path; or rule; or handle, tool, host."""
+
+
+class CheckError(GuardError):
+    """A check of a guard refuses a value, or has failed or run out of time. Facts: check, reason, thread, key, path."""
 
 
 class SecretError(UsageError, ValueError):

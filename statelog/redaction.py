@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from logging import Logger, LogRecord
 
 HIDDEN: Final = "***"
 """The replacement of a secret in an address."""
@@ -39,6 +40,34 @@ def hide_with(hide: Callable[[str], str]) -> None:
     """Have `hide` called with each text that `redacted` returns, to hide secrets that only its owner knows."""
     if hide not in _hiders:
         _hiders.append(hide)
+
+
+def hidden(text: str) -> str:
+    """Return a text without the secrets that the guards of this process know. Addresses stay as they are."""
+    for hide in _hiders:
+        text = hide(text)
+    return text
+
+
+def redacting_logger(name: str) -> Logger:
+    """Return the logger of a name. Its lines, with their exceptions, are passed through `redacted`."""
+    import logging
+
+    logger = logging.getLogger(name)
+    if _redact_record not in logger.filters:
+        logger.addFilter(_redact_record)
+    return logger
+
+
+def _redact_record(record: LogRecord) -> bool:
+    """Redact a record of a log. Every record passes."""
+    import logging
+
+    record.msg, record.args = redacted(record.getMessage()), None
+    if record.exc_info:
+        record.exc_text = redacted(logging.Formatter().formatException(record.exc_info))
+        record.exc_info = None
+    return True
 
 
 def redacted_url(url: object) -> str:
@@ -96,9 +125,7 @@ def redacted(text: str) -> str:
         text = re.sub(_URL_IN_TEXT, lambda found: redacted_url(found[0]), text)
     if "=" in text:
         text = re.sub(_SETTING, rf"\1\2{HIDDEN}", text)
-    for hide in _hiders:
-        text = hide(text)
-    return text
+    return hidden(text)
 
 
 def redact_error(error: BaseException) -> None:

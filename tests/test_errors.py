@@ -334,6 +334,7 @@ ELSEWHERE = {
     errors.WebhookError: "tests/durable/test_webhook.py",
     errors.GuardError: "tests/guard/test_handles.py",
     errors.SecretError: "tests/guard/test_rules.py",
+    errors.CheckError: "tests/guard/test_checks.py",
 }
 
 

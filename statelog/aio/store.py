@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from statelog.portable.reports import ExportReport, ImageReport, ImportReport
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.diff import Change
+    from statelog.store.quarantine import QuarantinedPlace
     from statelog.store.snapshot import Snapshot
     from statelog.store.statistics import StoreStatistics
     from statelog.store.thread_info import ThreadInfo
@@ -102,9 +103,19 @@ class Store(Threads):
         """See `statelog.Store.threads`."""
         return stream(self._runner, self._store.threads)
 
-    def board(self, *, agent: str | None = None, rules: Rules | None = None) -> Board:
+    def board(
+        self, *, agent: str | None = None, rules: Rules | None = None, include_quarantined: bool = False
+    ) -> Board:
         """See `statelog.Store.board`."""
-        return Board(self._runner, self._store.board(agent=agent, rules=rules))
+        return Board(self._runner, self._store.board(agent=agent, rules=rules, include_quarantined=include_quarantined))
+
+    async def quarantined(self) -> list[QuarantinedPlace]:
+        """See `statelog.Store.quarantined`."""
+        return await self._runner.run(self._store.quarantined)
+
+    async def release(self, place: QuarantinedPlace) -> None:
+        """See `statelog.Store.release`."""
+        await self._runner.run(self._store.release, place)
 
     async def copy_thread(self, source: str, target: str, *, reborn: bool = False) -> Thread:
         """See `statelog.Store.copy_thread`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
 
 from statelog.aio.running import Runner, stream
 from statelog.aio.state import State, StateOf
@@ -55,6 +55,12 @@ class Thread(Written[S, W]):
         if self._opened is None:
             self._opened = self._make()
         return self._opened
+
+    def _including_quarantined(self) -> Self:
+        """Have reads of this object give values that a check has quarantined. Return the object."""
+        make = self._make
+        self._make = lambda: make()._including_quarantined()  # noqa: SLF001 - its twin
+        return self
 
     async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         return await self._runner.run(lambda: getattr(self._thread(), name)(*args, **kwargs))

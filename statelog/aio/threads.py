@@ -17,29 +17,66 @@ class Threads(ABC):
 
     @overload
     def thread(
-        self, id: str, *, schema: None = None, branch: str | None = None, reborn: bool = False
+        self,
+        id: str,
+        *,
+        schema: None = None,
+        branch: str | None = None,
+        reborn: bool = False,
+        include_quarantined: bool = False,
     ) -> Thread[Untyped, AnyWrite]: ...
     @overload
     def thread(  # type: ignore[overload-overlap] # the first that fits counts: later ones are for the classes left
-        self, id: str, *, schema: Callable[[], D], branch: str | None = None, reborn: bool = False
+        self,
+        id: str,
+        *,
+        schema: Callable[[], D],
+        branch: str | None = None,
+        reborn: bool = False,
+        include_quarantined: bool = False,
     ) -> Thread[D, D]: ...
     @overload
     def thread(  # type: ignore[overload-overlap] # likewise
-        self, id: str, *, schema: type[D], branch: str | None = None, reborn: bool = False
+        self,
+        id: str,
+        *,
+        schema: type[D],
+        branch: str | None = None,
+        reborn: bool = False,
+        include_quarantined: bool = False,
     ) -> Thread[D, AnyWrite]: ...
     @overload
     def thread(  # type: ignore[overload-overlap] # likewise
-        self, id: str, *, schema: type[M], branch: str | None = None, reborn: bool = False
+        self,
+        id: str,
+        *,
+        schema: type[M],
+        branch: str | None = None,
+        reborn: bool = False,
+        include_quarantined: bool = False,
     ) -> Thread[M, M | AnyWrite]: ...
     @overload
     def thread(
-        self, id: str, *, schema: object = None, branch: str | None = None, reborn: bool = False
+        self,
+        id: str,
+        *,
+        schema: object = None,
+        branch: str | None = None,
+        reborn: bool = False,
+        include_quarantined: bool = False,
     ) -> Thread[Untyped, AnyWrite]: ...
     def thread(
-        self, id: str, *, schema: object = None, branch: str | None = None, reborn: bool = False
+        self,
+        id: str,
+        *,
+        schema: object = None,
+        branch: str | None = None,
+        reborn: bool = False,
+        include_quarantined: bool = False,
     ) -> Thread[Any, Any]:
         """Return a thread, opened at its first use; see `statelog.Store.thread`."""
-        return self._thread(id, schema, branch, reborn=reborn)
+        made = self._thread(id, schema, branch, reborn=reborn)
+        return made._including_quarantined() if include_quarantined else made  # noqa: SLF001 - it is new
 
     @abstractmethod
     def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread[Any, Any]: ...

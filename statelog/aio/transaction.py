@@ -26,9 +26,13 @@ class Transaction(Threads):
         make = partial(self._transaction.thread, id, schema=schema, branch=branch, reborn=reborn)
         return Thread(self._runner, make, id, branch)
 
-    def board(self, *, agent: str | None = None, rules: Rules | None = None) -> Board:
+    def board(
+        self, *, agent: str | None = None, rules: Rules | None = None, include_quarantined: bool = False
+    ) -> Board:
         """See `statelog.store.transaction.Transaction.board`."""
-        return Board(self._runner, self._transaction.board(agent=agent, rules=rules))
+        return Board(
+            self._runner, self._transaction.board(agent=agent, rules=rules, include_quarantined=include_quarantined)
+        )
 
     async def delete_thread(self, id: str) -> None:
         """See `statelog.store.transaction.Transaction.delete_thread`."""

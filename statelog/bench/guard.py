@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import statelog
 from statelog.bench.corpus import Corpus
 from statelog.bench.guard_texts import clean, planted
+from statelog.bench.injection_texts import attack, clean_text
 from statelog.bench.measure import interleave
 from statelog.bench.result import Result, at_most, exactly
 from statelog.bench.workload import Bench, Workload
@@ -27,18 +28,28 @@ _SEED = 50
 _KEY = "the key of a measured store"
 _TIMES_MAX: dict[Durability, float] = {"commit": 1.15, "interval": 1.6}
 _CHANGED_PERCENT_MAX = 0.5
+_FALSE_ALARMS_PERCENT_MAX = 0.5
+_PYTHON = "a guard and a check in Python"
+"""Its time is shown and has no bound: a function of a user takes what it takes, in another OS thread."""
 
 
 def _measure(bench: Bench) -> Result:
-    from statelog.guard import Guard  # and re2, an extra
+    from statelog.guard import Guard, allow, injection  # and re2, an extra
 
-    parts = [_measure_commits(bench, durability, Guard(), key) for key in (None, _KEY) for durability in _TIMES_MAX]
-    return Result.joined([*parts, _measure_texts(bench, Guard())])
+    guards = {
+        "a guard": (Guard(), None),
+        "a guard and injection": (Guard(on_write=[injection]), None),
+        "a guard, injection and a key": (Guard(on_write=[injection]), _KEY),
+        _PYTHON: (Guard(on_write=[lambda _value, _where: allow()]), None),
+    }
+    parts = [_measure_commits(bench, durability, guards) for durability in _TIMES_MAX]
+    return Result.joined([*parts, _measure_texts(bench, Guard()), _measure_injection(bench)])
 
 
-def _measure_commits(bench: Bench, durability: Durability, guard: statelog.Guard, key: str | None) -> Result:
-    """Measure commits of 2 KB with a guard, and perhaps a key, alternating with commits without either."""
-    given_what = "a guard" if key is None else "a guard and a key"
+def _measure_commits(
+    bench: Bench, durability: Durability, guards: dict[str, tuple[statelog.Guard, str | None]]
+) -> Result:
+    """Measure commits of 2 KB with guards and keys, alternating with commits without either."""
     with ExitStack() as stack:
 
         def commits(name: str, given: statelog.Guard | None, key: str | None) -> Operation:
@@ -49,15 +60,53 @@ def _measure_commits(bench: Bench, durability: Durability, guard: statelog.Guard
             thread.commit({"text": next(texts)})
             return lambda: thread.commit({"text": next(texts)})
 
-        bare, guarded = interleave(
-            {"bare": commits(f"beside {given_what}", None, None), "guarded": commits(given_what, guard, key)},
+        measured = interleave(
+            {
+                "bare": commits("bare", None, None),
+                **{name: commits(name, given, key) for name, (given, key) in guards.items()},
+            },
             count=bench.repeats * bench.size(_PER_REPEAT, at_least=16),
-        ).values()
-    what = f"commit of 2 KB with {given_what}, {durability}: time, relative to one without"
+        )
+    bare = measured.pop("bare")
+    what = "commit of 2 KB with {}, {}: time, relative to one without"
     return Result(
-        checks=(at_most(what, guarded.p50_us / bare.p50_us, _TIMES_MAX[durability]),),
-        sides=(guarded.side(f"with {given_what}, {durability}"), bare.side(f"without {given_what}, {durability}")),
-        notes=(f"{given_what}, {durability}: processor {guarded.processor_p50_us / bare.processor_p50_us:.2f}x",),
+        checks=tuple(
+            at_most(what.format(name, durability), each.p50_us / bare.p50_us, _TIMES_MAX[durability])
+            for name, each in measured.items()
+            if name != _PYTHON
+        ),
+        sides=(
+            bare.side(f"without, {durability}"),
+            *(each.side(f"with {name}, {durability}") for name, each in measured.items()),
+        ),
+        notes=tuple(
+            f"{durability}, {name}: {each.p50_us / bare.p50_us:.2f}x, "
+            f"processor {each.processor_p50_us / bare.processor_p50_us:.2f}x"
+            for name, each in measured.items()
+        ),
+    )
+
+
+def _measure_injection(bench: Bench) -> Result:
+    """Count the clean texts that `injection` reports, and the attacks that it does not report."""
+    from statelog.guard import Where, injection
+
+    random = Random(_SEED)  # noqa: S311 - the same texts each time
+    where, count = Where("write", "thread", "text"), bench.size(_TEXTS, at_least=500)
+    cleans = [each for number in range(count) for each in (clean_text(random, number), clean(random, number))]
+    false = sum(injection(each, where).kind != "allow" for each in cleans)
+    missed = sum(injection(attack(random, number), where).kind == "allow" for number in range(count))
+    return Result(
+        checks=(
+            at_most(
+                f"clean texts reported by injection, of {2 * count}",
+                100 * false / (2 * count),
+                _FALSE_ALARMS_PERCENT_MAX,
+                "%",
+            ),
+            exactly(f"planted attacks missed by injection, of {count}", missed, 0, ""),
+        ),
+        sides=(),
     )
 
 

@@ -128,6 +128,8 @@ class Value(NamedTuple):
     """The write in the encoding of the kernel; None if only the general path can stage it."""
     item: bytes | None
     """The encoded new value if it does not depend on the current value; otherwise None."""
+    is_guarded: bool = False
+    """Whether the write has passed the guard."""
 
 
 def prepare(write: Write) -> Value:
@@ -145,7 +147,7 @@ def prepare(write: Write) -> Value:
     change = None
     if item is None or len(item) <= LEAF_SIZE_BYTES_MAX:
         change = pack_change(operation, count, len(_VALUE_KEY), 0, len(payload)) + _VALUE_KEY + payload
-    return _new(Value, (write, change, item))
+    return _new(Value, (write, change, item, False))
 
 
 def stage(
@@ -174,7 +176,9 @@ def stage(
     """
     batch, board, _agent, now_us = writer
     if batch.guard is not None:
-        value, error = _guarded(batch.guard, key, value, error)
+        by = writer.agent if agent == "" else agent
+        value = value if value is None or value.is_guarded else guarded(batch.guard, key, by, value)
+        error = error if error is None else batch.guard.error(error, key, by)
     before = batch.entries.get((board, key)) or writer.known(key)
     stays = act not in GOES and (place[0] is not None or value is not None or key[0] == "/")
     created_us, expires_us, rank, ready_us, attempts, claim = kept
@@ -206,13 +210,11 @@ def stage(
     return _new(Found, (event, lsn, now_us))
 
 
-def _guarded(guard: Redactor, key: str, value: Value | None, error: str | None) -> tuple[Value | None, str | None]:
-    """Return the value and the error without secrets. The key is the first name in the path of the value."""
-    if value is not None:
-        write = value.write.redacted(lambda item, _path: guard.item(item, key))
-        if write is not value.write:
-            value = prepare(write)
-    return value, error if error is None else guard.text(error, key)
+def guarded(guard: Redactor, key: str, agent: str | None, value: Value) -> Value:
+    """Return a value as a guard lets it be stored. Raises SecretError, CheckError."""
+    write = guard.entry(value.write, key, agent)
+    made = value if write is value.write else prepare(write)
+    return made._replace(is_guarded=True)
 
 
 def _merge(writer: Writer, key: str, write: Write, place: Place) -> tuple[Place, Sequence[bytes], Sequence[NodeRow]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.board.names import RESERVED, compile_pattern
 from statelog.errors import AccessError, UsageError
+from statelog.redaction import redacting_logger
 
 if TYPE_CHECKING:
     from statelog.board.names import Pattern
@@ -78,9 +79,7 @@ class Rights:
             if len(_logged_s) >= _AGENTS_MAX:
                 _logged_s.clear()
             _logged_s[self.agent] = now_s
-            import logging
-
-            logging.getLogger("statelog.board").warning("%s", message)
+            redacting_logger("statelog.board").warning("%s", message)
         return AccessError(message, rule=verb, key=key, agent=self.agent)
 
 

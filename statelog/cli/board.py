@@ -10,7 +10,7 @@ import click
 from statelog.cli.completion import complete_key
 from statelog.cli.documents import entry_document, event_document
 from statelog.cli.opening import open_for_reading, open_for_writing
-from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
+from statelog.cli.options import ABSOLUTE, AS_JSON, INCLUDE_QUARANTINED, STORE
 from statelog.cli.output import Output
 from statelog.cli.text import escape, shorten
 from statelog.cli.values import parse_json, render
@@ -50,6 +50,7 @@ def board() -> None:
 @click.option("--before", default="", metavar="KEY", help="Show only keys that sort before this key.")
 @click.option("--reverse", is_flag=True, help="Show the keys in descending order.")
 @click.option("--no-values", is_flag=True, help="Do not read or show the values.")
+@INCLUDE_QUARANTINED
 @ABSOLUTE
 @AS_JSON
 def ls(
@@ -61,6 +62,7 @@ def ls(
     before: str,
     reverse: bool,
     no_values: bool,
+    include_quarantined: bool,
     absolute: bool | None,
     as_json: bool,
 ) -> None:
@@ -68,7 +70,9 @@ def ls(
     output = Output(as_json=as_json, absolute=absolute)
     bounds = {"after": after, "before": before}
     with open_for_reading(store) as opened:
-        found = opened.board().list(pattern, limit=limit, reverse=reverse, values=not no_values, **bounds)
+        found = opened.board(include_quarantined=include_quarantined).list(
+            pattern, limit=limit, reverse=reverse, values=not no_values, **bounds
+        )
     if as_json:
         for entry in found:
             output.emit(entry_document(entry, has_value=not no_values))
@@ -96,12 +100,13 @@ def ls(
 @KEY
 @click.option("--at", type=int, metavar="LSN", help="As it was behind this record of the log.")
 @click.option("--full", is_flag=True, help="Shorten nothing.")
+@INCLUDE_QUARANTINED
 @AS_JSON
-def get(*, store: Path, key: str, at: int | None, full: bool, as_json: bool) -> None:
+def get(*, store: Path, key: str, at: int | None, full: bool, include_quarantined: bool, as_json: bool) -> None:
     """Show the value of KEY in STORE."""
     output = Output(as_json=as_json)
     with open_for_reading(store) as opened:
-        entry = opened.board().get(key, at=at)
+        entry = opened.board(include_quarantined=include_quarantined).get(key, at=at)
     if entry is None:
         message = f"no entry {key!r}" + ("" if at is None else f" behind record {at}")
         raise NotFoundError(message, key=key)

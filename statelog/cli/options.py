@@ -51,6 +51,11 @@ def STORE(command: Command) -> Command:  # noqa: N802 - stands among the others,
     return _STORE(MAX_SIZE(KEY_ENV(command)))
 
 
+INCLUDE_QUARANTINED = click.option(
+    "--include-quarantined", is_flag=True, help="Show values that a check of a guard has quarantined."
+)
+
+
 class TargetsCommand(click.Command):
     """A command that takes -1 and the like for a version, counted from the head, not for an option."""
 

@@ -10,7 +10,7 @@ import click
 
 from statelog.cli.documents import checkpoint_document
 from statelog.cli.opening import open_for_reading
-from statelog.cli.options import ABSOLUTE, AS_JSON, AT, BRANCH, INNER, STORE, THREAD
+from statelog.cli.options import ABSOLUTE, AS_JSON, AT, BRANCH, INCLUDE_QUARANTINED, INNER, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.paths import follow_path, format_path
 from statelog.cli.targets import find_checkpoint, find_thread
@@ -38,6 +38,7 @@ _TEXT_CHARACTERS_MAX = 8000
 @click.option("--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Members shown of a value.")
 @click.option("--full", is_flag=True, help="Shorten nothing.")
 @INNER
+@INCLUDE_QUARANTINED
 @ABSOLUTE
 @AS_JSON
 def show(
@@ -50,6 +51,7 @@ def show(
     limit: int,
     full: bool,
     inner: bool,
+    include_quarantined: bool,
     absolute: bool | None,
     as_json: bool,
 ) -> None:
@@ -60,7 +62,7 @@ def show(
     """
     output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
-        checkpoint = find_checkpoint(find_thread(opened, thread, branch), at)
+        checkpoint = find_checkpoint(find_thread(opened, thread, branch, include_quarantined=include_quarantined), at)
         with reading_unregistered() as unknown:
             value = checkpoint.state.lazy if path is None else follow_path(checkpoint.state.lazy, path)
             if as_json:

@@ -37,7 +37,9 @@ _VERSION = re.compile(r"-?\d+", re.ASCII)
 _AGO = " ago"
 
 
-def find_thread(store: Store, thread_id: str, branch: str | None = None) -> Thread:
+def find_thread(
+    store: Store, thread_id: str, branch: str | None = None, *, include_quarantined: bool = False
+) -> Thread:
     """Return a thread that must exist, on a branch that must; on the one that it shows if none is named.
 
     A branch of a LangGraph thread may be named by the id of a checkpoint on it.
@@ -48,7 +50,7 @@ def find_thread(store: Store, thread_id: str, branch: str | None = None) -> Thre
         BranchNotFoundError: there is none; the message has the most similar name, or all of them.
 
     """
-    thread = store.thread(thread_id)
+    thread = store.thread(thread_id, include_quarantined=include_quarantined)
     if branches := thread.branches():
         if branch is None:
             return thread

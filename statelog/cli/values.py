@@ -8,6 +8,7 @@ with `$`, by which it can be told and read back:
     {"$float": "nan" | "inf" | "-inf"}  {"$int": hexadecimal, beyond 64 bits}
     {"$dict": {...}}  a dict that would itself look like one of these
     {"$date": text}  {"$timedelta": microseconds}  {"$path": text} ...  as `format/everyday.py` has it
+    {"$quarantined": {"check": name, "reason": text}}  a value that a check of a guard hides: for reading only
     {"$pairs": [key, value, ...]}  a dict with a key that is no text
     {"$repr": text}  an object of a registered codec: for reading only
     {"$codec": name, "payload": ...}  one whose codec is not registered: what it was encoded to
@@ -33,6 +34,7 @@ from statelog.display.lines import written
 from statelog.display.packed import Constructed, unpacked
 from statelog.errors import UsageError, ValueTypeError
 from statelog.format import cbor, everyday
+from statelog.format.quarantined import Quarantined
 from statelog.format.unregistered import Unregistered
 from statelog.store.views import ListView, MapView
 
@@ -115,6 +117,7 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Decimal: ("$decimal", str),
 }
 _SHOWN: dict[type, Callable[[Any], Any]] = {
+    Quarantined: lambda value: {"$quarantined": {"check": value.check, "reason": value.reason}},
     Json: lambda value: json.loads(value.text, parse_constant=lambda name: {"$float": str(float(name))}),
     Packed: lambda value: to_json(unpacked(value)),
     Serialised: lambda value: to_json(unpacked(value)),

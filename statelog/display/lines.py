@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from statelog.display.graphs import shown_names
 from statelog.display.packed import unpacked
 from statelog.errors import StatelogError
+from statelog.redaction import hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +50,7 @@ def thread_line(thread: ThreadShape) -> str:
 def checkpoint_line(checkpoint: CheckpointShape) -> str:
     """Return `<Checkpoint 'id' branch 'main' version 3 id 7~0123456789abcdef: messages, notes>`."""
     start = f"<Checkpoint {_name(checkpoint.thread_id)}"
-    end = f"version {checkpoint.version} id {shorten(printable(checkpoint.id), _NAME_CHARACTERS_MAX)}"
+    end = f"version {checkpoint.version} id {shorten(printable(hidden(checkpoint.id)), _NAME_CHARACTERS_MAX)}"
     try:
         return f"{start} branch {_name(checkpoint.branch)} {end}{_channels(checkpoint.state)}>"
     except StatelogError as error:  # as above
@@ -125,7 +126,7 @@ def _joined(shown: list[str], count: int) -> str:
 
 
 def _name(text: str) -> str:
-    return repr(shorten(text, 2 * _NAME_CHARACTERS_MAX))
+    return repr(shorten(hidden(text), 2 * _NAME_CHARACTERS_MAX))
 
 
 def _channels(state: Mapping[str, Any]) -> str:

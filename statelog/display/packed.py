@@ -23,6 +23,9 @@ SNAPSHOT = b"\xc1"
 so."""
 CUT = SNAPSHOT + SNAPSHOT
 """Likewise: the list is the items of lists in a value that is none, behind what stands around these."""
+QUARANTINED_CODE = 81
+"""The msgpack extension code of a text that a check of a guard hides: [QUARANTINED_NAME, reason, check, text]."""
+QUARANTINED_NAME = "statelog/quarantined"
 _SIZE = struct.Struct(">I")
 _DEPTH_MAX = 128
 _SINGLE_ARGUMENT = 0
@@ -217,8 +220,16 @@ def _read_sized(data: bytes, at: int, kind: str, size: int, depth: int) -> tuple
     return (data[at:end].decode() if kind == "text" else data[at:end]), end
 
 
+def quarantined_text(check: str, reason: str) -> str:
+    """Return the text that stands for a hidden value where there can only be a text."""
+    return f"[QUARANTINED by {check}: {reason}]"
+
+
 def _extension(code: int, data: bytes, depth: int) -> Any:
     """Return what LangGraph's serialiser means by an extension: [module, name, fields, ...]; a snapshot; an array."""
+    if code == QUARANTINED_CODE:
+        value, _end = _read(data, 0, depth)
+        return quarantined_text(value[2], value[1])
     value, end = _read(data, 0, depth)
     if end == len(data):
         if code == 7:

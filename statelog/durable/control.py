@@ -14,7 +14,7 @@ from statelog.durable.ending import unpark
 from statelog.durable.infos import get
 from statelog.durable.outbox import stage_withdrawal
 from statelog.durable.runs import ENDED, board_of, check_open, find, poke, retried, stage_poke
-from statelog.durable.values import check_names, decode, encode, storable
+from statelog.durable.values import check_names, decode, encode, recorded
 from statelog.durable.workflows import check_number, check_text
 from statelog.errors import ConflictError, GateNotFoundError, RunNotFoundError, UsageError
 
@@ -90,6 +90,7 @@ def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, b
         raise UsageError(f"approved is True or False, not {approved!r}", argument="approved", value=approved)
     if by is not None and not isinstance(by, str):
         raise UsageError(f"by is a text, not {by!r}", argument="by", value=by)
+    payload = recorded(store, payload, "answer")
     given = decode(encode({"approved": approved, "payload": payload, "by": by, "is_timeout": False}, "answer"))
     key = naming.gate_key(gate_id)
 
@@ -129,7 +130,8 @@ def send(store: Store, run: str, message: Any, *, topic: str = "default", idempo
         ValueTypeError, LimitError: the message cannot be stored. SecretError: the topic has a secret.
 
     """
-    encode(message, "message")
+    given = recorded(store, message, "message")
+    encode(given, "message")
     check_names(store, topic)
     if idempotency_key is not None:
         check_text("idempotency_key", idempotency_key)
@@ -142,7 +144,7 @@ def send(store: Store, run: str, message: Any, *, topic: str = "default", idempo
         check_open(entry.value)
         if board_of(store).get(key) is not None:
             return
-        board_of(tx).create(key, {"message": storable(message), "topic": topic})
+        board_of(tx).create(key, {"message": given, "topic": topic})
         stage_poke(tx, store, entry.value)
 
     retried(store, work)

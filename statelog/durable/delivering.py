@@ -7,7 +7,6 @@ no later one of that run before it has taken it, or has refused it for good; the
 
 from __future__ import annotations
 
-import logging
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from statelog.durable.owners import claim_one, free_all, me
 from statelog.durable.runs import board_of, find
 from statelog.durable.subscribing import check_subscribers, shown_error
 from statelog.errors import ClosedError, ConflictError, LeaseLostError, StatelogError, UsageError, WebhookError
+from statelog.redaction import redacting_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from statelog.store.entries import Entry
     from statelog.store.store import Store
 
-_log = logging.getLogger("statelog.durable")
+_log = redacting_logger("statelog.durable")
 
 DELAYS_S: Final = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
 """How long a message waits after each refusal, as the Standard Webhooks specification proposes. The tenth is final."""

@@ -28,7 +28,7 @@ from statelog.durable.retries import restore
 from statelog.durable.run import Run
 from statelog.durable.runs import find, task_key_of
 from statelog.durable.steps import make_call, take_step
-from statelog.durable.values import decode, encode, guarded, typed, typed_arguments
+from statelog.durable.values import decode, encode, guarded, recorded_text, typed, typed_arguments
 from statelog.durable.workflows import COMPENSATION_RETRY, UNKNOWN, Abort, Cancelled, name_of, options_of
 from statelog.errors import (
     ClosedError,
@@ -38,6 +38,7 @@ from statelog.errors import (
     StatelogError,
     UsageError,
 )
+from statelog.redaction import redacting_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from statelog.store.claims import Claim
     from statelog.store.store import Store
 
-_log = logging.getLogger("statelog.durable")
+_log = redacting_logger("statelog.durable")
 
 STOPPED_DELAY_S = 5.0
 """A run whose code does not fit is looked at again so much later."""
@@ -94,13 +95,13 @@ async def drive(
                 value = await host.io(restore, store, run, claim)
             await _to_rest(store, workflow, value, claim, host, lease_s)
         except NondeterminismError as error:
-            text = error_text(error_of(error))
+            text = recorded_text(store, error_text(error_of(error)))
             await host.io(_give_back, store, value, claim, STOPPED_DELAY_S, text, backs_off)
             raise
         except (LeaseLostError, ClosedError):
             raise
         except BaseException as error:
-            text = error_text(error_of(error))
+            text = recorded_text(store, error_text(error_of(error)))
             await host.io(_give_back, store, value, claim, 0.0, text, backs_off)
             raise
 
@@ -199,7 +200,7 @@ async def _go_on(execution: Execution, lease_s: float) -> bool:
 
 def _end(execution: Execution, status: str, more: Mapping[str, Any], error: BaseException | None) -> None:
     """End a run that did not complete, and log a failure. A failure by `Abort` is logged at level INFO."""
-    more = execution.recorded_value(dict(more), "failure")
+    more = execution.recorded_error(dict(more))
     end(execution, status, more)
     if status == "failed":
         undo = execution.record.undo
@@ -279,7 +280,7 @@ def _failure(execution: Execution, error: BaseException) -> Item:
     cause = error
     if isinstance(error, Cancelled):
         cause = TimeoutError(f"the run took longer than {execution.value['timeout_s']:g} s")
-    more: dict[str, Any] = {"e": error_of(cause), "b": traceback_of(error)}
+    more: dict[str, Any] = execution.recorded_error({"e": error_of(cause), "b": traceback_of(error)})
     if failed := failed_calls(error):
         more["w"] = failed
     return execution.item("undo", UNDO, "undo", "failed", **more)

@@ -9,7 +9,7 @@ from statelog.durable.naming import check_channels, check_part, event_key
 from statelog.durable.outbox import Emitted, check_topic
 from statelog.durable.record import PATCH
 from statelog.durable.runs import board_of
-from statelog.durable.values import arguments_item, encode, storable, typed
+from statelog.durable.values import arguments_item, encode, recorded, typed
 from statelog.durable.workflows import name_of
 from statelog.errors import ConflictError
 
@@ -64,7 +64,7 @@ async def take_event(execution: Execution, place: str, name: str, value: Any) ->
     if execution.begin(place, "event", name, digest) is not None:
         return
     await execution.check_signals(place)
-    key, stored = event_key(execution.id, name), {"value": storable(value)}
+    key, stored = event_key(execution.id, name), {"value": recorded(execution.store, value, "event")}
 
     def also(tx: Any) -> None:
         board_of(tx).set(key, stored)

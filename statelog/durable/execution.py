@@ -40,6 +40,7 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.reducers import Overwrite
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -535,6 +536,17 @@ class Execution:
         """Return a value as a replay will read it. Raises ValueTypeError, LimitError."""
         return decode(guarded(self.store, encode(value, what), RECORDED))
 
+    def recorded_error(self, record: dict[str, Any], *names: str) -> dict[str, Any]:
+        """Return the record of an exception as a replay will read it. It has texts, and never a placeholder.
+
+        `names` are those of the members that the record will be in.
+        """
+        guard = session_of(self.store).owner.guard
+        if guard is None:
+            return record
+        made: dict[str, Any] = decode(guard.recorded_error(encode(record, "exception"), (RECORDED, *names)))
+        return made
+
     def digest_of(self, item: bytes) -> bytes:
         """Return the digest of arguments, as they will be stored."""
         return digest_of(guarded(self.store, item, RECORDED))
@@ -546,7 +558,7 @@ class Execution:
         recorded = error_of(error)
         if error.__traceback__ is not None:
             recorded["traceback"] = traceback_of(error, CALL_TRACEBACK_SIZE_MAX)
-        recorded = decode(guarded(self.store, encode(recorded, "exception"), "e"))
+        recorded = self.recorded_error(recorded, "e")
         self.commit(self.done(place, op, name, digest, **more, e=recorded))
         return self.failure(recorded, place, error)
 

@@ -14,7 +14,7 @@ from statelog.durable.naming import (
     text_digest,
 )
 from statelog.durable.runs import board_of, retried
-from statelog.durable.values import storable
+from statelog.durable.values import recorded
 from statelog.errors import MessageNotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def stage_message(tx: Any, value: Mapping[str, Any], place: str, emitted: Emitte
     message = {
         "id": f"msg_{digest}",
         "topic": emitted.topic,
-        "payload": storable(emitted.payload),
+        "payload": recorded(tx, emitted.payload, "payload"),
         "run": run,
         "thread": value["thread"],
         "branch": value["branch"],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from statelog.durable import naming
 from statelog.durable.clock import clock
 from statelog.durable.naming import HEADER, STEPS
-from statelog.durable.values import check_names, digest_of, guarded
+from statelog.durable.values import check_names, decode, digest_of, guarded
 from statelog.errors import (
     ConflictError,
     RunCancelledError,
@@ -19,6 +19,7 @@ from statelog.errors import (
 )
 from statelog.store.arguments import PRIORITY_MAX
 from statelog.store.board import own_board
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,8 +58,12 @@ class Start(NamedTuple):
 
     def guarded(self, store: Any) -> Start:
         """Return the start with its arguments as they will be stored. Raises SecretError: a name has a secret."""
+        if session_of(store).owner.guard is None:
+            return self
         check_names(store, self.workflow, self.queue)
-        return self._replace(arguments=guarded(store, self.arguments, "arguments"))
+        arguments = guarded(store, self.arguments, "arguments")
+        args, kwargs = decode(arguments)
+        return self._replace(arguments=arguments, args=args, kwargs=kwargs)
 
     def value(self) -> dict[str, Any]:
         """Return the entry of the run."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, get_args
@@ -14,6 +13,7 @@ from statelog.durable.runs import DEFAULT_QUEUE, FAR_S, Start, board_of, delay_o
 from statelog.durable.values import arguments_item, decode, guarded
 from statelog.durable.workflows import check_arguments, check_workflow
 from statelog.errors import ConflictError, LeaseLostError, NotFoundError, StatelogError, UsageError
+from statelog.redaction import redacting_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from statelog.store.entries import Entry
     from statelog.store.store import Store
 
-_log = logging.getLogger("statelog.durable")
+_log = redacting_logger("statelog.durable")
 
 GRACE_S: Final = 60.0
 """With `catch_up="none"` a time is missed if no worker has looked for so long."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -35,6 +34,7 @@ from statelog.durable.subscribing import check_subscribers
 from statelog.durable.values import arguments_item, storable, typed
 from statelog.durable.workflows import by_name, check_arguments, check_number, check_text, check_workflow
 from statelog.errors import ClosedError, ForkedError, LeaseLostError, RunNotFoundError, StatelogError, UsageError
+from statelog.redaction import redacting_logger
 from statelog.store.arguments import check_priority
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from statelog.store.claims import Claim
     from statelog.store.store import Store
 
-_log = logging.getLogger("statelog.durable")
+_log = redacting_logger("statelog.durable")
 
 _SLICE_S = 0.5
 

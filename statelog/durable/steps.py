@@ -271,7 +271,7 @@ def _note_attempt(execution: Execution, place: str, call: StepCall, attempt: int
     if attempt >= call.retry.attempts or call.retry.gives_up(error):
         return False
     until_us = clock().now_us() + round(call.retry.delay_s(attempt) * 1e6)
-    tried = {"i": attempt, "e": error_of(error), "u": until_us}
+    tried = {"i": attempt, "e": execution.recorded_error(error_of(error), "e"), "u": until_us}
     execution.commit(execution.item(place, TRIED, "step", call.name, call.digest, **tried))
     return True
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.durable.infos import get
 from statelog.durable.naming import STEPS, check_run_id
-from statelog.durable.values import storable
+from statelog.durable.values import recorded
 from statelog.durable.workflows import check_number
 from statelog.errors import UsageError
 
@@ -45,7 +45,7 @@ def _thread_of(store: Store, run: str) -> Any:
 
 def stage_chunk(store: Store, run: str, place: str, attempt: int, chunk: Any) -> None:
     """Give out a part, not flushed. Raises ValueTypeError, LimitError."""
-    item = {"p": place, "i": attempt, "r": storable(chunk)}
+    item = {"p": place, "i": attempt, "r": recorded(store, chunk, "chunk")}
     _thread_of(store, run).commit({STEPS: [item]}, durable=False)
 
 

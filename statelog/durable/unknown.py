@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from statelog.durable.runs import board_of, find
 from statelog.errors import ConflictError, RunNotFoundError
+from statelog.redaction import redacting_logger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statelog.store.entries import Entry
     from statelog.store.store import Store
 
-_log = logging.getLogger("statelog.durable")
+_log = redacting_logger("statelog.durable")
 
 _LOOKED_AT_MAX: Final = 100
 """The maximum number of tasks to check for each workflow and queue, because a queue may be long."""

@@ -108,6 +108,18 @@ def guarded(store: Any, item: bytes, path: str) -> bytes:
     return item if guard is None else guard.recorded(item, path)
 
 
+def recorded(held: Any, value: Any, what: str) -> Any:
+    """Return a value as it will be stored, of a store or of a transaction. Raises ValueTypeError, LimitError."""
+    guard = session_of(held).owner.guard
+    return storable(value) if guard is None else decode(guard.recorded(encode(value, what), what))
+
+
+def recorded_text(store: Any, text: str) -> str:
+    """Return the text of an error as it will be stored."""
+    guard = session_of(store).owner.guard
+    return text if guard is None else guard.error(text, "error", None)
+
+
 def check_names(store: Any, *names: str) -> None:
     """Refuse names with a secret: a replay could not find what was recorded under a redacted name.
 

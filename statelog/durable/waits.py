@@ -11,7 +11,7 @@ from statelog.durable.execution import RECORDED, Suspended, Wait
 from statelog.durable.outbox import Emitted, stage_withdrawal
 from statelog.durable.runs import ENDED, FAR_S, Start, board_of, check_same, error_of_end, find, stage_create
 from statelog.durable.steps import pause
-from statelog.durable.values import arguments_item, digest_of, encode, guarded, storable, typed
+from statelog.durable.values import arguments_item, digest_of, encode, guarded, recorded, storable, typed
 from statelog.durable.workflows import check_number
 from statelog.errors import (
     ConflictError,
@@ -121,7 +121,7 @@ def _gate_value(execution: Execution, begun: Mapping[str, Any], payload: Any) ->
         "run": execution.id,
         "name": begun["n"],
         "thread": execution.value["thread"],
-        "payload": storable(payload),
+        "payload": recorded(execution.store, payload, "payload"),
         "status": "pending",
         "opened": begun["t"],
         "due": begun["u"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from statelog.durable.subscribing import check_subscribers
 from statelog.durable.unknown import UnknownWorkflows
 from statelog.durable.workflows import by_name, check_list
 from statelog.errors import LeaseLostError, StatelogError, UsageError
+from statelog.redaction import redacting_logger
 from statelog.store.board import attempt_claim
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from statelog.store.claims import Claim, ClaimAttempt
     from statelog.store.store import Store
 
-_log = logging.getLogger("statelog.durable")
+_log = redacting_logger("statelog.durable")
 
 _SLICE_S = 0.5
 _LOOK_AROUND_S = 5.0

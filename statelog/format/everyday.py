@@ -30,6 +30,10 @@ PAIRS = "statelog/pairs"
 """A dict with a key that is no text, as a list [key, value, key, value, ...] in the order of the keys' bytes."""
 
 
+QUARANTINED = "statelog/quarantined"
+"""A value that a check of a guard hides, as [reason, check, value]."""
+
+
 class LossyError(ValueError):
     """A value that would not come back as it is; the message says why."""
 
@@ -215,6 +219,12 @@ _URLS = (
 )
 _MICROSECOND = timedelta(microseconds=1)
 
+
+def _decode_quarantined(payload: Any) -> object:
+    reason, check, value = _listed(payload)
+    return _find("statelog.format.quarantined", "Quarantined")(_typed(check, str), _typed(reason, str), value)
+
+
 _CODECS: dict[str, Codec] = {
     "datetime.date": Codec("statelog/date", date.isoformat, lambda payload: date.fromisoformat(_typed(payload, str))),
     "datetime.time": Codec("statelog/time", _encode_time, lambda payload: time.fromisoformat(_typed(payload, str))),
@@ -238,6 +248,7 @@ _CODECS: dict[str, Codec] = {
     "re.Pattern": Codec("statelog/pattern", lambda value: [value.pattern, value.flags], _decode_pattern),
     "collections.deque": Codec("statelog/deque", lambda value: [list(value), value.maxlen], _decode_deque),
     "pathlib.PosixPath": Codec("statelog/path", str, _made_of_text("pathlib", "Path")),
+    "statelog.format.quarantined.Quarantined": Codec(QUARANTINED, lambda value: value.payload(), _decode_quarantined),
     **dict.fromkeys(
         ("pathlib.PurePosixPath", "pathlib.PureWindowsPath"),
         Codec("statelog/pure-path", *_by_class("pathlib", "PurePosixPath", "PureWindowsPath")),

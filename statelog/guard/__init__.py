@@ -1,9 +1,31 @@
-"""Keeps secrets out of the file: rules that redact them, and handles that stand for them. GUIDE.md has examples."""
+"""Keeps secrets and injected instructions out of what others read. GUIDE.md has examples."""
 
+from statelog.format.quarantined import Quarantined
 from statelog.guard.annotations import Secret
 from statelog.guard.handles import Handles, Source, env, keyring
+from statelog.guard.injection import injection
 from statelog.guard.logs import LogFilter
 from statelog.guard.policy import Guard
+from statelog.guard.quotation import quote
 from statelog.guard.secrets import Secrets
+from statelog.guard.verdicts import Verdict, Where, allow, quarantine, redact, refuse
 
-__all__ = ["Guard", "Handles", "LogFilter", "Secret", "Secrets", "Source", "env", "keyring"]
+__all__ = [
+    "Guard",
+    "Handles",
+    "LogFilter",
+    "Quarantined",
+    "Secret",
+    "Secrets",
+    "Source",
+    "Verdict",
+    "Where",
+    "allow",
+    "env",
+    "injection",
+    "keyring",
+    "quarantine",
+    "quote",
+    "redact",
+    "refuse",
+]

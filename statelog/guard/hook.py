@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -10,10 +11,12 @@ from statelog.errors import SecretError
 from statelog.guard.annotations import is_handle
 from statelog.guard.items import NotMsgpackError, redact_bytes, redact_item, redact_packed
 from statelog.guard.secrets import ASSIGNED, FIELD
+from statelog.guard.verdicts import Where
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from statelog.guard.checks import Checks
     from statelog.guard.handles import Handles
     from statelog.guard.secrets import Secrets
 
@@ -26,12 +29,19 @@ _NAMES_MAX = 4096
 _DONE = re.compile(rb"\[REDACTED [a-z0-9-]+ [0-9a-f]{8}\]")
 
 
+_NO_METADATA = b"\xa0"
 _OWN = ("statelog:", "durable/")
 """How the channels and entries begin that have the library's own records."""
 _OF_LANGGRAPH = "langgraph:"
 """How the channels begin that have no values of users, or values that have passed the guard already."""
 _OWN_NAMES = 2
 """The number of names before the user's own, in a path of such a record: the channel, and the member of the record."""
+_PACKED = (b"\xd8\x1b\x82\x67msgpack", b"\xd8\x1b\x82\x6aserialised")
+"""How values begin that LangGraph's serialiser has made. They were checked then."""
+_CACHE = "langgraph:cache"
+"""The thread of the values that LangGraph's serialiser has made for its cache. They were checked then, too."""
+_HEAD_SIZES = {24: 2, 25: 3, 26: 5, 27: 9}
+_LIST = 4
 _ERRORS = frozenset([("error",), ("e",)])
 """The members with an exception, which has members of the library's own."""
 
@@ -39,7 +49,7 @@ _ERRORS = frozenset([("error",), ("e",)])
 class Guarded(Protocol):
     """A write to a channel or an entry: see `log.step.Write`."""
 
-    def redacted(self, redact: Callable[[bytes, str], bytes]) -> Any:
+    def redacted(self, redact: Callable[..., bytes]) -> Any:
         """Return the write with each of its items as `redact` returns it. `redact` gets the item and its path."""
 
 
@@ -55,6 +65,11 @@ class Redactor:
         key: the key of the store's fingerprints.
     """
 
+    on_write: Checks | None = None
+    """The checks of values that are written, if there are any."""
+    on_read: Checks | None = None
+    """The checks of values that are read, if there are any."""
+
     def __init__(self, secrets: Secrets, handles: Handles | None, key: bytes) -> None:
         self._secrets = secrets
         self._handles = handles
@@ -65,18 +80,73 @@ class Redactor:
 
     # --- the hook ---------------------------------------------------------------
 
-    def write(self, write: W) -> W:
-        """Return a write without secrets. Raises SecretError."""
-        redacted: W = write.redacted(self.item)
+    def writes(self, writes: Sequence[W], thread: str) -> list[W]:
+        """Return writes without secrets, as the checks let them be stored. Raises SecretError, CheckError."""
+        if self.on_write is None:
+            return [write.redacted(self.item) for write in writes]
+
+        def clean(item: bytes, path: str, before: bytes | None = None) -> bytes:
+            return self.checked_item(item, Where("write", "thread", path, thread), before)
+
+        return [write.redacted(clean) for write in writes]
+
+    def entry(self, write: W, key: str, agent: str | None) -> W:
+        """Return a write to an entry of the board, as `writes`. The key is the first name in its path."""
+        where = Where("write", "board", key, key=key, agent=agent)
+        redacted: W = write.redacted(lambda item, _path: self.checked_item(item, where))
         return redacted
 
-    def item(self, item: bytes, path: str) -> bytes:
+    def checked_item(self, item: bytes, where: Where, before: bytes | None = None) -> bytes:
+        """Return an encoded value without secrets, as the checks let it be stored: the same object if they allow it.
+
+        `before` is what is stored there: the checks see what is new in a list or dict.
+        """
+        item = self.item(item, where.path)
+        if self.on_write is None or where.is_own or where.thread == _CACHE or _is_packed(item):
+            return item
+        return self.on_write.item(item, where, before)
+
+    def metadata(self, item: bytes, path: str, thread: str) -> bytes:
+        """Return encoded metadata as `item`. It stays a dict."""
+        if item == _NO_METADATA:
+            return item
+        item = self.item(item, path)
+        if self.on_write is None:
+            return item
+        return self.on_write.metadata(item, Where("write", "metadata", path, thread))
+
+    def item(self, item: bytes, path: str, _before: bytes | None = None) -> bytes:
         """Return an encoded value without secrets: the same object if it has none."""
         return redact_item(item, (path,), self) if self.may_hold(item) or self._tells(path) else item
 
     def recorded(self, item: bytes, what: str) -> bytes:
         """Return an item as it will be stored in a record of the library's own, such as that of a step."""
-        return redact_item(item, (_OWN[0], what), self) if self.may_hold(item) else item
+        item = redact_item(item, (_OWN[0], what), self) if self.may_hold(item) else item
+        return item if self.on_write is None else self.on_write.item(item, Where("write", "durable", what))
+
+    def recorded_error(self, item: bytes, path: tuple[str, ...]) -> bytes:
+        """Return the record of an exception without secrets and without the texts that the checks do not allow.
+
+        A failure has to be recorded, so nothing is refused.
+        """
+        if self.may_hold(item):
+            item = redact_item(item, path, self._lenient())
+        return item if self.on_write is None else self.on_write.error_item(item, Where("write", "durable", "exception"))
+
+    def error(self, text: str, key: str, agent: str | None) -> str:
+        """Return the error of a claim as `recorded_error`."""
+        text = self._lenient().text(text, key)
+        if self.on_write is None:
+            return text
+        return self.on_write.error_text(text, Where("write", "claim", key, key=key, agent=agent))
+
+    def _lenient(self) -> Redactor:
+        """Return the redactor itself, or one that redacts secrets where this one refuses them."""
+        if not self._refuses:
+            return self
+        made = copy(self)
+        made._refuses = False  # noqa: SLF001 - a copy
+        return made
 
     def text(self, text: str, path: str) -> str:
         """Return a text without secrets."""
@@ -216,6 +286,12 @@ class Redactor:
             data = data[: found.start] + b"[REDACTED]" + data[found.end :]
         text = data.decode("utf-8", "replace")
         return text if self._handles is None else self._handles.hide(text)
+
+
+def _is_packed(item: bytes) -> bool:
+    """Return True for a value of LangGraph's serialiser, or a list of such values."""
+    start = _HEAD_SIZES.get(item[0] & 31, 1) if item[0] >> 5 == _LIST else 0
+    return item.startswith(_PACKED, start)
 
 
 class _Names:

@@ -24,7 +24,7 @@ _PAIRS = b"\x6estatelog/pairs"
 _SERIALISED = b"\x6aserialised"
 """What a serialiser of LangGraph has made. It has passed the guard already, and its kind is not a secret."""
 _LIBRARY = b"statelog/"
-_WALKED = frozenset((_PAIRS, b"\x72statelog/bytearray", b"\x6estatelog/deque"))
+_WALKED = frozenset((_PAIRS, b"\x72statelog/bytearray", b"\x6estatelog/deque", b"\x74statelog/quarantined"))
 """Codecs of the library whose payloads may change. A value of another one becomes the text of its redaction."""
 
 
@@ -85,7 +85,7 @@ class _Unchanged:
         pass
 
 
-_UNCHANGED = _Unchanged()
+UNCHANGED = _Unchanged()
 
 
 class NotMsgpackError(Exception):
@@ -101,7 +101,7 @@ def redact_item(item: bytes, path: Path, redactor: Redactor) -> bytes:
 def redact_packed(data: bytes, path: Path, redactor: Redactor) -> bytes:
     """Return a value in msgpack with redacted texts. Raises NotMsgpackError."""
     try:
-        made, end = _Msgpack(data, redactor).value(0, path, is_secret=redactor.names_field(path))
+        made, end = Msgpack(data, redactor).value(0, path, is_secret=redactor.names_field(path))
     except (IndexError, RecursionError) as error:
         raise NotMsgpackError from error
     if end != len(data):
@@ -301,7 +301,7 @@ class _Cbor(_Walker):
 
 def redact_secret(body: bytes, path: Path, redactor: Redactor) -> bytes:
     """Return a value in msgpack that is a secret as a whole."""
-    made, _end = _Msgpack(body, redactor).value(0, path, is_secret=True)
+    made, _end = Msgpack(body, redactor).value(0, path, is_secret=True)
     return made
 
 
@@ -333,7 +333,7 @@ _NIL, _FALSE, _TRUE, _RESERVED = 0xC0, 0xC2, 0xC3, 0xC1
 _SHORT_SIZE: Final = 32
 
 
-class _Msgpack(_Walker):
+class Msgpack(_Walker):
     """One value of msgpack."""
 
     @staticmethod
@@ -357,7 +357,7 @@ class _Msgpack(_Walker):
         if first < 0x80 or first >= 0xE0 or first in _NUMBERS or first in (_NIL, _FALSE, _TRUE):
             end = at + 1 + _NUMBERS.get(first, 0)
             if is_secret and first not in (_NIL, _FALSE, _TRUE):
-                return _packed_text(self._redactor.hidden(data[at:end], path)), self._checked(end)
+                return packed_text(self._redactor.hidden(data[at:end], path)), self._checked(end)
             return data[at:end], self._checked(end)
         if first < 0xC0:
             size, start = first & (15 if first < 0xA0 else 31), at + 1
@@ -391,13 +391,13 @@ class _Msgpack(_Walker):
             made = self._redactor.redact_field(held, path) if is_text else redact_bytes(held, path, self._redactor)
         if made is held:
             return self._data[at:end], end
-        return (_packed_text(made) if is_text else b"\xc6" + len(made).to_bytes(4, "big") + made), end
+        return (packed_text(made) if is_text else b"\xc6" + len(made).to_bytes(4, "big") + made), end
 
     def _dict(self, at: int, start: int, count: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
         name, value_number = b"", 0
         parts = [self._data[at:start]]
         for _ in range(count):
-            behind = _Msgpack(self._data, _UNCHANGED).value(start, path, is_secret=False)[1]
+            behind = Msgpack(self._data, UNCHANGED).value(start, path, is_secret=False)[1]
             key = self._data[start:behind]
             self._redactor.check_key(key, path)
             below = (*path, self.text_of(key))
@@ -415,12 +415,9 @@ class _Msgpack(_Walker):
     def _extension(self, at: int, first: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
         """Return an extension. LangGraph's have msgpack in them: [module, name, arguments, ...]."""
         data = self._data
-        width = _WIDTHS.get(first, 0)
-        size = _FIXED.get(first) or int.from_bytes(data[at + 1 : at + 1 + width], "big")
-        start = at + 2 + width
-        end = self._checked(start + size)
-        body = data[start:end]
-        inner = _Msgpack(body, self._redactor)
+        start, end = self.extension_span(at, first)
+        size, body = end - start, data[start:end]
+        inner = Msgpack(body, self._redactor)
         try:
             is_secret = is_secret or inner.is_of_secret()
             made, behind = inner.arguments(path) if is_secret else inner.value(0, path, is_secret=False)
@@ -431,14 +428,21 @@ class _Msgpack(_Walker):
             made = body
         if made == body:
             return data[at:end], end
-        return _extension_head(data[start - 1], len(made)) + made, end
+        return extension_head(data[start - 1], len(made)) + made, end
+
+    def extension_span(self, at: int, first: int) -> tuple[int, int]:
+        """Return where the content of an extension starts and ends. Its code is the byte before."""
+        width = _WIDTHS.get(first, 0)
+        size = _FIXED.get(first) or int.from_bytes(self._data[at + 1 : at + 1 + width], "big")
+        start = at + 2 + width
+        return start, self._checked(start + size)
 
     def is_of_secret(self) -> bool:
         """Return True if this is [module, name, ...] of a class of secrets."""
-        names = self._names()
+        names = self.names()
         return names is not None and names_secret(names[1].decode("utf-8", "replace"))
 
-    def _names(self) -> tuple[bytes, bytes, int] | None:
+    def names(self) -> tuple[bytes, bytes, int] | None:
         """Return module, name, and the offset behind them, of [module, name, ...]."""
         if not 0x92 <= self._data[0] < 0xA0:
             return None
@@ -455,7 +459,7 @@ class _Msgpack(_Walker):
 
     def arguments(self, path: Path) -> tuple[bytes, int]:
         """Return [module, name, arguments, method], with all of the arguments hidden."""
-        names = self._names()
+        names = self.names()
         if names is None:
             return self.value(0, path, is_secret=True)
         at = names[2]
@@ -466,11 +470,13 @@ class _Msgpack(_Walker):
         return b"".join(parts), at
 
 
-def _packed_text(text: bytes) -> bytes:
+def packed_text(text: bytes) -> bytes:
+    """Return a text in msgpack."""
     size = len(text)
     return (bytes((0xA0 | size,)) if size < _SHORT_SIZE else b"\xdb" + size.to_bytes(4, "big")) + text
 
 
-def _extension_head(code: int, size: int) -> bytes:
+def extension_head(code: int, size: int) -> bytes:
+    """Return what is before the content of an extension of msgpack."""
     width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
     return bytes((0xC6 + width.bit_length(),)) + size.to_bytes(width, "big") + bytes((code,))

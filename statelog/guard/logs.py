@@ -19,8 +19,7 @@ _NUMBERS = frozenset((bool, int, float, type(None)))
 class LogFilter(logging.Filter):
     """Redacts secrets in log records: in the message, the exception, the stack, names, and `extra`.
 
-    The name of a part of `extra` counts as the name of a field. The library's own lines of log show exceptions as they
-    are, so they need the filter, too.
+    The name of a part of `extra` counts as the name of a field.
 
     Add it to each handler (`handler.addFilter(guard.LogFilter(my_guard))`). A filter of a logger does not see the
     records of loggers below it.

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from secrets import token_bytes
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from statelog import redaction
 from statelog.errors import UsageError
+from statelog.guard.checks import TIMEOUT_DEFAULT_S, Checks, checked_list, checked_timeout_s
 from statelog.guard.handles import Handles
 from statelog.guard.hook import Redactor
 from statelog.guard.secrets import Secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statelog.guard.verdicts import Check
 
 KEY_SIZE_BYTES = 32
 
@@ -27,24 +34,38 @@ def _hidden(text: str) -> str:
 
 
 class Guard:
-    """Keeps secrets out of a store: `statelog.open(path, guard=Guard())`.
+    """Keeps secrets and injected instructions out of a store: `statelog.open(path, guard=Guard())`.
 
     Args:
         secrets: what counts as a secret, and what happens to it; the rules, with redaction, if left out.
         handles: secrets that have a name.
+        on_write: checks of values that are written: functions (value, where) -> Verdict, asked in this order.
+        on_read: checks of values that are read.
+        check_timeout_s: the time that one call of a check may take, up to 600 s. A check that takes longer refuses.
 
     Raises:
         GuardError: google-re2 is missing.
         UsageError: an argument has another type.
     """
 
-    def __init__(self, *, secrets: Secrets | None = None, handles: Handles | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        secrets: Secrets | None = None,
+        handles: Handles | None = None,
+        on_write: Sequence[Check] = (),
+        on_read: Sequence[Check] = (),
+        check_timeout_s: float = TIMEOUT_DEFAULT_S,
+    ) -> None:
         if secrets is not None and not isinstance(secrets, Secrets):
             message = f"secrets is a guard.Secrets, not {type(secrets).__name__}"
             raise UsageError(message, argument="secrets")
         if handles is not None and not isinstance(handles, Handles):
             message = f"handles is a guard.Handles, not {type(handles).__name__}"
             raise UsageError(message, argument="handles")
+        self.on_write = checked_list("on_write", on_write)
+        self.on_read = checked_list("on_read", on_read)
+        self.check_timeout_s = checked_timeout_s(check_timeout_s)
         self.secrets = Secrets() if secrets is None else secrets
         self.handles = handles
         if not _rules:
@@ -56,4 +77,9 @@ class Guard:
 
     def redactor(self, key: bytes | None = None) -> Redactor:
         """Return what the guard does with the key of a store; with a key of its own if left out."""
-        return Redactor(self.secrets, self.handles, token_bytes(KEY_SIZE_BYTES) if key is None else key)
+        made = Redactor(self.secrets, self.handles, token_bytes(KEY_SIZE_BYTES) if key is None else key)
+        if self.on_write:
+            made.on_write = Checks(self.on_write, self.check_timeout_s, made.shown)
+        if self.on_read:
+            made.on_read = Checks(self.on_read, self.check_timeout_s, made.shown)
+        return made

@@ -220,9 +220,9 @@ RULES: Final = (
 
 _TELLING = re.compile(
     rb"(?:(?:api|access|secret|private|auth|client|encryption|signing|master|account|subscription|storage|app|service"
-    rb"|shared)key|secret|password|passwd|passphrase|pwd|"
+    rb"|shared)keys?|secrets?|passwords?|passwd|passphrases?|pwd|"
     rb"(?:access|auth|refresh|bearer|api|session|security|bot|oauth|personal|secret|deploy|github|gitlab|slack|user|id"
-    rb")token|credentials?|authorization)(?:prod|production|dev|test|live|staging|[0-9])?$|^token$"
+    rb")tokens?|credentials?|authorization)(?:prod|production|dev|test|live|staging|[0-9])?$|^token$"
 )
 _NAME_NOUNS = rb"(?:key|secret|password|passwd|passphrase|pwd|token|credentials?|authorization)"
 _VALUE_LETTERS = rb"[A-Za-z0-9+/=_.~-]"

@@ -187,11 +187,13 @@ def commit(  # noqa: C901 - the step, and the general path
     checkpoint_id: str | None,
     known: Sequence[tuple[bytes, int, int]] = (),
     parts: Sequence[tuple[bytes, int, int]] = (),
+    is_guarded: bool = False,
 ) -> Head:
     """Stage a checkpoint: the head's channels merged with the writes, in order.
 
     `known`: leaves of the thread, as (digest, LSN, number), that are referred to where the writes hold them again.
     `parts`: nodes of any type, likewise; with these it is no step.
+    `is_guarded`: the writes and the metadata have passed the guard already.
 
     Raises:
         ConflictError: the head is not `expected_version` (-1: no checkpoint yet), or not that very checkpoint.
@@ -199,8 +201,8 @@ def commit(  # noqa: C901 - the step, and the general path
         ReducerTypeError: a write does not merge.
 
     """
-    if batch.guard is not None:
-        writes, metadata = _guarded(batch.guard, writes, metadata)
+    if batch.guard is not None and not is_guarded:
+        writes, metadata = guarded(batch.guard, thread_id, writes, metadata)
     head = batch.head(thread, branch)
     if head is None and not batch.view.is_alive(thread):
         raise deleted_error(thread_id)
@@ -238,9 +240,9 @@ def commit(  # noqa: C901 - the step, and the general path
     return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, pack_nodes(workspace.rows))
 
 
-def _guarded(guard: Redactor, writes: Sequence[Write], metadata: bytes) -> tuple[Sequence[Write], bytes]:
-    """Return writes and metadata without secrets. Raises SecretError."""
-    return [guard.write(write) for write in writes], guard.item(metadata, METADATA)
+def guarded(guard: Redactor, thread: str, writes: Sequence[Write], metadata: bytes) -> tuple[list[Write], bytes]:
+    """Return writes and metadata as a guard lets them be stored. Raises SecretError, CheckError."""
+    return guard.writes(writes, thread), guard.metadata(metadata, METADATA, thread)
 
 
 def _merge_writes(
@@ -341,7 +343,7 @@ def rollback(
 ) -> Head:
     """Stage a checkpoint that points at the root of `target`: its cost is that of one record."""
     if batch.guard is not None:
-        metadata = batch.guard.item(metadata, METADATA)
+        metadata = batch.guard.metadata(metadata, METADATA, thread_id)
     head = batch.head(thread, branch)
     version = head.event.version if head else -1
     check_version(thread_id, expected_version, version, head)

@@ -62,8 +62,10 @@ _NO_TARGET = 0
 _is_removal, _item = itemgetter(0), itemgetter(1)
 
 
-Redact: TypeAlias = "Callable[[bytes, str], bytes]"
-"""Returns an item without secrets, given the item and its path. See `statelog.guard`."""
+Redact: TypeAlias = "Callable[..., bytes]"
+"""Returns an item without secrets, given the item, its path, and perhaps the item that was there before.
+
+See `statelog.guard`."""
 
 
 class Write(Protocol):

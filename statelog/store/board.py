@@ -236,14 +236,21 @@ class Board(ReadBoard):
         fence: Fence | None,
         *,
         verbs: Sequence[str] = _WRITE,
+        is_guarded: bool = False,
     ) -> Entry:
-        """Merge a value with an entry. `how` is None if the other fields of the entry stay as they are."""
+        """Merge a value with an entry. `how` is None if the other fields of the entry stay as they are.
+
+        `is_guarded`: the value has passed the guard.
+        """
         check_key(key)
         rights = self._rights
         if rights.is_bound or key.startswith(RESERVED):
             for verb in verbs:
                 rights.check(verb, key)
-        value = entry_writer.prepare(reducer.prepare(reading.VALUE, value, path=key))
+        value, guard = entry_writer.prepare(reducer.prepare(reading.VALUE, value, path=key)), self._session.owner.guard
+        if guard is not None:  # before the commit takes its lock
+            passed = value._replace(is_guarded=True)
+            value = passed if is_guarded else entry_writer.guarded(guard, key, self._agent, value)
 
         def work(writer: Writer) -> Found:
             found = writing.find(writer, key)
@@ -257,10 +264,7 @@ class Board(ReadBoard):
             return entry_writer.stage(writer, Act.SET, key, kept, place, value)
 
         made: Found = self._act(work, fence=fence)
-        item, guard = value.item, self._session.owner.guard
-        if item is not None and guard is not None:
-            item = guard.item(item, key)  # The entry is as it was stored.
-        entry = entry_of(self._session, made, item)
+        entry = entry_of(self._session, made, value.item)
         if not rights.is_bound or rights.may("read", key):
             return entry
         return replace(entry, created=entry.time, claim=None, attempts=0)  # only fields that this handle wrote

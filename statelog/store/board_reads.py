@@ -16,7 +16,7 @@ from statelog.kernels.board import ENTRIES_MAX
 from statelog.log.names import check_name
 from statelog.log.times import now_us, to_time_us
 from statelog.store.arguments import check_flag
-from statelog.store.entries import Entry, entries_of, entry_of
+from statelog.store.entries import Entry, entries_of, entry_of, with_quarantined
 
 if TYPE_CHECKING:
     import builtins
@@ -31,7 +31,14 @@ _COUNT_MAX = 1 << 40
 class ReadBoard:
     """The read operations of a handle of the board."""
 
-    def __init__(self, session: Session, agent: str | None = None, rules: Rules | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        agent: str | None = None,
+        rules: Rules | None = None,
+        *,
+        include_quarantined: bool = False,
+    ) -> None:
         if agent is not None:
             check_name("agent", agent)
         if rules is not None and not isinstance(rules, Rules):
@@ -39,6 +46,7 @@ class ReadBoard:
             raise UsageError(message, argument="rules", value=rules)
         self._session = session
         self._agent = agent
+        self._include_quarantined = include_quarantined
         self._rights = ALL if rules is None else rules.of(agent)
         self._place = b""
         """The common prefix of the index keys of entries; empty until the board was found."""
@@ -73,7 +81,8 @@ class ReadBoard:
             if 0 < expires_us <= now_us():
                 return None
             (records,) = reading.read_records(view, ((key, payload[:8]),), with_values=True)
-        return entries_of(self._session, records)[0]
+        entry = entries_of(self._session, records, raises=True)[0]
+        return with_quarantined(entry) if self._include_quarantined else entry
 
     def _get_at(self, view: View, key: str, at: int | datetime) -> Entry | None:
         board = reading.board_of(view)
@@ -161,7 +170,8 @@ class ReadBoard:
                 left -= len(some)
                 if left <= 0:
                     break
-        return [entry for records in read for entry in entries_of(self._session, records, with_values=values)]
+        entries = [entry for records in read for entry in entries_of(self._session, records, with_values=values)]
+        return [with_quarantined(entry) for entry in entries] if self._include_quarantined and values else entries
 
     def children(self, prefix: str = "") -> builtins.list[str]:
         """Return the children of a prefix, sorted: keys with one more segment, and directories, which end with `/`.
@@ -201,7 +211,8 @@ class ReadBoard:
         return sorted((self._entry(each) for each in found), key=lambda each: each.key)
 
     def _entry(self, found: Found) -> Entry:
-        return entry_of(self._session, found)
+        entry = entry_of(self._session, found)
+        return with_quarantined(entry) if self._include_quarantined else entry
 
 
 def _check_count(argument: str, count: int | None) -> None:

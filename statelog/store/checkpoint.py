@@ -9,6 +9,7 @@ from statelog.format import cbor
 from statelog.log.batch import NOTHING_HELD, Head
 from statelog.log.events import CheckpointEvent, default_id
 from statelog.log.times import to_datetime
+from statelog.redaction import hidden
 from statelog.schema.typed import S, Typed
 from statelog.store.state import state_of
 from statelog.store.views import MapView, state_view
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from statelog.log.view import View
     from statelog.schema.shapes import Shape
+    from statelog.store.checked_views import Reading
     from statelog.store.session import Outcome, Session
 
 
@@ -28,12 +30,19 @@ class Checkpoint(Typed[S]):
     Its values are read when asked for. Equal checkpoints are the same record of the same store.
     """
 
-    __slots__ = ("_outcome", "_readings", "_session", "thread_id")
+    __slots__ = ("_include_quarantined", "_outcome", "_readings", "_session", "thread_id")
 
     def __init__(
-        self, session: Session, thread_id: str, outcome: Outcome, readings: Mapping[str, Shape] | None = None
+        self,
+        session: Session,
+        thread_id: str,
+        outcome: Outcome,
+        readings: Mapping[str, Shape] | None = None,
+        *,
+        include_quarantined: bool = False,
     ) -> None:
         self._session = session
+        self._include_quarantined = include_quarantined
         self._outcome = outcome
         self._readings = readings
         self.thread_id = thread_id
@@ -87,6 +96,10 @@ class Checkpoint(Typed[S]):
         """The metadata of the caller. A value whose codec is not registered in this process is an `Unregistered`."""
         metadata = cbor.decode(self.event.metadata, loosely=True)
         assert isinstance(metadata, dict)
+        if self._include_quarantined or (
+            (guard := self._session.owner.guard) is not None and guard.on_read is not None
+        ):
+            return self._reading().metadata(metadata, self.thread_id)
         return metadata
 
     @property
@@ -109,9 +122,20 @@ class Checkpoint(Typed[S]):
         """Hex digest of the state alone: equal states have equal ones, whatever their history."""
         return self.event.root_digest.hex()
 
+    def _reading(self) -> Reading:
+        """Return how values are read, if not as they are stored."""
+        from statelog.store.checked_views import Reading
+
+        guard = self._session.owner.guard
+        return Reading(None if guard is None else guard.on_read, self._include_quarantined)
+
     def _read_state(self) -> MapView:
         event = self.event
         state = state_view(self._session.workspace(), event.root_digest, event.root_lsn, event.root_node)
+        if self._include_quarantined or (
+            (guard := self._session.owner.guard) is not None and guard.on_read is not None
+        ):
+            return self._reading().state(state, self.thread_id, self._readings or {})
         if not self._readings:
             return state
         from statelog.store.typed_views import typed_state
@@ -124,7 +148,11 @@ class Checkpoint(Typed[S]):
     def _read(self, view: View, branch: int, version: int) -> Checkpoint[S] | None:
         """Return another checkpoint of this thread."""
         head = read_head(view, self.event.thread, branch, version)
-        return None if head is None else Checkpoint(self._session, self.thread_id, head, self._readings)
+        if head is None:
+            return None
+        return Checkpoint(
+            self._session, self.thread_id, head, self._readings, include_quarantined=self._include_quarantined
+        )
 
     @property
     def parent(self) -> Checkpoint[S] | None:
@@ -187,7 +215,12 @@ class Checkpoint(Typed[S]):
         return cbor.decoded_loosely(checkpoint_line, self)
 
     def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
-        yield from (("thread", self.thread_id), ("branch", self.branch), ("version", self.version), ("id", self.id))
+        yield from (
+            ("thread", hidden(self.thread_id)),
+            ("branch", hidden(self.branch)),
+            ("version", self.version),
+            ("id", hidden(self.id)),
+        )
 
     def __rich__(self) -> object:
         from statelog.display.terminal import checkpoint_tree

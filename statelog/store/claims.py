@@ -18,6 +18,7 @@ from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, Act
 from statelog.log.times import to_datetime
 from statelog.store.arguments import check_flag, check_seconds
+from statelog.store.entries import value_of
 from statelog.store.fences import Fence
 from statelog.store.session import StoreSession
 from statelog.store.waiter_thread import Condition
@@ -79,7 +80,7 @@ class Claim(Fence):
         assert found.claim is not None
         super().__init__(session, found.event.key, found.claim.token)
         self.key = found.event.key
-        self.value = reading.read_value(session.workspace(), found.event)
+        self.value = value_of(session, found.event)
         self.attempt = found.attempts
         self._agent, self._rights, self._wanted = agent, rights, wanted
         self._lease_us = found.claim.lease_us

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from statelog import kernels
@@ -12,6 +12,7 @@ from statelog.display.notebook import diff_html
 from statelog.display.terminal import diff_table
 from statelog.errors import UsageError
 from statelog.format import cbor
+from statelog.store.checked_views import CheckedState
 from statelog.store.views import EMPTY_STATE, MapView
 from statelog.tree.diff import SlotChange, align, diff_lists, diff_maps
 from statelog.tree.mapping import empty_root
@@ -64,7 +65,13 @@ class Diff:
     def changes(self) -> tuple[Change, ...]:
         """All changes."""
         if self._changes is None:
-            self._changes = tuple(_compare_states(self._old, self._new))
+            changes = _compare_states(self._old, self._new)
+            if isinstance(self._old, CheckedState) or isinstance(self._new, CheckedState):
+                changes = (
+                    replace(each, old=_seen(self._old, each.path, each.old), new=_seen(self._new, each.path, each.new))
+                    for each in changes
+                )
+            self._changes = tuple(changes)
         return self._changes
 
     def __iter__(self) -> Iterator[Change]:
@@ -107,6 +114,11 @@ def _state_of(side: Any) -> MapView:
         message = f"diff compares checkpoints, not {type(side).__name__}"
         raise UsageError(message)
     return state
+
+
+def _seen(state: MapView, path: tuple[str | int, ...], value: Any) -> Any:
+    """Return a value of a state as it may be seen."""
+    return state.part(str(path[0]), value) if value is not None and isinstance(state, CheckedState) else value
 
 
 def _compare_states(old: MapView, new: MapView) -> Iterator[Change]:

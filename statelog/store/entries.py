@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from statelog.board import claiming, reading
 from statelog.display.lines import written
+from statelog.display.packed import quarantined_text
 from statelog.errors import UsageError
 from statelog.format import cbor
+from statelog.format.quarantined import revealed
 from statelog.kernels.board import NO_AGENT, EntryFacts
 from statelog.log.kinds.entries import RANK, Act
 from statelog.log.times import to_datetime
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from statelog.board.reading import Found, Records
+    from statelog.guard.checks import Checks
+    from statelog.log.kinds.entries import EntryEvent
     from statelog.store.session import Session
 
 
@@ -149,12 +153,17 @@ _set_facts, _set_key, _set_value, _set_version, _set_agent = (
 """Functions that set an attribute of a new entry without calling its `__setattr__` in Python."""
 
 
-def entries_of(session: Session, records: Records, *, with_values: bool = True) -> list[Entry]:
-    """Convert records to entries, with or without values."""
+def entries_of(session: Session, records: Records, *, with_values: bool = True, raises: bool = False) -> list[Entry]:
+    """Convert records to entries, with or without values.
+
+    If a check of a guard refuses the read of a value, the entry has a placeholder. With `raises`, raise CheckError.
+    """
     rows, facts, data, others = records
     items = [data[fact[2] : fact[3]] for fact in facts if fact[0] and not fact[12]] if with_values else []
     values = iter((cbor.decode(items[0]),) if len(items) == 1 else cbor.decode_all(items) if items else ())
     entries: list[Entry] = []
+    guard = session.owner.guard
+    checks = None if guard is None or not with_values else guard.on_read
     for (key, _place), fact in zip(rows, facts, strict=True):
         if fact[0]:
             entry = _new_entry(Entry)
@@ -164,8 +173,10 @@ def entries_of(session: Session, records: Records, *, with_values: bool = True) 
             _set_agent(entry, None if fact[1] == NO_AGENT else data[fact[1] : fact[2]].decode())
             if with_values:
                 _set_value(entry, _read_root(session, fact, data) if fact[12] else next(values))
+                if checks is not None:
+                    _check(checks, entry, raises=raises)
         else:
-            entry = entry_of(session, others[len(entries)])
+            entry = entry_of(session, others[len(entries)], raises=raises)
             if not with_values:
                 _VALUE.__delete__(entry)
         entries.append(entry)
@@ -179,8 +190,42 @@ def _read_root(session: Session, facts: tuple[int, ...], data: bytes) -> Any:
     return reading.read_root(session.workspace(), digest, fact.root_lsn, fact.root_node)
 
 
-def entry_of(session: Session, found: Found, item: bytes | None = None) -> Entry:
-    """Convert a record to an entry. `item` is the encoded value, or None if the value must be read."""
+def _check(checks: Checks, entry: Entry, *, raises: bool) -> Entry:
+    """Let the checks of a guard look at a new entry, and return it."""
+    from statelog.store.checked_views import entry_seen
+
+    set_attribute = object.__setattr__
+    set_attribute(entry, "value", entry_seen(checks, entry.value, entry.key, entry.agent, raises=raises))
+    if entry.error is not None:
+        shown = entry_seen(checks, entry.error, entry.key, entry.agent, raises=raises)
+        set_attribute(entry, "error", shown if isinstance(shown, str) else quarantined_text(shown.check, shown.reason))
+    return entry
+
+
+def value_of(session: Session, event: EntryEvent) -> Any:
+    """Return the value of a record as it may be seen: a placeholder if a check of a guard refuses its read."""
+    value = reading.read_value(session.workspace(), event)
+    guard = session.owner.guard
+    if guard is None or guard.on_read is None:
+        return value
+    from statelog.store.checked_views import entry_seen
+
+    return entry_seen(guard.on_read, value, event.key, event.agent, raises=False)
+
+
+def with_quarantined(entry: Entry) -> Entry:
+    """Return an entry with the values that checks have quarantined."""
+    value = revealed(entry.value)
+    return entry if value is entry.value else replace(entry, value=value)
+
+
+def entry_of(session: Session, found: Found, item: bytes | None = None, *, raises: bool = False) -> Entry:
+    """Convert a record to an entry. `item` is the encoded value, or None if the value must be read.
+
+    `raises` is as for `entries_of`.
+    """
+    guard = session.owner.guard
+    checks = None if guard is None else guard.on_read
     event = found.event
     if item is not None and event.claim is None and event.error is None:
         rank, ready_us, attempts = event.order or (RANK, 0, 0)
@@ -191,11 +236,11 @@ def entry_of(session: Session, found: Found, item: bytes | None = None) -> Entry
         _set_version(entry, found.lsn)
         _set_agent(entry, event.agent)
         _set_value(entry, cbor.decode(item))
-        return entry
+        return entry if checks is None else _check(checks, entry, raises=raises)
     claim = found.claim
     rank = event.order[0] if event.order else RANK
     info = None if claim is None else ClaimInfo(claim.token, _claimer(session, found), to_datetime(claim.until_us))
-    return Entry(
+    entry = Entry(
         event.key,
         reading.read_value(session.workspace(), event) if item is None else cbor.decode(item),
         found.lsn,
@@ -210,6 +255,7 @@ def entry_of(session: Session, found: Found, item: bytes | None = None) -> Entry
         event.error,
         to_datetime(found.ready_us) if found.ready_us else None,
     )
+    return entry if checks is None else _check(checks, entry, raises=raises)
 
 
 def _claimer(session: Session, found: Found) -> str | None:

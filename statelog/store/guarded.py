@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 
 def check_guard(guard: object, *, read_only: bool) -> None:
-    """Refuse a guard that is none, or that has nothing to do."""
+    """Refuse a guard that is none, or that has nothing to do.
+
+    In a store that is opened for reading only, a guard has only its checks of reads to do.
+    """
     if not isinstance(guard, Guard):
         message = f"guard is a statelog.Guard, not {type(guard).__name__}"
         raise UsageError(message, argument="guard")
-    if read_only:
-        message = "a guard keeps secrets out of what is written, and this store is opened for reading only"
+    if read_only and not guard.on_read:
+        message = "this store is opened for reading only, and the guard has no checks of reads (on_read=)"
         raise GuardError(message)
 
 
@@ -32,6 +35,9 @@ def attach(engine: Engine, guard: Guard | None) -> None:
     """
     if guard is None:
         raise unguarded_error(engine.store_file.path)
+    if engine.store_file.read_only:
+        engine.guard = guard.redactor()  # Nothing is written, so the fingerprints do not matter.
+        return
     with engine.store_file.read() as transaction:
         key = read_guard_key(transaction)
     engine.guard = guard.redactor(key or engine.committer.submit(_mark))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from statelog import kernels
-from statelog.errors import ConflictError, UsageError, ValidationError
+from statelog.errors import CheckError, ConflictError, UsageError, ValidationError
 from statelog.format import cbor
 from statelog.reducers import Overwrite, Removal
 from statelog.store.encoded import plain
@@ -164,6 +164,19 @@ class Mount(MountMap):
         item = read_item(self._tree.workspace, slot)
         return Loaded(cbor.decode(item), item)
 
+    def _check_read(self, channel: str, value: Any) -> None:
+        """Refuse to read what a check of a guard does not allow: a value that is hidden cannot be changed."""
+        guard = self._thread.session.owner.guard
+        if guard is None or guard.on_read is None:
+            return
+        from statelog.store.checked_views import check_mounted
+
+        try:
+            check_mounted(guard.on_read, plain(value), channel, self._thread.id)
+        except CheckError:
+            del self._loaded[channel]  # so that it is refused again
+            raise
+
     def __getitem__(self, channel: str) -> Any:
         """Return a channel's value; of a declared list, dict or set channel never written, an empty one to fill."""
         is_first = channel not in self._loaded
@@ -175,6 +188,8 @@ class Mount(MountMap):
                 raise
             self._loaded[channel] = Loaded(empty, cbor.encode(empty))
             return empty
+        if is_first:
+            self._check_read(channel, value)
         if is_first and self._thread.is_typed(channel):
             stored = plain(value)
             typed = self._thread.load_typed(channel, stored)
@@ -211,7 +226,7 @@ class _SetChannel:
         item = self.loaded.final
         if item is None or self.loaded.mounted is not None:
             item = cbor.encode(plain(self.loaded.value), path=self.channel)
-        made = redact(item, self.channel)
+        made = redact(item, self.channel, self.loaded.stored_item())
         return self if made is item else replace(self, loaded=Loaded(None, final=made))
 
 
@@ -292,7 +307,7 @@ def commit_mount(thread: Mountable, mount: Mount, metadata: Mapping[str, Any] | 
             expected_version (at which the mount began), actual_version.
 
     """
-    writes = _writes(thread, mount)
+    writes = writes_of(thread, mount)
     try:
         return thread.commit_writes(writes, metadata) if writes else None
     except ConflictError as error:
@@ -300,7 +315,7 @@ def commit_mount(thread: Mountable, mount: Mount, metadata: Mapping[str, Any] | 
         raise type(error)(error.message, **{**facts, **error.facts}) from error
 
 
-def _writes(thread: Mountable, mount: Mount) -> list[Write]:
+def writes_of(thread: Mountable, mount: Mount) -> list[Write]:
     """Return what changed in a mount as writes, encoded."""
     writes: list[Write] = []
     for channel, slot, loaded in mount.touched():
@@ -351,7 +366,7 @@ def edit(
             result.close()
             message = "what edits a state is no async function: it runs inside the commit; await what it needs before"
             raise UsageError(message, argument="change", value=change)
-        writes = _writes(thread, mount)
+        writes = writes_of(thread, mount)
         mount.end()
         _refuse_update(thread, mount, result, is_changed=bool(writes))
         results[:] = [result]

@@ -22,7 +22,7 @@ from statelog.store.encoded import TEXT_ONLY, Encoded, Lazy, encode_value, plain
 from statelog.store.views import MapView, find_text, position_in
 from statelog.tree import mapping, sequence
 from statelog.tree.tree import LISTS, Tree
-from statelog.tree.value import encode_slot, is_tree, open_root, read_item
+from statelog.tree.value import encode_slot, is_tree, open_root, read_item, tree_item
 
 if TYPE_CHECKING:
     from statelog.tree.node import Slot, Workspace
@@ -50,6 +50,11 @@ class Loaded:
         """The tree it is mounted over, if it is."""
         value = self.value
         return value if isinstance(value, MountList | MountMap) and value.origin is self else None
+
+    def stored_item(self) -> bytes | None:
+        """Return the bytes in the store, None for a new value. A mounted tree is read whole."""
+        mounted = self.mounted
+        return self.item if mounted is None else tree_item(mounted.tree)
 
     def is_changed(self) -> bool:
         """Whether it is another value than in the store."""
@@ -112,6 +117,11 @@ class MountList(Lazy, MutableSequence[Any]):
         self._slot = slot
         self._pieces: list[range | list[Loaded]] = [range(tree.count)]
         self._edits: list[tuple[int, int, list[bytes]]] = []
+
+    @property
+    def tree(self) -> Tree:
+        """The stored list (internal)."""
+        return self._tree
 
     # --- pieces --------------------------------------------------------------------
 
@@ -313,6 +323,11 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         self._slots: dict[object, Slot | None] = {}
         self._changes: list[tuple[str, Loaded | None]] = []
         self._whole: bytes | None = None
+
+    @property
+    def tree(self) -> Tree:
+        """The stored dict (internal)."""
+        return self._tree
 
     def _stored(self, key: object) -> Slot | None:
         if key not in self._slots:

@@ -102,9 +102,11 @@ class Snapshot(Threads):
             raise _for_reading()
         return Thread(self._session, id, schema, branch)
 
-    def board(self, *, agent: str | None = None, rules: Rules | None = None) -> Board:
+    def board(
+        self, *, agent: str | None = None, rules: Rules | None = None, include_quarantined: bool = False
+    ) -> Board:
         """Return the board as it is at this moment; see `Store.board`."""
-        return Board(self._session, agent, rules)
+        return Board(self._session, agent, rules, include_quarantined=include_quarantined)
 
     @property
     def last_lsn(self) -> int:

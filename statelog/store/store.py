@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from statelog.portable.reports import ExportReport, ImageReport, ImportReport
     from statelog.store.board import Board
     from statelog.store.checkpoint import Checkpoint
+    from statelog.store.quarantine import QuarantinedPlace
     from statelog.store.snapshot import Snapshot
     from statelog.store.statistics import StoreStatistics
     from statelog.store.thread_info import ThreadInfo
@@ -183,17 +184,48 @@ class Store(Threads):
 
     # --- the board ----------------------------------------------------------------
 
-    def board(self, *, agent: str | None = None, rules: Rules | None = None) -> Board:
+    def board(
+        self, *, agent: str | None = None, rules: Rules | None = None, include_quarantined: bool = False
+    ) -> Board:
         """Return the board: entries by key that all who have the file open share. There is one in a store.
 
         Args:
             agent: the name under which this handle writes. It stands in the log and in each entry.
             rules: what agents may do; this handle may do what they allow `agent`, and nothing else.
+            include_quarantined: let `get`, `list`, `history` and `claims` give values that a check of a guard has
+                quarantined. If not, a `guard.Quarantined` takes their place.
 
         """
         from statelog.store.board import Board
 
-        return Board(self._session, agent, rules)
+        return Board(self._session, agent, rules, include_quarantined=include_quarantined)
+
+    # --- what checks have quarantined ------------------------------------------------
+
+    def quarantined(self) -> list[QuarantinedPlace]:
+        """Return what checks of a guard have quarantined: in the heads of all branches, and in entries of the board.
+
+        Reads all of them. Earlier versions and metadata are not listed.
+        """
+        from statelog.store.quarantine import list_quarantined
+
+        return list_quarantined(self._session)
+
+    def release(self, place: QuarantinedPlace) -> None:
+        """Store a quarantined value as an ordinary one, in a new version. No check is asked.
+
+        Earlier versions keep it quarantined. To drop a value instead, overwrite it.
+
+        Args:
+            place: what `quarantined` has returned.
+
+        Raises:
+            ConflictError: another value is there now. Facts: thread, key, path.
+            UsageError: the value is in a thread of LangGraph, or in a record of a durable run.
+        """
+        from statelog.store.quarantine import release_quarantined
+
+        release_quarantined(self._session, place)
 
     # --- the log --------------------------------------------------------------------
 
@@ -553,7 +585,8 @@ def open(
             retention has left). It does not find records before the anchor that were changed without their digests, nor
             changes in values or in the index: `Store.verify` with `expect` finds them. Records after the anchor may be
             any.
-        guard: keeps secrets out of the file. From then on, the store cannot be opened for writing without a guard.
+        guard: keeps secrets out of the file, and has checks of what is written and read. From then on, the store cannot
+            be opened for writing without a guard. With `read_only`, only its checks of reads count, and it needs some.
         key: the key of the store: bytes or text of at least 16 bytes, or a function that returns them. It is asked for
             once. A new store gets this key. It is not in the file, which has a MAC under it for each record and each
             row of the index. Each read checks them. Older bytes of the same store that are put back have genuine MACs:
@@ -562,7 +595,8 @@ def open(
     Raises:
         KeyMissingError, WrongKeyError, UnkeyedStoreError: the store has a key, another key, or none. The file is what
             it was. KeyArgumentError: `key` cannot be a key; the file was not opened.
-        GuardError: there is no `guard`, and the store was opened with one before; or `guard` with `read_only`.
+        GuardError: there is no `guard`, and the store was opened with one before; or `read_only`, and the guard has no
+            checks of reads. CheckError, of reads and writes: a check refuses.
         StoreNotFoundError: no such file, and `create` is False, `read_only` True or `expect` given.
         FormatError: the file is no store, or of a newer format; or what bears the name of its journal or lock file is
             something else, which is left alone.
@@ -596,7 +630,7 @@ def open(
     )
     if expect is not None:
         check_opened(engine, expected)
-    if not read_only:
+    if not read_only or guard is not None:
         try:
             if guard is not None or _is_guarded(engine):
                 from statelog.store.guarded import attach

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from statelog.errors import (
     BranchNotFoundError,
@@ -21,6 +21,7 @@ from statelog.log.care.policies import POLICY_STEP_VERSIONS
 from statelog.log.events import MAIN
 from statelog.log.kinds.entries import OWN_IDS
 from statelog.log.names import check_name
+from statelog.redaction import hidden
 from statelog.schema import Schema, reconcile
 from statelog.schema.typed import D, Fields, S, Untyped, W, Written
 from statelog.store.arguments import check_durable, check_flag, seen
@@ -65,6 +66,9 @@ class Thread(Written[S, W]):
 
     _head_seen: tuple[int | None, Head | None] = (None, None)
     """The number of the store's last commit when the head was read, and the head. Valid until the next commit."""
+
+    _include_quarantined = False
+    """Whether reads give values that a check has quarantined."""
 
     _kept: bool | None = None
     """Whether LangGraph keeps the thread, which is shown by its ids then. None until that is known."""
@@ -122,7 +126,7 @@ class Thread(Written[S, W]):
         return cbor.decoded_loosely(thread_line, self)
 
     def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
-        yield from (("id", self._id), ("branch", self._branch), ("version", self.version))
+        yield from (("id", hidden(self._id)), ("branch", hidden(self._branch)), ("version", self.version))
 
     def __rich__(self) -> object:
         from statelog.display.terminal import thread_table
@@ -214,7 +218,9 @@ class Thread(Written[S, W]):
             return view.head_version(*self._ids(view)) if self._resolve(view) else -1
 
     def _wrap(self, head: Head) -> Checkpoint[S]:
-        return Checkpoint(self._session, self._id, head, self._schema.readings)
+        return Checkpoint(
+            self._session, self._id, head, self._schema.readings, include_quarantined=self._include_quarantined
+        )
 
     # --- writing --------------------------------------------------------------------
 
@@ -278,13 +284,21 @@ class Thread(Written[S, W]):
         checkpoint_id: str | None = None,
         is_flushed: bool = True,
         fence: Fence | None = None,
+        is_guarded: bool = False,
     ) -> Checkpoint[S]:
-        """Commit writes that are prepared already, or are made in the commit from the head."""
+        """Commit writes that are prepared already, or are made in the commit from the head.
+
+        `is_guarded`: they have passed the guard.
+        """
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
         written = b"" if callable(prepared) else written_item(prepared)
         expected = seen(expected_version) if isinstance(expected_version, Checkpoint) else expected_version
+        guard = self._session.owner.guard
+        if guard is not None and not is_guarded and not callable(prepared):  # before the commit takes its lock
+            prepared, metadata_item = writer.guarded(guard, self._id, prepared, metadata_item)
+            is_guarded = True
         work: Callable[[Batch], Head] = partial(
-            self._commit_in, prepared, metadata_item, written, expected, checkpoint_id
+            self._commit_in, prepared, metadata_item, written, expected, checkpoint_id, is_guarded
         )
         if fence is not None:
             work = fenced(self._session, work, fence)
@@ -297,6 +311,7 @@ class Thread(Written[S, W]):
         written: bytes,
         expected_version: int | writer.Seen | None,
         checkpoint_id: str | None,
+        is_guarded: bool,  # noqa: FBT001 - of a partial
         batch: Batch,
     ) -> Head:
         thread, branch = self._ids_for_writing(batch)
@@ -321,6 +336,7 @@ class Thread(Written[S, W]):
             expected_version=expected_version,
             checkpoint_id=checkpoint_id,
             known=leaves_beside(batch, thread, branch) if branch else (),
+            is_guarded=is_guarded,
         )
 
     def _checkpoint_made(self, outcome: Outcome) -> Checkpoint[S]:
@@ -333,7 +349,9 @@ class Thread(Written[S, W]):
                 self._session.after_commit(head)
         except StatelogError:  # see above
             pass
-        return Checkpoint(self._session, self._id, outcome, self._schema.readings)
+        return Checkpoint(
+            self._session, self._id, outcome, self._schema.readings, include_quarantined=self._include_quarantined
+        )
 
     def _mountable(self, fence: Fence | None = None) -> Mountable:
         """Return what mounts use of this thread."""
@@ -434,6 +452,9 @@ class Thread(Written[S, W]):
         prepared = prepare_writes(self._schema, (update,)) if update is not None else []
         metadata_item = encode_metadata(metadata)
         written = written_item(prepared)
+        guard = self._session.owner.guard
+        if guard is not None:
+            prepared, metadata_item = writer.guarded(guard, self._id, prepared, metadata_item)
 
         def work(batch: Batch) -> None:
             thread, branch = self._ids(batch.view)
@@ -450,6 +471,7 @@ class Thread(Written[S, W]):
                     written=written,
                     expected_version=None,
                     checkpoint_id=None,
+                    is_guarded=guard is not None,
                 )
 
         self._session.act(fenced(self._session, work, fence))
@@ -471,7 +493,13 @@ class Thread(Written[S, W]):
     def checkout(self, branch: str) -> Thread[S, W]:
         """Return this thread on another branch. Raises BranchNotFoundError, or UsageError if the name is not valid."""
         check_name("branch", branch)
-        return Thread(self._session, self._id, self._schema_for_copy(), branch)
+        made: Thread[S, W] = Thread(self._session, self._id, self._schema_for_copy(), branch)
+        return made._including_quarantined() if self._include_quarantined else made
+
+    def _including_quarantined(self) -> Self:
+        """Have reads of this object give values that a check has quarantined. Return the object."""
+        self._include_quarantined = True
+        return self
 
     def _schema_for_copy(self) -> object:
         return self._given if self._has_schema else None

@@ -22,26 +22,62 @@ class Threads(ABC):
 
     @overload
     def thread(
-        self, id: str, *, schema: None = None, branch: str | None = None, reborn: bool = False
+        self,
+        id: str,
+        *,
+        schema: None = None,
+        branch: str | None = None,
+        reborn: bool = False,
+        include_quarantined: bool = False,
     ) -> Thread[Untyped, AnyWrite]: ...
     @overload
     def thread(  # type: ignore[overload-overlap] # the first that fits counts: later ones are for the classes left
-        self, id: str, *, schema: Callable[[], D], branch: str | None = None, reborn: bool = False
+        self,
+        id: str,
+        *,
+        schema: Callable[[], D],
+        branch: str | None = None,
+        reborn: bool = False,
+        include_quarantined: bool = False,
     ) -> Thread[D, D]: ...
     @overload
     def thread(  # type: ignore[overload-overlap] # likewise
-        self, id: str, *, schema: type[D], branch: str | None = None, reborn: bool = False
+        self,
+        id: str,
+        *,
+        schema: type[D],
+        branch: str | None = None,
+        reborn: bool = False,
+        include_quarantined: bool = False,
     ) -> Thread[D, AnyWrite]: ...
     @overload
     def thread(  # type: ignore[overload-overlap] # likewise
-        self, id: str, *, schema: type[M], branch: str | None = None, reborn: bool = False
+        self,
+        id: str,
+        *,
+        schema: type[M],
+        branch: str | None = None,
+        reborn: bool = False,
+        include_quarantined: bool = False,
     ) -> Thread[M, M | AnyWrite]: ...
     @overload
     def thread(
-        self, id: str, *, schema: object = None, branch: str | None = None, reborn: bool = False
+        self,
+        id: str,
+        *,
+        schema: object = None,
+        branch: str | None = None,
+        reborn: bool = False,
+        include_quarantined: bool = False,
     ) -> Thread[Untyped, AnyWrite]: ...
     def thread(
-        self, id: str, *, schema: object = None, branch: str | None = None, reborn: bool = False
+        self,
+        id: str,
+        *,
+        schema: object = None,
+        branch: str | None = None,
+        reborn: bool = False,
+        include_quarantined: bool = False,
     ) -> Thread[Any, Any]:
         """Return a thread; it comes to be with its first commit.
 
@@ -53,6 +89,8 @@ class Threads(ABC):
                 shows the checkpoint that `graph.get_state` shows, on whatever branch that lies.
             reborn: begin the id anew if its thread was deleted. What holds the deleted one still gets
                 ThreadDeletedError; the log has both.
+            include_quarantined: let reads of the thread give values that a check of a guard has quarantined. If not, a
+                `guard.Quarantined` takes their place.
 
         Raises:
             SchemaError: the thread remembers other reducers; the message shows both.
@@ -60,7 +98,8 @@ class Threads(ABC):
             UsageError: `reborn` is no bool, or there is a thread of that id; or on a snapshot, which is for reading.
 
         """
-        return self._thread(id, schema, branch, reborn=reborn)
+        made = self._thread(id, schema, branch, reborn=reborn)
+        return made._including_quarantined() if include_quarantined else made  # noqa: SLF001 - it is new
 
     @abstractmethod
     def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread[Any, Any]: ...

@@ -286,13 +286,15 @@ class Transaction(Threads):
         self._session.check_open()
         return Thread(self._session, id, schema, branch, reborn=reborn)
 
-    def board(self, *, agent: str | None = None, rules: Rules | None = None) -> Board:
+    def board(
+        self, *, agent: str | None = None, rules: Rules | None = None, include_quarantined: bool = False
+    ) -> Board:
         """Return the board: what is done to it happens at the end, with all else. Versions are provisional until then.
 
         See `Store.board`.
         """
         self._session.check_open()
-        return Board(self._session, agent, rules)
+        return Board(self._session, agent, rules, include_quarantined=include_quarantined)
 
     def copy_thread(self, source: str, target: str, *, reborn: bool = False) -> Thread:
         """Copy a thread, also one that this transaction has made or changed; see `Store.copy_thread`."""

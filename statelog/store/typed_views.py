@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from statelog.errors import ValidationError
+from statelog.format.quarantined import Quarantined, holds_quarantined
 from statelog.schema.shapes import MisfitError
 from statelog.store.views import ListView, MapView
 
@@ -33,9 +34,14 @@ def typed_value(channel: str, shape: Shape | None, value: Any) -> Any:
     if shape.items is not None and isinstance(value, MapView) and shape.kind is dict:
         return TypedMap(value, channel, shape.items)
     plain = value.to_python() if isinstance(value, ListView | MapView) else value
+    if type(plain) is Quarantined:
+        return plain
     try:
         return shape.load(plain)
     except (MisfitError, TypeError, ValueError) as error:
+        hidden = holds_quarantined(plain)
+        if hidden is not None:  # The type does not accept a placeholder in the value, so one stands for all of it.
+            return Quarantined(hidden.check, hidden.reason, plain)
         reason = error.reason if isinstance(error, MisfitError) else str(error)
         path = error.path.replace("value", channel, 1) if isinstance(error, MisfitError) else channel
         message = (

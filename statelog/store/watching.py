@@ -11,6 +11,7 @@ from statelog.board.following import before, check_cursor, check_kept, check_lif
 from statelog.log.kinds.entries import GOES, Act
 from statelog.log.times import to_datetime
 from statelog.store.dispatching import Subscription, dispatcher_of
+from statelog.store.entries import value_of
 from statelog.store.waiter_thread import Condition
 
 if TYPE_CHECKING:
@@ -190,13 +191,12 @@ class Watch:
         found, event = happened.found, happened.found.event
         with self.session.read() as view:
             old = before(view, first)
-        workspace = self.session.workspace()
         goes = event.act in GOES and event.act != Act.COMPLETE
         return Event(
             Act(event.act).name.lower(),
             event.key,
-            None if old is None else reading.read_value(workspace, old.event),
-            None if goes else reading.read_value(workspace, event),
+            None if old is None else value_of(self.session, old.event),
+            None if goes else value_of(self.session, event),
             found.lsn,
             happened.cursor,
             event.agent,

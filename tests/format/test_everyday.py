@@ -208,6 +208,7 @@ HOSTILE = {
     "bytearray": [300_000_000, 2**40, -1, "x", [1, 2], None, [10**9]],
     "fraction": [[1, 0], ["1e999999999", 1], [Decimal("1E+999999999"), 1], [1.5, 2], [1], [], 5, [True, 1]],
     "pattern": [["(", 0], ["a", "b"], ["a", 2**70], [1, 0], ["a"], ["a{2,1}", 0], [DEEP, 0], ["a", -1], None],
+    "quarantined": [[], ["r"], ["r", "c"], [1, "c", 2], ["r", 1, 2], ["r", "c", 1, 2], "rc1", 300_000_000, None],
     "deque": [[300_000_000, None], [[1], -1], [[1], "x"], ["abc", None], [[1], 2**70], [], None],
     "path": [1, b"a", ["a", "b"], None],
     "pure-path": [["PosixPath", "a"], ["PurePosixPath", 1], ["open", "a"], ["PurePosixPath"], "PurePosixPath", None],

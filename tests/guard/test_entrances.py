@@ -37,7 +37,7 @@ FIELD = "hunter2 and more"
 """A canary that only `fields=` names."""
 NAMED = SECRETS["named-secret"](RANDOM)
 """A canary that looks random, beside a name that tells."""
-VALUE = 'va1ue"of/a+handle é'
+VALUE = 'va1ue"of/a+canary é'
 """A canary that is the value of a handle."""
 PACKAGE = Path(statelog.__file__).parent
 
@@ -381,9 +381,10 @@ def shell(store):
         ["stat"],
         ["runs"],
         ["gates"],
-        ["outbox", "list"],
+        ["outbox", "ls"],
         ["schedules"],
-        ["board", "list"],
+        ["board", "ls"],
+        ["quarantine", "list"],
     ]
     commands += [["show", id] for id in ids] + [["history", id] for id in ids] + [["runs", "run"], ["runs", "failed"]]
     commands += [["diff", ids[0], "0", "-1"]] if ids else []
@@ -447,7 +448,28 @@ def webhook(store):
     return b"".join(told)
 
 
-EXITS = {"shell": shell, "shown": shown, "export": export, "webhook": webhook, "raw files": raw_files}
+def compared(store):
+    """Return what watches and comparisons show, and the bodies of the log."""
+    told = []
+    with store.board().watch(after=0, follow=False) as events, contextlib.suppress(statelog.NotFoundError):
+        told += events
+    for info in store.threads():
+        with contextlib.suppress(statelog.NotFoundError):
+            thread = store.thread(info.id)
+            told.append(statelog.diff(None, thread.head).changes)
+            told.append(statelog.diff(None, thread.head)._repr_html_())
+    told += [record.body for record in store.log()]
+    return repr(told).encode()
+
+
+EXITS = {
+    "shell": shell,
+    "shown": shown,
+    "compared": compared,
+    "export": export,
+    "webhook": webhook,
+    "raw files": raw_files,
+}
 
 
 @pytest.fixture
@@ -487,6 +509,50 @@ def test_without_a_guard_the_canary_is_in_the_file(tmp_path, entrance):
         with contextlib.suppress(pytest.fail.Exception):
             ENTRANCES[entrance](store)
         assert RULE.encode() in raw_files(store)
+
+
+# --- checks -------------------------------------------------------------------------------------
+
+MARKS = [b"the key is", b"failed with"]
+"""What the canaries say, which a check of the tests hides or refuses."""
+
+
+def checking(kind):
+    """Return a guard with a check that has a verdict of a kind on each value with a mark in it."""
+
+    def check(value, _where):
+        told = repr(value)
+        return getattr(guard, kind)("a mark") if any(mark.decode() in told for mark in MARKS) else guard.allow()
+
+    made = guard_of_test()
+    return Guard(secrets=made.secrets, handles=made.handles, on_write=[check])
+
+
+CHECKED = sorted(ENTRANCES.keys() - {"names", "import", "asyncio"})
+"""Entrances of values. Names are not checked, an import moves records, and asyncio has a test of its own."""
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("entrance", CHECKED)
+def test_no_exit_shows_what_a_check_has_quarantined(tmp_path, entrance, caplog):
+    with statelog.open(tmp_path / "agent.state", guard=checking("quarantine")) as store:
+        ENTRANCES[entrance](store)
+        assert any(mark in raw_files(store) for mark in MARKS)
+        for name in ("shell", "shown", "compared", "webhook"):
+            told = EXITS[name](store)
+            assert [mark for mark in MARKS if mark in told] == [], name
+        assert store.verify().ok
+    assert not any(mark.decode() in caplog.text for mark in MARKS)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("entrance", CHECKED)
+def test_what_a_check_refuses_is_in_no_file(tmp_path, entrance):
+    with statelog.open(tmp_path / "agent.state", guard=checking("refuse")) as store:
+        with contextlib.suppress(statelog.errors.CheckError, AssertionError, IndexError):
+            ENTRANCES[entrance](store)
+        assert [mark for mark in MARKS if mark in raw_files(store)] == []
+        assert store.verify().ok
 
 
 def test_a_fleet_ships_no_canary(tmp_path):
@@ -539,9 +605,14 @@ REDACTED = {
     "portable/overlay.py": "records of imports",
     "adapters/langgraph/values/codec.py": "what LangGraph's serialiser has made",
     "durable/values.py": "what runs record, and their names",
-    "store/board.py": "the entry that a writer gets",
 }
-"""Where the hook is called."""
+"""Where the hook is called. `Thread` and `Board` call it by these, before the commit takes its lock."""
+
+HOOKS = {
+    *("writes", "entry", "item", "metadata", "recorded", "error", "text", "serialised"),
+    *("check_body", "check_bytes", "check_name"),
+}
+"""The functions of the hook that see what is written."""
 
 WRITES = {"Prepared", "_MadeInPython", "Removal", "_PutOnce", "_Edit", "_SetChannel", "_RemoveChannel"}
 """Classes of writes: each says what is redacted of it."""
@@ -593,8 +664,7 @@ def test_the_hook_is_called_where_the_table_says():
         and isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and ast.unparse(node.func).rpartition(".")[0].endswith("guard")
-        and node.func.attr
-        in ("item", "recorded", "write", "text", "serialised", "check_body", "check_bytes", "check_name")
+        and node.func.attr in HOOKS
     }
     assert found == REDACTED.keys()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from statelog.adapters.kit.naming import map_key, thread_id
 from statelog.adapters.kit.parts import cut, join, put
 from statelog.aio.running import run
 from statelog.errors import NotFoundError
+from statelog.redaction import redacting_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StatelogCheckpointStorage"]
 
-_log = logging.getLogger(__name__)
+_log = redacting_logger(__name__)
 
 _DIRECTORY = Directory(thread_id("agent-framework", "checkpoints"))
 _WHOLE = frozenset({"pending_request_info_events", "metadata"})

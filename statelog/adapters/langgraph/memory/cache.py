@@ -23,6 +23,8 @@ from statelog.adapters.langgraph.memory.items.asking import (
 from statelog.adapters.langgraph.values.codec import Codec
 from statelog.adapters.langgraph.values.names import CACHE_THREAD_ID
 from statelog.errors import UsageError
+from statelog.guard.packed_texts import holds_hidden
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     import os
@@ -114,9 +116,12 @@ class StatelogCache(Holder, BaseCache[ValueT]):
                         found[tuple(namespace), key] = entry
         return {full_key: self._load(full_key, entry) for full_key, entry in found.items()}
 
+    def _codec(self) -> Codec:
+        return Codec(self.serde, session_of(self._store).owner.guard)
+
     def _load(self, full_key: FullKey, entry: _Entry) -> ValueT:
         try:
-            value: ValueT = self.serde.loads_typed((entry.encoding, entry.data))
+            value: ValueT = self._codec().load(entry.encoding, entry.data)
         except Exception as error:
             namespace, key = full_key
             note(error, f"raised by the serialiser for entry {key!r} of namespace {namespace!r}: set or clear it anew")
@@ -140,7 +145,8 @@ class StatelogCache(Holder, BaseCache[ValueT]):
             raise UsageError(message, argument="pairs", value=pairs)
         if not pairs:
             return
-        now_us = self._now_us()
+        now_us, codec = self._now_us(), self._codec()
+        hidden: list[tuple[str, str]] = []
         rows: dict[tuple[str, str], tuple[str, Encoded, int | None]] = {}
         for full_key, entry in pairs.items():
             check_full_key(full_key)
@@ -150,11 +156,16 @@ class StatelogCache(Holder, BaseCache[ValueT]):
             text = _text(namespace)
             check_stored(text, key, "entry")
             path = f"{'.'.join(namespace)}.{key}"
-            encoding, data = Codec(self.serde).dump(value, path)
+            encoding, data = codec.dump(value, path)
+            if holds_hidden(data):  # A value that a check hides is not kept: it is made anew.
+                hidden.append((text, key))
+                continue
             item = Encoded(data, path=path)
             rows[text, key] = encoding, item, None if expires_in_us is None else now_us + expires_in_us
 
         def change(state: State) -> None:
+            for namespace, key in hidden:
+                _forget(state, namespace, key)
             for (namespace, key), row in rows.items():
                 _forget(state, namespace, key)
                 _put(state, namespace, key, *row)

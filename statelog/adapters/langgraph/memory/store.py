@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from threading import Event, Lock
@@ -37,6 +36,7 @@ from statelog.adapters.langgraph.memory.items.reading import Found, Reader, take
 from statelog.adapters.langgraph.memory.items.vectors import VectorIndex
 from statelog.adapters.langgraph.saver.arguments import check_open
 from statelog.adapters.langgraph.values.names import STORE_THREAD_ID
+from statelog.redaction import redacting_logger
 
 if TYPE_CHECKING:
     import os
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.memory.items.changes import State
     from statelog.adapters.langgraph.memory.items.vectors import Vectors
 
-_log = logging.getLogger(__name__)
+_log = redacting_logger(__name__)
 
 _SWEEP_MINUTES = 5
 SWEPT_AT_ONCE_MAX = 256

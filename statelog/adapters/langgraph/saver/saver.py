@@ -105,6 +105,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         *,
         conflict: Literal["fork", "raise"] = "fork",
         cache_size_bytes: int = CACHE_SIZE_BYTES,
+        include_quarantined: bool = False,
     ) -> None:
         """Save to a store that is open.
 
@@ -117,6 +118,8 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
                 so that no run overwrites what another has done; then also `update_state` of an earlier checkpoint does.
             cache_size_bytes: for lists that were read, roughly: they are not decoded again. A chat takes twice its
                 size, and 1 KB for each message; one that does not fit is decoded each time.
+            include_quarantined: give texts that a check of the store's guard hides. If not, `[QUARANTINED by ...]`
+                takes their place.
 
         """
         asking.check_options(serde, conflict, cache_size_bytes)
@@ -125,7 +128,8 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         self.store = store
         self._engine = session_of(store).engine
         self._conflict = conflict
-        self._codec_made = Codec(self.serde, session_of(store).owner.guard)
+        self._include_quarantined = include_quarantined
+        self._codec_made = self._make_codec()
         self._frozen = Frozen()
         self._decoded = Decoded(cache_size_bytes)
         self._bases = Bases()
@@ -143,6 +147,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         serde: SerializerProtocol | None = None,
         conflict: Literal["fork", "raise"] = "fork",
         cache_size_bytes: int = CACHE_SIZE_BYTES,
+        include_quarantined: bool = False,
         **options: Any,
     ) -> Self:
         """Open a store, and return a saver for it. The end of its `with` block, or `close`, closes the store.
@@ -152,19 +157,30 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
             serde: see the class.
             conflict: see the class.
             cache_size_bytes: see the class.
+            include_quarantined: see the class.
             options: as for `statelog.open`.
 
         """
         asking.check_options(serde, conflict, cache_size_bytes)
-        make = partial(cls, serde=serde, conflict=conflict, cache_size_bytes=cache_size_bytes)
+        make = partial(
+            cls,
+            serde=serde,
+            conflict=conflict,
+            cache_size_bytes=cache_size_bytes,
+            include_quarantined=include_quarantined,
+        )
         return cls._open(path, options, make)
 
     @property
     def _codec(self) -> Codec:
         codec = self._codec_made
         if codec.serde is not self.serde or codec.proves is not codec.is_plain():
-            codec = self._codec_made = Codec(self.serde, session_of(self.store).owner.guard)
+            codec = self._codec_made = self._make_codec()
         return codec
+
+    def _make_codec(self) -> Codec:
+        guard = session_of(self.store).owner.guard
+        return Codec(self.serde, guard, include_quarantined=self._include_quarantined)
 
     def _lineage(self, thread_id: str) -> Lineage:
         lineage = self._lineages.get(thread_id)
@@ -340,7 +356,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         is_known: bool,
     ) -> None:
         """Put on top of a base; `is_known`: it was put by this saver, and so were its pending writes."""
-        codec, lineage, bases = self._codec, self._lineage(place.thread_id), self._bases
+        codec, lineage, bases = self._codec.of(place.thread_id), self._lineage(place.thread_id), self._bases
         changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
         latest = place.id if base.own is None else max(base.own.latest, place.id)
         own = _new(Own, (place.namespace, place.id, asked.id or None, latest))
@@ -408,7 +424,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
             message = "a config for pending writes has configurable.checkpoint_id"
             raise UsageError(message, argument="checkpoint_id", value=None)
         base, called = self._bases.get(place), self._bases.called_by(place.thread_id, task_id)
-        part = tasks.pending(self._codec, place, writes, task_id, task_path, base, called)
+        part = tasks.pending(self._codec.of(place.thread_id), place, writes, task_id, task_path, base, called)
         if part.together or part.others:
             make = partial(tasks.commit_pending, self._lineage(place.thread_id), self._bases)
             self._gatherer.commit(place.thread_id, part, make, is_followed=not part.others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import lru_cache
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -22,14 +23,18 @@ from statelog.adapters.langgraph.values.msgpack_items import (
     unpack_bytes,
     unpack_text,
 )
+from statelog.display.packed import quarantined_text
 from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
+from statelog.format.quarantined import Quarantined
+from statelog.guard.packed_texts import hide_texts, restore_texts, show_texts
+from statelog.guard.verdicts import Where
 from statelog.kernels.msgpack import array_head, split_array
 from statelog.log.events import NEEDS_KEY, SERVES_KEY
 from statelog.log.operations import METADATA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -134,6 +139,14 @@ def _in_one(parts: list[Joined]) -> bytes:
     return b"".join([array_head(sum(part.number for part in parts)), *[part.data for part in parts]])
 
 
+def _hide_nothing(data: bytes, _replace: object) -> bytes:
+    """Return bytes as they are: no text can be replaced in what was pickled or encrypted, so the checks refuse it."""
+    return data
+
+
+_OWN_PATH = ("langgraph:checkpoint",)
+"""The path of LangGraph's own record of a checkpoint: versions and ids."""
+
 _REFUSALS = (TypeError, PicklingError, RecursionError, UnicodeError)
 """What a serialiser raises of a value for what it is: of an unknown type, cyclic, or with half a letter."""
 
@@ -145,11 +158,21 @@ _GLOBALS = vars(jsonplus)
 
 
 class Codec:
-    """A serialiser, and what becomes of its bytes. A guard of the store looks at them first."""
+    """A serialiser, and what becomes of its bytes. A guard of the store looks at them first.
 
-    def __init__(self, serde: SerializerProtocol, guard: Redactor | None = None) -> None:
+    Args:
+        serde: the serialiser.
+        guard: the guard of the store, if there is one.
+        include_quarantined: whether texts that a check hides are decoded. If not, a placeholder takes their place.
+    """
+
+    def __init__(
+        self, serde: SerializerProtocol, guard: Redactor | None = None, *, include_quarantined: bool = False
+    ) -> None:
         self.serde = serde
         self._guard = guard
+        self._include_quarantined = include_quarantined
+        self._thread: str | None = None
         self.proves = self.is_plain()
         """Whether what freezes to the same (`frozen`) is serialised to the same, and a list item by item."""
         self._copies = self.proves and not getattr(serde, "_custom_unpack_ext_hook", True)
@@ -161,6 +184,14 @@ class Codec:
         if type(serde) is not JsonPlusSerializer or not _METHODS.isdisjoint(serde.__dict__):
             return False
         return getattr(JsonPlusSerializer.dumps_typed, "__globals__", None) is _GLOBALS
+
+    def of(self, thread_id: str) -> Codec:
+        """Return the codec for what is written to a thread, which it names to the checks of a guard."""
+        if self._guard is None or self._guard.on_write is None:
+            return self
+        made = copy(self)
+        made._thread = thread_id  # noqa: SLF001 - a copy
+        return made
 
     def dump(self, value: Any, what: str, path: tuple[str, ...] = ()) -> tuple[str, bytes]:
         """Serialise a value.
@@ -195,9 +226,33 @@ class Codec:
             message = f"{what}: the serialiser gives {type(data).__name__} for {kind}, where bytes are expected"
             raise ValueTypeError(message, path=what, type=type(data).__name__) from error
         # Before it is cut: a part of a value cannot be walked.
-        return kind, data if self._guard is None else self._guard.serialised(
-            kind, data, path[path[:1] in _WHOLE_STATES :]
+        return kind, data if self._guard is None else self._guarded(
+            self._guard, value, kind, data, path[path[:1] in _WHOLE_STATES :]
         )
+
+    def _guarded(self, guard: Redactor, value: Any, kind: str, data: bytes, path: tuple[str, ...]) -> bytes:
+        """Return what the serialiser has made as a guard lets it be stored. Raises SecretError, CheckError."""
+        made = guard.serialised(kind, data, path)
+        if guard.on_write is not None and path != _OWN_PATH:
+            if made is not data:
+                value = self.load(kind, made)
+            where = Where("write", "langgraph", ".".join(path), self._thread)
+            made = guard.on_write.texts(value, made, where, hide_texts if kind == MSGPACK else _hide_nothing)
+        return restore_texts(made) if kind == MSGPACK else made
+
+    def _loads(self, kind: str, data: bytes) -> Any:
+        """Return a value without the texts that checks hide. Raises what the serialiser raises, and CheckError."""
+        if kind == MSGPACK:
+            data = show_texts(data, include_quarantined=self._include_quarantined)
+        value = self.serde.loads_typed((kind, data))
+        if self._guard is None or self._guard.on_read is None:
+            return value
+        where = Where("read", "langgraph", "")
+        shown = self._guard.on_read.texts(value, data, where, self._shown if kind == MSGPACK else _hide_nothing)
+        return value if shown is data else self.serde.loads_typed((kind, shown))
+
+    def _shown(self, data: bytes, replace: Callable[[str, tuple[str, ...]], str | Quarantined]) -> bytes:
+        return show_texts(hide_texts(data, replace), include_quarantined=self._include_quarantined)
 
     def _refused(self, value: Any, what: str) -> tuple[str, Any]:
         """Return what of a value the serialiser refuses, where that is one member of a dict or a list, and its path."""
@@ -231,7 +286,7 @@ class Codec:
 
     def load(self, kind: str, data: bytes) -> Any:
         """Return a value of what `dump` has returned. Raises what the serialiser raises."""
-        return self.serde.loads_typed((kind, data))
+        return self._loads(kind, data)
 
     def encode(self, value: Any, what: str, path: tuple[str, ...] = ()) -> Encoded:
         """Return a value's item, or those of a list. Arguments as for `dump`."""
@@ -253,32 +308,32 @@ class Codec:
 
     def decode_items(self, part: Joined) -> list[Any]:
         """Return the values of some items of a list."""
-        values: list[Any] = self.serde.loads_typed((MSGPACK, array_head(part.number) + part.data))
+        values: list[Any] = self._loads(MSGPACK, array_head(part.number) + part.data)
         return values
 
     def decode(self, read: Read, decoded: DecodedItems | None = None) -> Any:
         """Return a value; with `decoded`, of lists decoded before a copy. Raises what the serialiser raises."""
         if isinstance(read, list):
             if read and read[0].data.startswith(CUT):
-                return self.serde.loads_typed((MSGPACK, put_together(b"".join([part.data for part in read]))))
+                return self._loads(MSGPACK, put_together(b"".join([part.data for part in read])))
             if read and read[0].data.startswith(SNAPSHOT):
                 first = Joined(read[0].number - 1, read[0].data[len(SNAPSHOT) :])
                 return self._decode_snapshot([first, *read[1:]], decoded)
             if decoded is not None and self._copies:
                 return [value for part in read for value in decoded.items(part)]
-            return self.serde.loads_typed((MSGPACK, _in_one(read)))
+            return self._loads(MSGPACK, _in_one(read))
         if read.startswith(PREFIX):
-            return self.serde.loads_typed((MSGPACK, items.unwrap(PREFIX, read)))
+            return self._loads(MSGPACK, items.unwrap(PREFIX, read))
         if read[0] >> 5 == _MAJOR_LIST:
             return self.decode([join(items.read_list(read))])
         serialised = cbor.decode(read)
-        return self.serde.loads_typed((serialised.type, serialised.data))
+        return self._loads(serialised.type, serialised.data)
 
     def _decode_snapshot(self, read: list[Joined], decoded: DecodedItems | None) -> Any:
         if not self.proves:
             data = _in_one(read)
-            return self.serde.loads_typed((MSGPACK, _snapshot_head(len(data)) + data))
-        kind = type(self.serde.loads_typed((MSGPACK, _snapshot_head(len(_NIL)) + _NIL)))
+            return self._loads(MSGPACK, _snapshot_head(len(data)) + data)
+        kind = type(self._loads(MSGPACK, _snapshot_head(len(_NIL)) + _NIL))
         return kind(self.decode(read, decoded))
 
     # --- what is kept of a checkpoint -------------------------------------------------
@@ -292,10 +347,10 @@ class Codec:
     def load_part(self, parts: Sequence[bytes]) -> Any:
         """Return the value of `dump_part`. Raises what the serialiser raises."""
         if len(parts) == 1:
-            return self.serde.loads_typed((MSGPACK, parts[0]))
+            return self._loads(MSGPACK, parts[0])
         kind = unpack_text(parts[0])
         assert kind is not None
-        return self.serde.loads_typed((kind, unpack_bytes(parts[1])))
+        return self._loads(kind, unpack_bytes(parts[1]))
 
     # --- metadata -----------------------------------------------------------------------
 
@@ -348,17 +403,20 @@ class Codec:
             decoded: dict[str, Any] = self.decode(whole)
             return decoded
         return {
-            key: self._load(value) if isinstance(value, Packed | Serialised) else value
+            key: self._load(value) if isinstance(value, _NOT_PLAIN) else value
             for key, value in metadata.items()
             if key not in _NATIVE
         }
 
-    def _load(self, value: Packed | Serialised) -> Any:
-        return self.serde.loads_typed((MSGPACK if isinstance(value, Packed) else value.type, value.data))
+    def _load(self, value: Packed | Serialised | Quarantined) -> Any:
+        if isinstance(value, Quarantined):
+            return value.reveal() if self._include_quarantined else quarantined_text(value.check, value.reason)
+        return self._loads(MSGPACK if isinstance(value, Packed) else value.type, value.data)
 
 
 _NATIVE = (NEEDS_KEY, SERVES_KEY)
 """Keys that are the store's, not LangGraph's."""
+_NOT_PLAIN = (Packed, Serialised, Quarantined)
 _SCALARS = frozenset([type(None), bool, int, float, str])
 _ALWAYS_PLAIN = frozenset([type(None), bool, float, str])
 _DEPTH_MAX = 32

@@ -1,0 +1,87 @@
+"""`statelog quarantine`: what checks of a guard have quarantined, and its release."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import click
+
+from statelog.cli.opening import open_for_reading, open_for_writing
+from statelog.cli.options import AS_JSON, STORE
+from statelog.cli.output import Output
+from statelog.cli.paths import format_path
+from statelog.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from statelog.store.quarantine import QuarantinedPlace
+
+_ID_SIZE_BYTES = 5
+
+
+@click.group(short_help="List and release what checks have quarantined.")
+def quarantine() -> None:
+    """List and release what checks of a guard have quarantined."""
+
+
+@quarantine.command(name="list", short_help="List what is quarantined.")
+@STORE
+@AS_JSON
+def list_(*, store: Path, as_json: bool) -> None:
+    """List what is quarantined in STORE: in the heads of all branches, and in entries of the board.
+
+    The values are not shown. `show --include-quarantined` and `board get --include-quarantined` show them.
+    """
+    output = Output(as_json=as_json)
+    with open_for_reading(store) as opened:
+        places = opened.quarantined()
+    if as_json:
+        for each in places:
+            output.emit(
+                {
+                    "id": _id_of(each),
+                    "thread": each.thread,
+                    "branch": each.branch,
+                    "key": each.key,
+                    "path": list(each.path),
+                    "check": each.check,
+                    "reason": each.reason,
+                }
+            )
+        return
+    rows = [(_id_of(each), *_shown(each), each.check, each.reason) for each in places]
+    output.table(("id", "thread or key", "path", "check", "reason"), rows, whole=("id",))
+
+
+@quarantine.command(short_help="Store a quarantined value as an ordinary one.")
+@STORE
+@click.argument("id")
+@AS_JSON
+def release(*, store: Path, id: str, as_json: bool) -> None:
+    """Release the value ID of STORE, which `quarantine list` shows: store it as an ordinary one in a new version."""
+    output = Output(as_json=as_json)
+    with open_for_writing(store) as opened:
+        place = next((each for each in opened.quarantined() if _id_of(each) == id), None)
+        if place is None:
+            message = f"nothing that is quarantined has the id {id!r}"
+            raise NotFoundError(message, id=id)
+        opened.release(place)
+    if as_json:
+        output.emit({"id": id, "thread": place.thread, "key": place.key, "path": list(place.path)})
+    else:
+        output.say(" ".join(["released", *filter(None, _shown(place))]))
+
+
+def _id_of(place: QuarantinedPlace) -> str:
+    """Return an id that follows from the place and the verdict."""
+    told = repr((place.thread, place.branch, place.key, place.path, place.check, place.reason))
+    return blake2b(told.encode("utf-8", "replace"), digest_size=_ID_SIZE_BYTES).hexdigest()
+
+
+def _shown(place: QuarantinedPlace) -> tuple[str, str]:
+    """Return thread and branch, or key; and the path."""
+    if place.key is not None:
+        return place.key, format_path(place.path) if place.path else ""
+    return f"{place.thread} {place.branch}", format_path(place.path)
