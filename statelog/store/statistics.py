@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
 from statelog.errors import ExpiredError
+from statelog.format.seal import RECORD_MAC_SIZE_BYTES
 from statelog.log.care.sweep import sweepable_sizes
 from statelog.log.view import missing
 from statelog.storage.file.packing import PackedPages
@@ -323,6 +324,7 @@ def _read_records(
     engine: Engine, last_lsn: int, unreached: dict[int, int], page_size_bytes: int, tick: _Ticks
 ) -> _Records:
     sample = _sample_lsns(last_lsn)
+    mac_size_bytes = 0 if engine.store_file.lmdb_file.key is None else RECORD_MAC_SIZE_BYTES
     records = _Records(Counter(), Counter(), PackedPages(page_size_bytes))
     for at in range(0, len(sample), _RECORDS_PER_TRANSACTION):
         with engine.read() as view:
@@ -334,7 +336,7 @@ def _read_records(
                 records.counts[thread] += 1
                 records.sizes_bytes[thread] += len(data)
                 records.nodes += nodes
-                records.packed.add(_LSN_SIZE_BYTES, len(data) - unreached.get(lsn, 0))
+                records.packed.add(_LSN_SIZE_BYTES, len(data) + mac_size_bytes - unreached.get(lsn, 0))
         tick.to(1 + 4 * (at + _RECORDS_PER_TRANSACTION) / (len(sample) + _RECORDS_PER_TRANSACTION), 10)
     records.scale = last_lsn / len(sample) if sample else 1.0
     return records

@@ -549,3 +549,13 @@ def test_a_mount_and_a_snapshot_read_a_store_with_a_key(path):
             tx.thread("t").commit({"n": 5})
             tx.thread("u").commit({"n": 6})
         assert store.verify().ok
+
+
+def test_statistics_count_the_macs_of_a_compacted_file(path):
+    with statelog.open(path, key=KEY, durability="interval") as store:
+        thread = store.thread("t")
+        for number in range(2000):
+            thread.commit({"n": number})
+        foretold = store.statistics().compacted_size_bytes
+        report = store.compact()
+    assert foretold == pytest.approx(report.size_after_bytes, abs=0.02 * report.size_before_bytes)
