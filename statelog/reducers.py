@@ -33,7 +33,7 @@ from statelog.tree import reduce
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from statelog.log.step import Redact, StepChange, Write
+    from statelog.log.step import Redact, Write
     from statelog.tree.node import Slot, Workspace
 
 __all__ = [
@@ -167,6 +167,8 @@ class Prepared(NamedTuple):
     is_overwrite: bool = False
     check: Callable[[str, Any], Any] | None = None
     """For a user's reducer: called with channel and merged value, returns what to store."""
+    operation: int | None = None
+    """The write as an operation of a step; None if it cannot be one."""
 
     def checked_by(self, check: Callable[[str, Any], Any]) -> Prepared:
         """Return the write with a check of its result, for a user's reducer."""
@@ -178,11 +180,9 @@ class Prepared(NamedTuple):
         return self.reducer.spec
 
     @property
-    def step(self) -> StepChange | None:
-        """The write as part of a step, None if it can be none."""
-        reducer = self.reducer
-        operation = STEP_PUT if self.is_overwrite else _OPERATIONS.get(reducer.name)
-        return None if operation is None else (operation, self.payload, reducer.parameter)
+    def parameter(self) -> str:
+        """The key of the items of an upsert; empty for other reducers."""
+        return self.reducer.parameter
 
     def encode_result(self, value: Any) -> bytes:
         """Return the item of a merged value, checked."""
@@ -215,7 +215,9 @@ class _MadeInPython:
     """
 
     __slots__ = ("_redact", "_write", "channel", "spec")
-    step: ClassVar[None] = None
+    operation: ClassVar[None] = None
+    payload: ClassVar[None] = None
+    parameter: ClassVar[str] = ""
 
     def __init__(self, write: Prepared, redact: Redact) -> None:
         self._write = write
@@ -249,14 +251,12 @@ class Removal:
 
     __slots__ = ("channel",)
     spec: ClassVar[str] = "remove"
+    operation: ClassVar[int] = STEP_REMOVE
+    payload: ClassVar[bytes] = b""
+    parameter: ClassVar[str] = ""
 
     def __init__(self, channel: str) -> None:
         self.channel = channel
-
-    @property
-    def step(self) -> StepChange:
-        """What it is as part of a step."""
-        return STEP_REMOVE, b"", ""
 
     def merge(self, workspace: Workspace, _current: Slot | None, _identities: dict[bytes, bytes]) -> None:
         """Remove it."""
@@ -328,11 +328,12 @@ class Reducer(_Value):
                 held = value.value
                 if type(held) not in (list, tuple) or any(isinstance(item, Remove) for item in held):
                     raise _mismatch(self, held, path, "a list of dicts, in Overwrite")
-                return Prepared(channel, self, [None, *_shape_upsert(self, held, path)])
-            return Prepared(channel, self, cbor.encode(value.value, path=path), is_overwrite=True)
+                return Prepared(channel, self, [None, *_shape_upsert(self, held, path)], operation=STEP_UPSERT)
+            item = cbor.encode(value.value, path=path)
+            return Prepared(channel, self, item, is_overwrite=True, operation=STEP_PUT)
         shape = _SHAPED.get(self.name)
         payload = cbor.encode(value, path=path) if shape is None else shape(self, value, path)
-        return _new(Prepared, (channel, self, payload, False, None))
+        return _new(Prepared, (channel, self, payload, False, None, _OPERATIONS.get(self.name)))
 
     def merge(self, workspace: Workspace, current: Slot | None, write: Prepared, cache: dict[bytes, bytes]) -> Slot:
         """Return the channel's new slot. Raises ReducerTypeError, or what a user's function raises."""

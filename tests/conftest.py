@@ -58,9 +58,9 @@ _COMMON = {
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
-hypothesis.settings.register_profile("dev", max_examples=20, **_COMMON)
-hypothesis.settings.register_profile("ci", max_examples=20, derandomize=True, **_COMMON)
-hypothesis.settings.register_profile("brief", max_examples=15, derandomize=True, **_COMMON)
+hypothesis.settings.register_profile("dev", max_examples=12, **_COMMON)
+hypothesis.settings.register_profile("ci", max_examples=12, derandomize=True, **_COMMON)
+hypothesis.settings.register_profile("brief", max_examples=10, derandomize=True, **_COMMON)
 hypothesis.settings.register_profile("nightly", max_examples=20_000, **_COMMON)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 

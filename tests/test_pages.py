@@ -25,7 +25,8 @@ PAGES = sorted(
     key=lambda page: page.as_posix(),
 )
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
-INSTALLS = re.compile(r"\b(pip|pipx|uv|uvx|apt-get)\b|<!--")
+LEFT_OUT = re.compile(r"\b(pip|pipx|uv|uvx|apt-get)\b|<!--|^statelog demo ", flags=re.MULTILINE)
+"""What needs an index of packages, and the demo, which tests/cli/demo runs."""
 FRAMEWORKS = {
     "openai_agents": "agents",
     "pydantic_ai": "pydantic_ai",
@@ -46,9 +47,9 @@ def name_of(page: Path) -> str:
 
 
 def blocks_of(page: Path) -> list[tuple[str, str]]:
-    """Return (language, code) of what runs here: lines that install something need an index of packages."""
+    """Return (language, code) of what runs here."""
     found = BLOCK.findall(page.read_text(encoding="utf-8"))
-    return [(language, code) for language, code in found if language == "python" or not INSTALLS.search(code)]
+    return [(language, code) for language, code in found if language == "python" or not LEFT_OUT.search(code)]
 
 
 @pytest.fixture(scope="module")

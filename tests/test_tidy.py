@@ -49,15 +49,17 @@ def test_the_top_level_is_fixed():
     assert {name.split("/")[0] for name in FILES if not name.startswith(".")} <= TOP_LEVEL
 
 
-@pytest.mark.parametrize("name", [name for name in TEXTS if name != "tests/test_tidy.py"])
-def test_a_file_has_no_leftovers(name):
-    text = text_of(name)
-    assert [mark for mark in LEFTOVERS if mark in text] == []
-    assert not MACHINE_PATHS.search(text)
-    assert not re.search(r"[ \t]+$", text, re.MULTILINE), "white space at the end of a line"
-    assert text == "" or text.endswith("\n")
-    assert "\r" not in text
-    assert name.startswith("native/") or "\t" not in text
+def test_a_file_has_no_leftovers():
+    for name in TEXTS:
+        if name == "tests/test_tidy.py":
+            continue
+        text = text_of(name)
+        assert [mark for mark in LEFTOVERS if mark in text] == [], name
+        assert not MACHINE_PATHS.search(text), name
+        assert not re.search(r"[ \t]+$", text, re.MULTILINE), f"{name}: white space at the end of a line"
+        assert text == "" or text.endswith("\n"), name
+        assert "\r" not in text, name
+        assert name.startswith("native/") or "\t" not in text, name
 
 
 def test_no_module_is_called_utils():

@@ -25,12 +25,10 @@ HOLDER = b"l"
 """The subject of a waiter for a lease: this prefix, and the name of the lease."""
 
 
-_segment_bit = lru_cache(maxsize=256)(segment_bit)
-
-
+@lru_cache(maxsize=1024)
 def wake_bits(key: str) -> int:
     """Return a mask of the wake words that watchers of a key sleep on."""
-    return EVERY_SEGMENT | _segment_bit(key.partition("/")[0])
+    return EVERY_SEGMENT | segment_bit(key.partition("/")[0])
 
 
 def watch_bits(pattern: str) -> int:

@@ -70,10 +70,11 @@ class Writer(NamedTuple):
 
     def known(self, key: str) -> KnownEntry:
         """Return the row of a key and whether the entry exists. Only the first call for a key reads the index."""
-        entries, place = self.batch.entries, (self.board, key)
-        known = entries.get(place) or self.batch.memory.entries.get(place)
+        batch, place = self.batch, (self.board, key)
+        known = batch.entries.get(place)
         if known is None:
-            known = entries[place] = KnownEntry(*last_row(self.batch.view, self.board, key))
+            known = batch.memory.entries.get(place) or KnownEntry(*last_row(batch.view, self.board, key))
+            batch.entries[place] = known
         return known
 
     def row(self, key: str) -> tuple[EntryRow, bool]:
@@ -133,10 +134,9 @@ class Value(NamedTuple):
 
 def prepare(write: Write) -> Value:
     """Encode a write to the value of an entry, before the commit begins."""
-    step = write.step
-    if step is None:
+    operation, payload = write.operation, write.payload
+    if operation is None:
         return Value(write, None, None)
-    operation, payload, _key = step
     count, item = 0, None
     if type(payload) is list and payload and operation in (STEP_ADD, STEP_APPEND):
         operation, count, payload = STEP_APPEND, len(payload), b"".join(payload)
@@ -179,7 +179,7 @@ def stage(
         by = writer.agent if agent == "" else agent
         value = value if value is None or value.is_guarded else guarded(batch.guard, key, by, value)
         error = error if error is None else batch.guard.error(error, key, by)
-    before = writer.known(key)
+    before = batch.entries.get((board, key)) or writer.known(key)
     stays = act not in GOES and (place[0] is not None or value is not None or key[0] == "/")
     created_us, expires_us, rank, ready_us, attempts, claim = kept
     created_us = (created_us or now_us) if stays else 0
@@ -202,8 +202,11 @@ def stage(
     batch.wakes |= wake_bits(key)
     if expires_us:
         batch.note_expiry(board, expires_us)
-    if is_there and claim is None and _joins_queue(before, row, attempts):
-        batch.calls += (partial(call_claimer, key),)
+    if is_there and claim is None:
+        former = before.event
+        has_fewer_attempts = former is not None and former.order is not None and former.order[2] > attempts
+        if has_fewer_attempts or not before.is_there or before.row[2:5] != row[2:5]:  # It is new at its place.
+            batch.calls += (partial(call_claimer, key),)
     return _new(Found, (event, lsn, now_us))
 
 
@@ -212,13 +215,6 @@ def guarded(guard: Redactor, key: str, agent: str | None, value: Value) -> Value
     write = guard.entry(value.write, key, agent)
     made = value if write is value.write else prepare(write)
     return made._replace(is_guarded=True)
-
-
-def _joins_queue(before: KnownEntry, row: EntryRow, attempts: int) -> bool:
-    """Return True if an unclaimed entry is new in the queue, has another place there, or has fewer attempts."""
-    former = before.event
-    was_queued = before.is_there and before.row[2:5] == row[2:5]
-    return not was_queued or (former is not None and former.order is not None and former.order[2] > attempts)
 
 
 def _merge(writer: Writer, key: str, write: Write, place: Place) -> tuple[Place, Sequence[bytes], Sequence[NodeRow]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statelog.board.entry_writer import NO_PLACE, Kept, Value, Writer, kept_of, place_of, stage
+from statelog.board.entry_writer import Kept, Writer, kept_of, place_of, stage
 from statelog.board.names import RESERVED
 from statelog.board.reading import Found, changed_since, find_at
 from statelog.errors import AlreadyExistsError, ConflictError, UsageError
@@ -73,11 +73,6 @@ def check_absent(key: str, found: Found | None, *, is_version_told: bool) -> Non
         version = {"version": found.lsn} if is_version_told else {}
         message = f"there is an entry {key!r}" + (f", of version {found.lsn}" if version else "")
         raise AlreadyExistsError(message, key=key, **version)
-
-
-def put(writer: Writer, key: str, value: Value, found: Found | None, kept: Kept) -> Found:
-    """Merge a value with the entry of a key, and stage the result. `found` is None if there is no entry."""
-    return stage(writer, Act.SET, key, kept, NO_PLACE if found is None else found.event[7:10], value)
 
 
 def take(writer: Writer, found: Found) -> Found:

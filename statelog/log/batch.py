@@ -242,7 +242,8 @@ class Memory:
             head = _next_head(self.heads[place], event, digest, data)
             if head is None:
                 return False
-            self._set_head(place, head)
+            self.heads[place] = head
+            self._note_jump(event)
         return True
 
     def take_over(self, batch: Batch) -> None:
@@ -261,19 +262,20 @@ class Memory:
             self.end = _new(LogEnd, (self.end[0] + len(staged), batch.chain, staged[-1][1]))
         self.times_us.update(batch.times_us)
         for place, head in batch.new_heads.items():
-            self._set_head(place, head)
+            heads[place] = head
+            event = head[0]
+            # In all other cases, no reader needs the jump: see `operations.parent_links`.
+            if event.version != event.depth or not (row := self.rows.get(event.thread)) or row.branch_count > 1:
+                self._note_jump(event)
         if batch.entries:
             if len(self.entries) > ENTRIES_MAX:
                 self.entries.clear()
             self.entries.update(batch.entries)
             self.expiries_us.update(batch.expiries_us)
 
-    def _set_head(self, place: tuple[int, int], head: Head) -> None:
-        self.heads[place] = head
-        event = head[0]
-        # In all other cases, no reader needs the jump: see `lines`.
-        if event.version != event.depth or not (row := self.rows.get(event.thread)) or row.branch_count > 1:
-            self.jumps[*place, event.version] = (event.jump_branch, event.jump_version, event.jump_depth)
+    def _note_jump(self, event: CheckpointEvent) -> None:
+        jump = (event.jump_branch, event.jump_version, event.jump_depth)
+        self.jumps[event.thread, event.branch, event.version] = jump
 
 
 def _next_head(former: Head, event: CheckpointEvent, digest: bytes, record: bytes) -> Head | None:

@@ -55,9 +55,6 @@ _TRIES_MAX = 64
 Grown = tuple[bytearray, bytes]
 """Fingerprints of a keyed list that gets new items, and those of the items."""
 
-StepChange = tuple[int, Any, str]
-"""One of `kernels.STEP_*` or `STEP_UPSERT`; payload (an item, or of appends a list of them); key of an upsert."""
-
 _Change = tuple[int, int, bytes, bytes]
 """What a step does to a channel: operation, number of items, key of a keyed list, encoded, payload."""
 
@@ -83,8 +80,16 @@ class Write(Protocol):
         """The reducer, for messages."""
 
     @property
-    def step(self) -> StepChange | None:
-        """What it is as part of a step, None if it can be none."""
+    def operation(self) -> int | None:
+        """One of `kernels.STEP_*` or `STEP_UPSERT`; None if the write cannot be part of a step."""
+
+    @property
+    def payload(self) -> Any:
+        """An item; for appends a list of items; for upserts a list of operations."""
+
+    @property
+    def parameter(self) -> str:
+        """The key of the items of an upsert; empty for other operations."""
 
     def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> Slot | None:
         """Return the channel's new slot, None to remove the channel."""
@@ -240,15 +245,17 @@ def _changes_of(
     """Return what writes do, channel by channel; None if they are no step."""
     changes: dict[bytes, _Change] = {}
     for each in writes:
-        write = each.step
+        operation, payload = each.operation, each.payload
         key = channel_keys.get(each.channel) or channel_key(each.channel)
         change: _Change | None = None
-        if write is not None and write[0] != STEP_APPEND and type(write[1]) is bytes and key not in changes:
-            change = write[0], 0, b"", write[1]
-        elif write is not None and write[0] == STEP_UPSERT and key not in changes:
-            change = _upsert(batch, kernels.step_list(state_digest, held, key), write, grown, key)
-        elif write is not None and write[0] != STEP_UPSERT:
-            change = _change(write, changes.get(key))
+        if operation is None:
+            return None
+        if operation != STEP_APPEND and type(payload) is bytes and key not in changes:
+            change = operation, 0, b"", payload
+        elif operation == STEP_UPSERT and key not in changes:
+            change = _upsert(batch, kernels.step_list(state_digest, held, key), each, grown, key)
+        elif operation != STEP_UPSERT:
+            change = _change(operation, payload, changes.get(key))
         if change is None:
             return None
         changes[key] = change
@@ -260,9 +267,8 @@ def _changes_of(
     )
 
 
-def _change(write: StepChange, earlier: _Change | None) -> _Change | None:
+def _change(operation: int, payload: Any, earlier: _Change | None) -> _Change | None:
     """Return what a write to a channel does, after an earlier one of the same commit."""
-    operation, payload, _key = write
     if operation != STEP_APPEND and type(payload) is bytes:
         return (operation, 0, b"", payload) if earlier is None else None
     if type(payload) is not list or not payload:
@@ -282,13 +288,13 @@ def _encoded_key(key: str) -> bytes:
 
 
 def _upsert(
-    batch: Batch, found: kernels.Wanted | None, write: StepChange, grown: dict[bytes, Grown], key: bytes
+    batch: Batch, found: kernels.Wanted | None, write: Write, grown: dict[bytes, Grown], key: bytes
 ) -> _Change | None:
     """Return the append that an upsert into a list comes to; None unless every item is new to it."""
-    _operation, operations, parameter = write
+    operations = write.payload
     if found is None or not operations or None in operations or any(map(_is_removal, operations)):
         return None
-    key_item, items = _encoded_key(parameter), list(map(_item, operations))
+    key_item, items = _encoded_key(write.parameter), list(map(_item, operations))
     growth = _grow(batch, found, key_item, items)
     if growth is None:
         return None

@@ -206,13 +206,6 @@ class Schema(NamedTuple):
         check = self.part_checks.get(channel)
         return check is not None and check(path, value)
 
-    def writing(self, channel: str) -> tuple[Check | None, reducers.Reducer]:
-        """What `validate_write` calls for a channel, if anything, and the reducer behind it, at one look."""
-        declared = self.channels.get(channel)
-        if declared is not None:
-            return self.write_checks.get(channel, self.check_of_others), declared.reducer
-        return self.check_of_others, reducers.extend if channel == STEPS_CHANNEL else reducers.replace
-
     def validate_result(self, channel: str, value: object) -> object:
         """What a channel stores after a user's reducer; of a built-in one, the value itself.
 

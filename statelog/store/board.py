@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from statelog import reducers
 from statelog.board import claiming, entry_writer, reading, writing
 from statelog.board.claiming import Wanted
-from statelog.board.names import check_directory, check_key, check_prefix, compile_pattern
+from statelog.board.entry_writer import NO_PLACE
+from statelog.board.names import RESERVED, check_directory, check_key, check_prefix, compile_pattern
 from statelog.board.retention import Rule
 from statelog.board.rules import ALL, OWN
 from statelog.errors import StatelogError, UsageError
-from statelog.log.kinds.entries import RANK
+from statelog.log.kinds.entries import RANK, Act
 from statelog.store import claims
 from statelog.store.arguments import check_flag, check_priority, check_seconds
 from statelog.store.board_policies import is_turn, retain_board, take_turn
@@ -243,8 +244,9 @@ class Board(ReadBoard):
         """
         check_key(key)
         rights = self._rights
-        for verb in verbs:
-            rights.check(verb, key)
+        if rights.is_bound or key.startswith(RESERVED):
+            for verb in verbs:
+                rights.check(verb, key)
         value, guard = entry_writer.prepare(reducer.prepare(reading.VALUE, value, path=key)), self._session.owner.guard
         if guard is not None:  # before the commit takes its lock
             passed = value._replace(is_guarded=True)
@@ -258,7 +260,8 @@ class Board(ReadBoard):
                 kept = writing.set_anew(found, how, writer.now_us)
             else:
                 kept = entry_writer.NOTHING if found is None else entry_writer.kept_of(found)
-            return writing.put(writer, key, value, found, kept)
+            place = NO_PLACE if found is None else found.event[7:10]
+            return entry_writer.stage(writer, Act.SET, key, kept, place, value)
 
         made: Found = self._act(work, fence=fence)
         entry = entry_of(self._session, made, value.item)

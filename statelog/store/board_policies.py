@@ -13,6 +13,7 @@ from statelog.errors import LimitError
 from statelog.format.digests import blake2b
 from statelog.limits import POLICIES_MAX
 from statelog.log.care.vacuum import RetentionReport
+from statelog.log.kinds.entries import Act
 from statelog.log.times import now_us
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ def _store(session: StoreSession, rule: Rule) -> None:
     def work(writer: Writer) -> None:
         there = writing.find(writer, key)
         if not is_none:
-            writing.put(writer, key, value, there, entry_writer.NOTHING)
+            place = entry_writer.NO_PLACE if there is None else entry_writer.place_of(there)
+            entry_writer.stage(writer, Act.SET, key, place=place, value=value)
         elif there is not None:
             writing.take(writer, there)
 

@@ -208,7 +208,9 @@ class _SetChannel:
     loaded: Loaded
     key: bytes
     spec: str = "mount"
-    step: None = None
+    operation: None = None
+    payload: None = None
+    parameter: str = ""
 
     def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
         """Return the new slot."""

@@ -12,8 +12,8 @@ from statelog.format import cbor
 from statelog.format.everyday import full_name
 from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
 from statelog.log.names import channel_key, channel_keys, check_name
-from statelog.reducers import DROP, Removal
-from statelog.schema import normalise_update
+from statelog.reducers import DROP, Removal, extend, replace
+from statelog.schema import STEPS_CHANNEL, normalise_update
 from statelog.tree.node import LEAF
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from statelog.log.step import Write
     from statelog.schema import Schema
 
+
+_TEXT_ONLY = frozenset((str,))
 
 NO_METADATA = b"\xa0"
 """The item of none."""
@@ -53,8 +55,10 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
 def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[Write]:
     """Return the updates of one commit, validated and encoded, one write a channel."""
     prepared: list[Write] = []
+    channels = schema.channels
     for update in writes:
-        named = normalise_update(update)
+        is_plain = type(update) is dict and _TEXT_ONLY.issuperset(map(type, update))
+        named = dict(update) if is_plain else normalise_update(update)
         for channel, value in (schema.by_channel(named) if schema.aliases else named).items():
             if channel not in channel_keys:
                 channel_key(channel)
@@ -62,7 +66,11 @@ def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[Write]:
                 schema.reducer(channel)  # raises where there is no such channel
                 prepared.append(Removal(channel))
                 continue
-            check, reducer = schema.writing(channel)
+            declared = channels.get(channel)
+            if declared is not None:
+                check, reducer = schema.write_checks.get(channel, schema.check_of_others), declared.reducer
+            else:
+                check, reducer = schema.check_of_others, replace if channel != STEPS_CHANNEL else extend
             write = reducer.prepare(channel, value if check is None else check(channel, value), path=channel)
             prepared.append(write if reducer.function is None else write.checked_by(schema.validate_result))
     return prepared

@@ -20,7 +20,7 @@ from statelog.errors import ClosedError, ConflictError, RollbackError, ThreadDel
 from statelog.store.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
 SCHEMA = {"findings": operator.add, "notes": reducers.merge, "count": operator.add}
@@ -45,11 +45,17 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(main)
 
 
-def join_pool() -> None:
-    """Wait for the threads of stores that were told to close; not for those that wait on, as the one of all waiters."""
-    for thread in threading.enumerate():
-        if thread.name.startswith("statelog_"):  # as a pool names them
-            thread.join(timeout=10)
+@pytest.fixture
+def join_pool() -> Callable[[], None]:
+    """Return a function that waits for the threads of the pools that a test has started."""
+    before = set(threading.enumerate())  # Earlier tests have left stores open.
+
+    def join() -> None:
+        for thread in set(threading.enumerate()) - before:
+            if thread.name.startswith("statelog_"):  # as a pool names them
+                thread.join(timeout=10)
+
+    return join
 
 
 def test_a_closed_store_is_named(tmp_path: Path) -> None:
@@ -302,7 +308,7 @@ def test_closings_at_once_are_one(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_closing_that_is_cancelled_goes_on(tmp_path: Path) -> None:
+def test_a_closing_that_is_cancelled_goes_on(tmp_path: Path, join_pool: Callable[[], None]) -> None:
     async def main() -> aio.Store:
         store = await aio.open(tmp_path / "a.state")
         goes_on = threading.Event()
@@ -322,7 +328,7 @@ def test_a_closing_that_is_cancelled_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit_s", [0.0, 0.02])
 def test_an_opening_that_is_cancelled_leaves_no_store_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, join_pool: Callable[[], None], limit_s: float
 ) -> None:
     opened: list[statelog.Store] = []
     begun = threading.Event()

@@ -17,7 +17,7 @@ from statelog.kernels.objects import freeze_items, still_items
 from statelog.limits import DEPTH_MAX
 from statelog.testing import strategies as own
 
-COMMITS = 3000
+COMMITS = 2000
 
 
 class Text(str):

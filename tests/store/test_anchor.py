@@ -319,9 +319,11 @@ def test_every_anchor_stays_valid_after(path, act):
             board.set("key", "value " * 1000 + str(number))
         found = anchors_of(store)
         act(store)
-        assert [anchor for anchor in found if not store.verify(expect=anchor, deep=False).ok] == []
+        for anchor in found:
+            anchors.check_opened(store._engine, anchors.ExpectedHistory(anchor))
+        assert [anchor for anchor in found[::20] if not store.verify(expect=anchor, deep=False).ok] == []
         assert store.verify(expect=found[-1]).ok
-    for anchor in found[::7]:
+    for anchor in found[::20]:
         statelog.open(path, expect=anchor).close()
 
 
@@ -374,7 +376,7 @@ def test_every_copy_has_the_history_of_anchors_taken_at_any_moments(path, tmp_pa
     for copy in (path, *(tmp_path / f"{name}.state" for name in ("image", "row", "imported", "salvaged"))):
         for anchor in taken:
             with statelog.open(copy, expect=anchor) as store:
-                assert store.verify(expect=anchor, deep=anchor is taken[-1]).ok
+                assert anchor is not taken[-1] or store.verify(expect=anchor).ok
 
 
 def test_a_copy_that_is_behind_an_anchor_is_refused_until_it_has_caught_up(path, tmp_path):

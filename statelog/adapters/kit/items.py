@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from statelog.log.batch import Batch
-    from statelog.log.step import Redact, StepChange
+    from statelog.log.step import Redact
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.thread import Thread
     from statelog.store.views import MapView
@@ -95,7 +95,7 @@ def put(channel: str, item: bytes) -> Write:
 
 def put_made(channel: str, item: bytes) -> Write:
     """Return what `put` does, of an item that was made here: it is not checked again."""
-    return _new(Prepared, (channel, replace, item, False, None))
+    return _new(Prepared, (channel, replace, item, False, None, kernels.STEP_PUT))
 
 
 def put_once(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> Write:
@@ -106,7 +106,7 @@ def put_once(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | 
 
 def put_once_made(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> Write:
     """Return what `put_once` does, of an item that was made here: it is not checked again."""
-    return _new(_PutOnce, (channel, item, join, "put_once"))
+    return _new(_PutOnce, (channel, item, join, "put_once", kernels.STEP_PUT_ONCE, ""))
 
 
 def append(channel: str, items: Sequence[bytes]) -> Write:
@@ -117,7 +117,7 @@ def append(channel: str, items: Sequence[bytes]) -> Write:
 
 def append_made(channel: str, items: Sequence[bytes]) -> Write:
     """Return what `append` does, of items that were made here: they are not checked again."""
-    return _new(Prepared, (channel, extend, [*items], False, None))
+    return _new(Prepared, (channel, extend, [*items], False, None, kernels.STEP_APPEND))
 
 
 def edit(channel: str, start: int, stop: int, items: Sequence[bytes]) -> Write:
@@ -173,28 +173,25 @@ def _check_all(items: Sequence[bytes]) -> None:
 
 class _PutOnce(NamedTuple):
     channel: str
-    item: bytes
+    payload: bytes
     join: Callable[[bytes, bytes], bytes] | None
     spec: str = "put_once"
-
-    @property
-    def step(self) -> StepChange:
-        """What it is as part of a step."""
-        return kernels.STEP_PUT_ONCE, self.item, ""
+    operation: int = kernels.STEP_PUT_ONCE
+    parameter: str = ""
 
     def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
         """Return what is there, or the new slot, or that of both."""
         if current is None:
-            return encode_slot(workspace, self.item, top=True)
+            return encode_slot(workspace, self.payload, top=True)
         if self.join is None:
             return current
         held = read_item(workspace, current)
-        joined = self.join(held, self.item)
+        joined = self.join(held, self.payload)
         return current if joined == held else encode_slot(workspace, joined, top=True)
 
     def redacted(self, redact: Redact) -> _PutOnce:
         """Return the write without secrets."""
-        return self._replace(item=redact(self.item, self.channel))
+        return self._replace(payload=redact(self.payload, self.channel))
 
 
 class _Edit(NamedTuple):
@@ -203,7 +200,9 @@ class _Edit(NamedTuple):
     stop: int
     items: list[bytes]
     spec: str = "edit"
-    step: None = None
+    operation: None = None
+    payload: None = None
+    parameter: str = ""
 
     def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
         """Return the slot of the edited list."""
