@@ -134,7 +134,53 @@ def _names(argument: str, given: Any) -> tuple[str, ...] | None:
     return names
 
 
-class Handles:
+class Forms:
+    """Values, and what replaces each of them wherever it is written, in whichever form."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, bytes] = {}
+        """The replacement of each value."""
+        self._forms: tuple[tuple[bytes, re.Pattern[bytes], bytes], ...] = ()
+        """For each form of a value: bytes that are in it, its pattern, and the replacement. The longest one is
+        first."""
+        self._scan: Pattern | None = None
+        """A pattern that is found wherever a form is."""
+
+    def knows(self, value: str) -> bool:
+        """Return True if a value has a replacement."""
+        return value in self._known
+
+    def learn(self, value: str, replacement: bytes) -> None:
+        """Add a value of at least `VALUE_SIZE_MIN` characters."""
+        forms = {form for text in {value, value.strip()} for form in _forms_of(text)}
+        with self._lock:
+            known = {form[:2] for form in self._forms}
+            made = [*self._forms, *((*form, replacement) for form in forms - known)]
+            made.sort(key=lambda form: -len(form[0]))
+            starts = sorted({form[0][:_SCANNED_SIZE_MAX] for form in made})
+            self._scan = Pattern(b"|".join([literal(start) for start in starts]), captures=False)
+            self._forms = tuple(made)
+            self._known[value] = replacement
+
+    def are_in(self, data: bytes) -> bool:
+        """Return False if no value is certainly in `data`, in any form."""
+        return self._scan is not None and self._scan.is_in(data)
+
+    def find(self, text: bytes) -> list[Found]:
+        """Return where values are in a text. `rule` is the replacement. Values that overlap become one."""
+        if not self.are_in(text):
+            return []
+        found = [
+            Found(*match.span(), replacement.decode())
+            for held, pattern, replacement in self._forms
+            if held in text
+            for match in pattern.finditer(text)
+        ]
+        return apart(found)
+
+
+class Handles(Forms):
     """Secrets by name. `$CRED{name}` stands for one of them in a state, in arguments and in messages.
 
     Args:
@@ -155,14 +201,8 @@ class Handles:
             if not callable(source):
                 message = f"the source of handle {name!r} is a function, not {type(source).__name__}"
                 raise UsageError(message, argument="handles", name=name)
+        super().__init__()
         self._sources = dict(sources)
-        self._lock = threading.Lock()
-        self._known: dict[str, bytes] = {}
-        """The handle of each value that was resolved."""
-        self._forms: tuple[tuple[bytes, re.Pattern[bytes], bytes], ...] = ()
-        """For each form of a value: bytes that are in it, its pattern, and the handle. The longest one is first."""
-        self._scan: Pattern | None = None
-        """A pattern that is found wherever a form is."""
 
     def __repr__(self) -> str:
         return f"<Handles {', '.join(self._sources)}>"
@@ -229,38 +269,10 @@ class Handles:
             kind = f"{len(value.strip())} characters" if isinstance(value, str) else type(value).__name__
             message = f"the value of handle {name!r} is a text of at least {VALUE_SIZE_MIN} characters, not {kind}"
             raise GuardError(message, **facts)
-        if value not in self._known:
-            self._learn(value, b"$CRED{" + name.encode() + b"}")
+        if not self.knows(value):
+            self.learn(value, b"$CRED{" + name.encode() + b"}")
+            redaction.hide_with(self.hide)
         return value
-
-    def _learn(self, value: str, handle: bytes) -> None:
-        forms = {form for text in {value, value.strip()} for form in _forms_of(text)}
-        with self._lock:
-            known = {form[:2] for form in self._forms}
-            made = [*self._forms, *((*form, handle) for form in forms - known)]
-            made.sort(key=lambda form: -len(form[0]))
-            starts = sorted({form[0][:_SCANNED_SIZE_MAX] for form in made})
-            self._scan = Pattern(b"|".join([literal(start) for start in starts]), captures=False)
-            self._forms = tuple(made)
-            if not self._known:
-                redaction.hide_with(self.hide)
-            self._known[value] = handle
-
-    def are_in(self, data: bytes) -> bool:
-        """Return False if the value of a handle is certainly not in `data`, in any form."""
-        return self._scan is not None and self._scan.is_in(data)
-
-    def find(self, text: bytes) -> list[Found]:
-        """Return where values of handles are in a text. `rule` is the handle. Values that overlap become one."""
-        if not self.are_in(text):
-            return []
-        found = [
-            Found(*match.span(), handle.decode())
-            for held, pattern, handle in self._forms
-            if held in text
-            for match in pattern.finditer(text)
-        ]
-        return apart(found)
 
     def hide(self, text: str) -> str:
         """Return a text with handles in place of their values."""

@@ -8,17 +8,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Transaction(Protocol):
-    """What is read from: a transaction of `storage`, or a batch over one."""
-
-    def get_index(self, key: bytes) -> bytes | None:
-        """Return an index payload."""
+class Log(Protocol):
+    """The records of a log."""
 
     def get_log(self, lsn: int) -> memoryview | None:
         """Return a record, borrowed."""
 
     def last_lsn(self) -> int:
         """Return the last LSN, 0 if none."""
+
+
+class Transaction(Log, Protocol):
+    """What is read from: a transaction of `storage`, or a batch over one."""
+
+    def get_index(self, key: bytes) -> bytes | None:
+        """Return an index payload."""
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
         """Return the greatest key with a prefix."""

@@ -23,7 +23,7 @@ from statelog.errors import CorruptionError, StorageError
 from statelog.format.keys import after_prefix
 from statelog.format.seal import SEAL_SIZE_BYTES, unseal
 from statelog.kernels import PAGE_FREE, address_of, check_leaf_at, find_page, lend_bytes, page_in_use, rows_read
-from statelog.storage.file.moved import MOVED
+from statelog.storage.file.moved import SUCCEEDED
 from statelog.storage.lmdb_file import NO_HANDLES
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class ReadTransaction:
             raise file.forked_error()
         active = file.active_transactions
         try:
-            if file.moved[0] == MOVED:
+            if file.moved[0] in SUCCEEDED:
                 file.follow()
             active.add(self)
             if file.is_shut:
@@ -218,6 +218,11 @@ class ReadTransaction:
         """Return a fact about the store, sealed, or None."""
         value: bytes | None = self._raw.get(key, None, self.handles.meta)
         return None if value is None else bytes(value)
+
+    def metas(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all facts about the store, sealed, by their keys."""
+        for key, value in self._raw.cursor(self.handles.meta):
+            yield bytes(key), bytes(value)
 
     def join_logs(self, keys: Sequence[bytes]) -> tuple[bytes, tuple[int, ...]] | None:
         """Return the joined copies of some records by their keys, and their sizes; None if one is missing."""

@@ -1,0 +1,357 @@
+"""Looks for secrets in the records of a log: in their nodes, and in what their bodies say.
+
+The bytes of a record are scanned as a whole. Only a record that may hold a secret is decoded, and only its own nodes
+are walked, from its roots, because the name of a field tells whether its value is a secret. Nodes of earlier records
+were looked at with these. A long string is cut into pieces, so the joints at new pieces are scanned, too.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from statelog import kernels
+from statelog.display.packed import CUT
+from statelog.errors import CorruptionError, ExpiredError
+from statelog.format import cbor
+from statelog.format.fields import split_array
+from statelog.format.record import FLAG_REDACTED, decode_record
+from statelog.guard.items import packed_body
+from statelog.log.events import CheckpointEvent
+from statelog.log.kinds.entries import EntryEvent
+from statelog.log.kinds.table import decode_event, kind_of, owner_of
+from statelog.log.nodes import NodeCache, read_node
+from statelog.tree.node import CHUNK, LEAF, PIECE, REF_LEAF, ROOT, Node, Slot, Workspace
+from statelog.tree.tree import LISTS, STRIDE, STRINGS, Tree
+from statelog.tree.value import tree_item
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog.format.record import Record
+    from statelog.log.transaction import Transaction
+
+    Path = tuple[str, ...]
+
+REMOVED = "(removed)"
+"""The path of what no event refers to any more, such as the nodes of an expired version."""
+
+_NAMES = {
+    "thread_id": "(id)",
+    "id": "(id)",
+    "name": "(name)",
+    "key": "(key)",
+    "agent": "(agent)",
+    "specs": "(channel)",
+    "written": "(channel)",
+    "pattern": "(pattern)",
+}
+"""The fields of events that have names, and what the paths of secrets in them are."""
+
+_VALUE = "value"
+"""The key of the dict that has the value of an entry of the board."""
+
+_PAIR = 2
+_CACHE_SIZE_BYTES = 8 * 1024 * 1024
+
+
+class Looker(Protocol):
+    """What looks at the parts of a record: see `guard.search`."""
+
+    def may_hold(self, data: bytes, /) -> bool:
+        """Return False if bytes certainly hold no secret."""
+
+    def tells(self, path: Path, /) -> bool:
+        """Return True if a value may be a secret for its path alone."""
+
+    def names_field(self, path: Path, /) -> bool:
+        """Return True if all that is at a path is a secret."""
+
+    def look(self, item: bytes, path: Path, /) -> bool:
+        """Return True if there is a secret in an encoded value."""
+
+    def look_at_name(self, name: bytes, path: Path, /) -> bool:
+        """Return True if there is a secret in a name."""
+
+
+class Piece(NamedTuple):
+    """A piece of a long string, and where it is stored."""
+
+    digest: bytes
+    lsn: int
+    number: int
+
+
+class Scanned(NamedTuple):
+    """A record that was walked."""
+
+    record: Record
+    event: Any
+    """None if the record is redacted."""
+    owner: int
+    edits: list[tuple[bytes, Path]]
+    """The digests of nodes with a secret in their own content, and the path there. Of a long string it is its root."""
+    strings: list[tuple[Tree, Path]]
+    """The long strings with a secret."""
+    loose_pieces: list[bytes]
+    """The digests of pieces with a secret, or next to one, whose string is not in the record."""
+
+
+def is_cut(item: bytes) -> bool:
+    """Return True if an item is what stands before the items of a value that was cut into a list."""
+    body = packed_body(item)
+    return body is not None and body.startswith(CUT)
+
+
+def pieces_of(tree: Tree) -> Iterator[Piece]:
+    """Yield the pieces of a long string. The bytes behind the last one are in its root."""
+    for level, _covered, node in tree.groups():
+        if level:
+            yield from _pieces_below(tree, node, level)
+
+
+def _pieces_below(tree: Tree, node: Node, level: int) -> Iterator[Piece]:
+    table = tree.table(node, level)
+    for index in range(len(table) // STRIDE):
+        if level > 1:
+            yield from _pieces_below(tree, tree.child(node, table, index, level), level - 1)
+        else:
+            _at, digest_at, _end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
+            yield Piece(node.data[digest_at : digest_at + 20], lsn, number)
+
+
+class Scanner:
+    """Looks at records in any order.
+
+    Args:
+        transaction: reads the log.
+        looker: decides what is a secret.
+        is_thorough: look at each copy of a value. Otherwise a version's root is looked at where the version has
+        written.
+    """
+
+    def __init__(self, transaction: Transaction, looker: Looker, *, is_thorough: bool) -> None:
+        self._looker = looker
+        self._is_thorough = is_thorough
+        self._workspace = Workspace(partial(read_node, transaction, NodeCache(_CACHE_SIZE_BYTES)))
+
+    def scan(self, lsn: int, data: bytes) -> Scanned | None:
+        """Look at a record. Return None if it certainly has no secret."""
+        rows = kernels.record_rows(data)
+        strings = [
+            (number, row[1]) for number, row in rows.items() if row[0] == ROOT and data[row[2]] in STRINGS and row[3]
+        ]
+        if not self._looker.may_hold(data) and not strings:
+            return None
+        record = decode_record(data, lsn)
+        event = None if record.flags & FLAG_REDACTED else decode_event(record)
+        walk = _Walk(self._looker, self._workspace, lsn)
+        if event is None:
+            owner = record.redacted().thread
+        else:
+            owner = owner_of(event, lsn)
+            self._look_at_body(record, event)
+            walk.begin(event, is_thorough=self._is_thorough)
+            for _type, digest, at, number in kind_of(record).roots(event):
+                if at == lsn:
+                    walk.root(digest, at, number, ())
+        for number, digest in strings:
+            if number not in walk.visited:
+                with suppress(ExpiredError, CorruptionError):
+                    walk.root(digest, lsn, number, (REMOVED,))
+        walk.look_at_rest(data, rows)
+        return Scanned(record, event, owner, walk.edits, walk.strings, walk.loose_pieces)
+
+    def _look_at_body(self, record: Record, event: Any) -> None:
+        looker = self._looker
+        for field, part in zip(event._fields, split_array(record.body), strict=False):
+            if not looker.may_hold(part):
+                continue
+            if field == "metadata":
+                looker.look(part, ("metadata",))
+            elif field == "error":
+                looker.look(part, (event.key, "(error)"))
+            elif field in _NAMES:
+                looker.look_at_name(part, (_NAMES[field],))
+
+
+class _Walk:
+    """A walk over the nodes of one record."""
+
+    def __init__(self, looker: Looker, workspace: Workspace, lsn: int) -> None:
+        self._looker = looker
+        self._workspace = workspace
+        self._lsn = lsn
+        self._written: set[str] | None = None
+        self._key: str | None = None
+        self.visited: set[int] = set()
+        self.edits: list[tuple[bytes, Path]] = []
+        self.strings: list[tuple[Tree, Path]] = []
+        self.loose_pieces: list[bytes] = []
+
+    def begin(self, event: Any, *, is_thorough: bool) -> None:
+        """Take note of what an event tells of its root."""
+        if type(event) is EntryEvent:
+            self._key = event.key
+        elif type(event) is CheckpointEvent and not is_thorough:
+            self._written = set(cbor.decode(event.written))
+
+    # --- trees ------------------------------------------------------------------------
+
+    def root(self, digest: bytes, lsn: int, number: int, path: Path) -> None:
+        """Walk a tree."""
+        self._visit(lsn, number)
+        node = self._workspace.read(ROOT, digest, lsn, number)
+        tree = Tree(self._workspace, node)
+        if tree.kind in STRINGS:
+            self._string(tree, digest, path)
+            return
+        level = len(tree.head.levels)
+        for _covered, child, child_lsn, child_number in tree.head.levels:
+            if child is not None:
+                self._chunk(tree, child, (child_lsn, child_number), level, path)
+            level -= 1
+        table = tree.table(node, 0)
+        self._entries(tree, node, table, digest, path)
+        if path and tree.count == _PAIR and not tree.head.levels and self._is_own(lsn):
+            self._pair(tree, node, table, digest, path)
+
+    def _chunk(self, tree: Tree, digest: bytes, place: tuple[int, int], level: int, path: Path) -> None:
+        lsn, number = place
+        if not self._is_own(lsn) and not self._looker.tells(path):
+            return
+        self._visit(lsn, number)
+        node = self._workspace.read(CHUNK, digest, lsn, number)
+        table = tree.table(node, level)
+        if not level:
+            self._entries(tree, node, table, digest, path)
+            return
+        for index in range(len(table) // STRIDE):
+            _at, digest_at, _end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
+            self._chunk(tree, node.data[digest_at : digest_at + 20], (lsn, number), level - 1, path)
+
+    def _entries(self, tree: Tree, node: Node, table: list[int], home: bytes, path: Path) -> None:
+        is_dict = tree.kind == kernels.KIND_DICT
+        is_field = is_dict and path != () and self._looker.names_field(path)
+        for index in range(len(table) // STRIDE):
+            at, _slot_at, end = table[index * STRIDE : index * STRIDE + 3]
+            below = path
+            if is_dict:
+                key_item = tree.key(node, table, index)
+                key = cbor.decode(key_item)
+                if self._looker.may_hold(key_item):
+                    self._looker.look_at_name(key.encode(), (*path, "(name)"))
+                if not path and self._written is not None and key not in self._written:
+                    continue
+                if not is_field:  # Otherwise all below is the same secret.
+                    below = (*path, self._key if not path and self._key is not None and key == _VALUE else key)
+            self._slot(tree.slot(node, table, index), node.data[at:end], home, below)
+
+    def _slot(self, slot: Slot, entry: bytes, home: bytes, path: Path) -> None:
+        looker = self._looker
+        tells = looker.tells(path)
+        if not slot.is_ref:
+            if is_cut(slot.data):
+                self._cut(slot.data, home, path)
+            elif (tells or looker.may_hold(entry)) and looker.look(slot.data, path):
+                self.edits.append((home, path))
+            return
+        if not self._is_own(slot.lsn) and not tells:
+            return
+        digest = slot.data[1:]
+        with suppress(ExpiredError, CorruptionError):  # Retention may have taken what nothing reads any more.
+            if slot.data[:1] != REF_LEAF:
+                self.root(digest, slot.lsn, slot.number, path)
+                return
+            self._visit(slot.lsn, slot.number)
+            self._leaf(self._workspace.read(LEAF, digest, slot.lsn, slot.number).content, digest, path, tells=tells)
+
+    def _leaf(self, content: bytes, digest: bytes, path: Path, *, tells: bool) -> None:
+        if is_cut(content):
+            self._cut(content, digest, path)
+        elif (tells or self._looker.may_hold(content)) and self._looker.look(content, path):
+            self.edits.append((digest, path))
+
+    def _cut(self, item: bytes, home: bytes, path: Path) -> None:
+        """Look at what stands around the items of a value that was cut."""
+        body = packed_body(item)
+        if body is not None and self._looker.may_hold(body):
+            text = b"".join(bytes((each,)) if 0x20 <= each < 0x7F else b"\n" for each in body)
+            if self._looker.look(cbor.encode(text.decode()), path):
+                self.edits.append((home, path))
+
+    def _pair(self, tree: Tree, node: Node, table: list[int], digest: bytes, path: Path) -> None:
+        """Look at a pair as a whole: one of its items may be the name of the other."""
+        is_list = tree.kind in (*LISTS, kernels.KIND_TUPLE)
+        keys = [] if is_list else [tree.key(node, table, index)[1:] for index in range(_PAIR)]
+        if is_list or (tree.kind == kernels.KIND_DICT and b"value" in keys):
+            item = tree_item(tree)
+            if self._looker.may_hold(item) and self._looker.look(item, path):
+                self.edits.append((digest, path))
+
+    def _string(self, tree: Tree, digest: bytes, path: Path) -> None:
+        """Look at a long string where it is new: at its new pieces, with one on each side, and at its end."""
+        pieces = [*pieces_of(tree), Piece(b"", self._lsn, -1)]
+        near = [any(self._is_own(each.lsn) for each in pieces[max(at - 1, 0) : at + 2]) for at in range(len(pieces))]
+        is_found = self._looker.tells(path)
+        parts: list[bytes] = []
+        for piece, is_near in zip([*pieces, None], [*near, False], strict=True):
+            if piece is not None and is_near:
+                parts.append(
+                    self._workspace.read(PIECE, *piece).content if piece.digest else tree.node.data[tree.head.tail_at :]
+                )
+            elif parts:
+                is_found = is_found or self._looker.may_hold(b"".join(parts))
+                parts = []
+        for piece in pieces:
+            self._visit(piece.lsn, piece.number)
+        if is_found and self._looker.look(tree_item(tree), path):
+            self.edits.append((digest, path))
+            self.strings.append((tree, path))
+
+    # --- what no root leads to -----------------------------------------------------------
+
+    def look_at_rest(self, data: bytes, rows: dict[int, tuple[int, bytes, int, int, int]]) -> None:
+        """Look at the nodes that were not visited, each by itself, and at pieces that follow each other as one text."""
+        looker, path = self._looker, (REMOVED,)
+        run: list[bytes] = []
+        digests: list[bytes] = []
+        rest = [(number, row) for number, row in rows.items() if number not in self.visited and row[3]]
+        for number, (type_, digest, at, content_size, total_size) in [*rest, (-1, (LEAF, b"", 0, 0, 0))]:
+            if type_ == PIECE:
+                run.append(data[at : at + content_size])
+                digests.append(digest)
+                continue
+            if run and looker.may_hold(b"".join(run)):
+                looker.look(cbor.encode(b"".join(run).decode("utf-8", "replace")), path)
+                self.loose_pieces += digests
+            run, digests = [], []
+            if number < 0 or not looker.may_hold(data[at : at + content_size]):
+                continue
+            node = Node(data[at : at + total_size], content_size, self._lsn)
+            if type_ == LEAF:
+                self._leaf(node.content, digest, path, tells=False)
+            elif node.data[0] not in STRINGS:
+                self._look_at_loose(type_, node, digest, path)
+            elif looker.look(cbor.encode(node.content.decode("utf-8", "replace")), path):
+                self.edits.append((digest, path))
+
+    def _look_at_loose(self, type_: int, node: Node, digest: bytes, path: Path) -> None:
+        kind, level = node.data[0], node.data[1] if type_ == CHUNK else 0
+        if level:
+            return
+        table = kernels.entries_table(*node, is_root=type_ == ROOT, kind=kind)
+        for index in range(0, len(table), STRIDE):
+            at, slot_at, end, _covered, lsn, number = table[index : index + STRIDE]
+            below = (*path, cbor.decode(node.data[at:slot_at])) if kind == kernels.KIND_DICT else path
+            slot = Slot(node.data[slot_at if slot_at < end else at : end], lsn, number)
+            if not slot.is_ref:
+                self._slot(slot, node.data[at:end], digest, below)
+
+    def _is_own(self, lsn: int) -> bool:
+        return lsn == self._lsn
+
+    def _visit(self, lsn: int, number: int) -> None:
+        if lsn == self._lsn:
+            self.visited.add(number)
