@@ -245,14 +245,15 @@ class Engine:
             lambda: committer.commit(request()), lambda: committer.submit(WriteTransaction.write_header_again)
         )
 
-    def purged(self) -> None:
-        """Forget what was read of the file, which a purge has replaced. End the other engines of this process."""
+    def purged(self, lsn: int) -> None:
+        """Forget what was read of the file, which a purge up to an LSN has replaced. End other engines of this process."""
         for other in self.store_file.engines:
             if other is not self:
                 other.is_closed = other._is_purged = True  # noqa: SLF001 - of the same class
         self.committer.last = None
         self.collectors.clear()
         self.cache.clear()
+        self.cache.purged_lsn = lsn
         self._view_of = partial(View, events={})
 
     def _check_open(self) -> None:

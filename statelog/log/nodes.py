@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
 from statelog import kernels
-from statelog.errors import CorruptionError, ExpiredError
+from statelog.errors import CorruptionError, ExpiredError, StoreReplacedError
 from statelog.format.record import find_node
 from statelog.limits import COPIED_SIZE_BYTES_MAX
 from statelog.tree.node import Node
@@ -47,6 +47,8 @@ class NodeCache:
         self._young_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
         self._old_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
         self._size = 0
+        self.purged_lsn = 0
+        """Nodes of records up to this LSN may be others than those that were read before a purge by this process."""
 
     def get(self, digest: bytes, lsn: int, number: int) -> Node | None:
         """Return a node if it is remembered, and is the one that `digest` names.
@@ -146,6 +148,9 @@ def _read_record(
     record = _get_record(transaction, lsn, numbers[0])
     places = kernels.record_find(kernels.lend(record), len(record), type_, digests, numbers)
     if len(places) < len(numbers):
+        if lsn <= cache.purged_lsn:
+            message = f"record {lsn} was rewritten by a purge, and this was read before it: read it again"
+            raise StoreReplacedError(message, lsn=lsn)
         raise _missing_node(bytes(record), lsn, numbers[len(places)])
     nodes = [_new(Node, (bytes(record[at : at + total]), content, lsn)) for at, content, total in places]
     for node, digest, number in zip(nodes, digests, numbers, strict=True):

@@ -113,8 +113,12 @@ def purge(
             message = "a secret is still in the new file, outside of its records. The store is as it was"
             raise SecretError(message, path=str(file.path))
 
-    size_after_bytes = rewrite_file(file, engine.store_file.wal, fill, check, engine.purged)
-    engine.purged()  # What was read between the two.
+    def swapped() -> None:
+        assert work is not None
+        engine.purged(work.last_lsn)
+
+    size_after_bytes = rewrite_file(file, engine.store_file.wal, fill, check, swapped)
+    swapped()  # Another OS thread may have read something between the two.
     assert work is not None
     return PurgeReport(
         work.last_lsn, work.redactions, size_before_bytes, size_after_bytes, time.perf_counter() - started_s
@@ -134,8 +138,8 @@ def _refuse_remote(engine: Engine) -> None:
     if engine.remote is not None:
         path = engine.store_file.path
         message = (
-            f"{path} is shipped by a fleet, and what was shipped would keep the secrets: close it, purge a copy of it,"
-            " and ship that under another name"
+            f"{path} is shipped by a fleet, and what was shipped would keep the secrets: restore it to a file, purge"
+            " that, ship it under another name, and delete this one"
         )
         raise UsageError(message, path=str(path))
 
