@@ -141,15 +141,15 @@ class Purger(Redactor):
         secrets, _handles, key = redactor.parts
         self._forms = Forms()
         self._short: set[tuple[str, str]] = set()
-        self.texts: dict[bytes, tuple[str, str]] = {}
-        """The rule and the fingerprint of each text that is searched everywhere."""
+        texts: dict[str, bytes] = {}
         super().__init__(secrets, None, key)
         for each in sightings:
             if not each.is_literal:
                 self._short.add((each.rule, each.fingerprint))
-            elif each.text not in self.texts:
-                self.texts[each.text] = (each.rule, each.fingerprint)
-                self._forms.learn(each.text.decode(), _written(each.rule, each.fingerprint))
+            else:
+                texts.setdefault(each.text.decode(), _written(each.rule, each.fingerprint))
+        if texts:
+            self._forms.learn(texts)
 
     def redacted(self, item: bytes, path: Path) -> bytes:
         """Return an encoded value without the secrets. Raises SecretError if one cannot be cut out."""

@@ -72,7 +72,7 @@ class ExpectedHistory:
         with engine.store_file.read() as snapshot:
             purged_lsn = read_purged_lsn(snapshot)
         if lsn <= purged_lsn:
-            message += f". A purge has rewritten the records up to LSN {purged_lsn}: an anchor from before does not hold"
+            message += f". A purge has rewritten the records up to LSN {purged_lsn}: take a new anchor"
         raise ForgeryError(message, **facts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 import runpy
@@ -192,7 +193,8 @@ def test_the_guard_that_is_given_finds_fields_and_values_of_handles(store):
     given = Guard(secrets=guard.Secrets(fields=["**.pin"]), handles=handles)
     store.thread("t").commit({"a": {"pin": 1234}, "b": "it is correct horse battery"})
     assert store.find_secrets() == []
-    assert {(each.path, each.rule) for each in store.find_secrets(guard=given)} == {("a.pin", "field"), ("b", "$CRED{db}")}
+    found = {(each.path, each.rule) for each in store.find_secrets(guard=given)}
+    assert found == {("a.pin", "field"), ("b", "$CRED{db}")}
 
 
 def test_a_store_that_is_read_only_can_be_searched(path):
@@ -251,12 +253,11 @@ def test_ids_of_callers_stay_and_default_ids_of_what_has_changed_do_not(store):
 
 
 def test_a_text_is_redacted_also_where_no_rule_finds_it(store):
-    import base64
-
     secret = SECRETS["named-secret"](RANDOM)
-    store.thread("t").commit({"api_key": secret, "note": f"try {secret}", "b": base64.b64encode(secret.encode()).decode()})
+    encoded = base64.b64encode(secret.encode()).decode()
+    store.thread("t").commit({"api_key": secret, "note": f"try {secret}", "b": encoded})
     purge_all(store)
-    assert holding(store.path.parent, secret, base64.b64encode(secret.encode())[:40]) == []
+    assert holding(store.path.parent, secret, encoded[:40]) == []
     assert is_redacted(store.thread("t").state["note"].removeprefix("try "), "named-secret")
 
 
@@ -268,7 +269,8 @@ def test_a_short_secret_of_a_field_is_redacted_in_its_field_alone(store):
     state = store.thread("t").state.to_python()
     assert is_redacted(state["config"]["db"].pop("pin"), "field")
     assert is_redacted(state["users"][0]["password"], "field")
-    assert (state["config"], state["animal"], state["number"]) == ({"db": {"port": 1234, "host": "tiger"}}, "tiger", 1234)
+    assert state["config"] == {"db": {"port": 1234, "host": "tiger"}}
+    assert (state["animal"], state["number"]) == ("tiger", 1234)
 
 
 def test_only_what_was_found_is_purged(store):
@@ -293,7 +295,8 @@ def test_a_set_stays_sorted_and_finds_its_elements(store):
 
 def test_an_item_whose_identity_was_a_secret_is_found_by_the_redaction(store):
     thread = store.thread("t", schema={"items": reducers.upsert("id")})
-    thread.commit({"items": [{"id": f"{number} {TOKEN if number == 150 else ''}", "v": "x" * 80} for number in range(300)]})
+    ids = [f"{number} {TOKEN if number == 150 else ''}" for number in range(300)]
+    thread.commit({"items": [{"id": id, "v": "x" * 80} for id in ids]})
     purge_all(store)
     (id,) = [each["id"] for each in thread.state["items"] if "REDACTED" in each["id"]]
     thread.commit({"items": [{"id": id, "v": "new"}]})
@@ -333,7 +336,8 @@ def test_a_leaf_that_becomes_too_small_to_be_lent_stays_with_who_has_borrowed_it
 def test_a_purged_store_is_exported_imported_compacted_and_thinned_as_any_other(store, tmp_path):
     thread = store.thread("t", schema={"items": reducers.append, "big": reducers.replace})
     for number in range(60):
-        thread.commit({"items": {"n": number, "text": f"{TOKEN} {number}" * 3}, "big": "z" * 30_000 + TOKEN * (number % 2)})
+        big = "z" * 30_000 + TOKEN * (number % 2)
+        thread.commit({"items": {"n": number, "text": f"{TOKEN} {number}" * 3}, "big": big})
     store.copy_thread("t", "copy")
     store.board().set("k", [TOKEN] * 9)
     purge_all(store)
@@ -454,7 +458,7 @@ def test_an_anchor_from_before_does_not_hold(store):
     store.thread("t").commit({"a": TOKEN})
     anchor = store.anchor()
     purge_all(store)
-    with pytest.raises(ForgeryError, match="purge has rewritten the records up to LSN 2"):
+    with pytest.raises(ForgeryError, match="A purge has rewritten the records up to LSN 2"):
         store.verify(expect=anchor)
     assert store.verify(expect=store.anchor()).ok
 

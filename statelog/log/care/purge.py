@@ -110,7 +110,7 @@ def purge(
     def check(data: bytes) -> None:
         assert work is not None
         if work.purger.holds(data):
-            message = "a secret is still in the new file, outside of its records. The store is as it was"
+            message = "a secret is still in the new file, outside of the records that had it. The store is as it was"
             raise SecretError(message, path=str(file.path))
 
     def swapped() -> None:
@@ -178,6 +178,7 @@ class _Purge:
         self._pages = MappedPages(engine.store_file.lmdb_file)
         self._view = View(old)
         self.last_lsn = old.last_lsn()
+        self._scanner = Scanner(old, purger, is_thorough=True)
         self._hit: set[int] = set()
         """The records that have to be walked, whoever has them."""
         self._edits: dict[bytes, set[Path]] = {}
@@ -214,9 +215,9 @@ class _Purge:
 
     def _records(self) -> Iterator[tuple[int, bytes]]:
         for batch in self._old.log_batches(_BATCH_SIZE_BYTES):
+            self._pages.read(sum(len(data) for _lsn, data in batch))
             for lsn, data in batch:
                 yield lsn, bytes(data)
-                self._pages.read(len(data))
 
     def _tell(self, done: int) -> None:
         if self._progress is not None and (done % _PROGRESS_RECORDS == 0 or done == 2 * self.last_lsn):
@@ -225,20 +226,20 @@ class _Purge:
     # --- where the secrets are ------------------------------------------------------------
 
     def _collect(self) -> None:
-        scanner = Scanner(self._old, self.purger, is_thorough=True)
-        for lsn, data in self._records():
-            try:
-                scanned = scanner.scan(lsn, data)
-            except SecretError as error:
-                raise self._kept(lsn, data, error) from None
-            if scanned is not None:
+        lsn = 0
+        try:
+            for lsn, _data, scanned in self._scanner.all(self._old, self._pages):
+                self._tell(lsn)
+                if scanned is None:
+                    continue
                 self._hit.add(lsn)
                 for digest, path in scanned.edits:
                     self._edits.setdefault(digest, set()).add(path)
                 self._blanks.update(scanned.loose_pieces)
                 for tree, path in scanned.strings:
                     self._take_apart(tree, path)
-            self._tell(lsn)
+        except SecretError as error:
+            raise self._kept(lsn + 1, error) from None
 
     def _take_apart(self, tree: Tree, path: Path) -> None:
         """Note the pieces that a long string has no more without its secrets."""
@@ -256,9 +257,9 @@ class _Purge:
                 self._blanks.add(piece.digest)
                 self._hit.add(piece.lsn)
 
-    def _kept(self, lsn: int, data: bytes, error: SecretError) -> SecretError:
+    def _kept(self, lsn: int, error: SecretError) -> SecretError:
         """Return the error for a secret that cannot be cut out."""
-        record = decode_record(data, lsn)
+        record = decode_record(bytes(self._old.get_log(lsn) or b""), lsn)
         owner = record.redacted().thread if record.flags & FLAG_REDACTED else owner_of(decode_event(record), lsn)
         row = self._view.find_thread(owner) if owner else None
         thread = None if row is None else self.purger.shown(row.id)
@@ -292,11 +293,12 @@ class _Purge:
     def _put(self, index: DerivedIndex, record: Record, event: Any, data: bytes) -> None:
         if self._chain:
             self._chain = _chain_digest(data, record, self._chain)
-        if self.purger.may_hold_text(data) and self.purger.holds(data):
+        if record.lsn in self._hit and self.purger.holds(data):
             message = f"a secret is still in record {record.lsn} of the new file. The store is as it was"
             raise SecretError(message, lsn=record.lsn, path=_place(data, record, self.purger))
         self._new.put_log(record.lsn, data)
-        apply_record(index, record, event, node_facts(data))
+        is_plain = event is not None and record.lsn not in self._hit and record.lsn not in self._scanner.large
+        apply_record(index, record, event, () if is_plain else node_facts(data))
 
     def _rows(self, lsn: int, data: bytes, owner: int, record: Record, event: Any) -> dict[int, NodeRow] | None:
         """Return the nodes of a record that has one which changes, or None."""
@@ -305,6 +307,7 @@ class _Purge:
         rows = self._nodes.rewrite(lsn, owner, data, kernels.record_rows(data))
         if rows is not None:
             self._dirty.add(owner)
+            self._hit.add(lsn)
         return rows
 
     def _is_touched(self, owner: int, record: Record, event: Any) -> bool:
@@ -338,7 +341,7 @@ class _Purge:
             changed[kind.borrowed_field] = cbor.encode(borrowed)
         if is_version and event.parent_digest in self._checkpoints:
             changed["parent_digest"] = cbor.encode(self._checkpoints[event.parent_digest])
-        may_hold = self.purger.may_hold(record.body)
+        may_hold = record.lsn in self._hit and self.purger.may_hold(record.body)
         if not changed and not may_hold:
             return record.body
         parts = split_array(record.body)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from statelog.errors import ThreadNotFoundError
 from statelog.guard.search import Finder, SecretFound, Sighting
-from statelog.log.care.secret_scan import REMOVED, Scanned, Scanner
+from statelog.log.care.secret_scan import Scanned, Scanner
 from statelog.log.events import CheckpointEvent
+from statelog.log.kinds.checkpoints import read_version
 from statelog.log.kinds.entries import OWN_IDS, EntryEvent
+from statelog.log.nodes import NodeCache, read_node
 from statelog.log.view import View
 from statelog.storage.mapped_pages import MappedPages
+from statelog.tree.node import REF_ROOT, Slot, Workspace
+from statelog.tree.value import open_root, read_item, text_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,10 +24,8 @@ if TYPE_CHECKING:
     from statelog.log.engine import Engine
     from statelog.log.transaction import Transaction
 
-    Known = set[tuple[tuple[str, ...], str, str]]
-    """Path, rule and fingerprint of each secret."""
-
-_BATCH_SIZE_BYTES = 512 * 1024
+    Known = tuple[tuple[str, ...], str, str]
+    """The path, the rule and the fingerprint of a secret."""
 
 
 def find_secrets(engine: Engine, redactor: Redactor, threads: Iterable[str] | None = None) -> list[SecretFound]:
@@ -34,14 +37,11 @@ def find_secrets(engine: Engine, redactor: Redactor, threads: Iterable[str] | No
         view = View(transaction)
         wanted = None if threads is None else _owners(view, threads)
         scanner = Scanner(transaction, finder, is_thorough=False)
-        report = _Report(view)
-        for batch in transaction.log_batches(_BATCH_SIZE_BYTES):
-            for lsn, data in batch:
-                scanned = scanner.scan(lsn, bytes(data))
-                pages.read(len(data))
-                if scanned is not None and (wanted is None or scanned.owner in wanted):
-                    found += report.of(finder, scanned)
-                finder.found.clear()
+        report = _Report(view, finder, redactor)
+        for _lsn, _data, scanned in scanner.all(transaction, pages):
+            if scanned is not None and (wanted is None or scanned.owner in wanted):
+                found += report.of(scanned)
+            finder.found.clear()
     return found
 
 
@@ -73,26 +73,40 @@ def _owners(view: View, threads: Iterable[str]) -> set[int]:
 class _Report:
     """Turns sightings into what users see, each secret once for the version that wrote it."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, finder: Finder, redactor: Redactor) -> None:
         self._view = view
-        self._before: dict[tuple[int, int, str], Known] = {}
-        """The secrets in what a version has written last, by thread, branch and channel. A later version that changes a
-        part of the channel copies others, which it has not written."""
+        self._finder = finder
+        self._redactor = redactor
+        self._workspace = Workspace(partial(read_node, view.transaction, NodeCache()))
+        self._seen: set[tuple[int, Known]] = set()
+        """The secrets of each thread."""
 
-    def of(self, finder: Finder, scanned: Scanned) -> list[SecretFound]:
-        """Return the secrets of a record, without those that the version before has written in the same place."""
-        record, event = scanned.record, scanned.event
+    def of(self, scanned: Scanned) -> list[SecretFound]:
+        """Return the secrets of a record, without those that the version has only copied.
+
+        A version that changes a part of a channel stores other parts of it again, which it has not written.
+        """
+        if not self._finder.found:
+            return []
         thread, version = self._place(scanned)
-        found: dict[Any, SecretFound] = {}
-        for each in finder.found:
-            key = (each.path, each.rule, each.fingerprint)
-            path = finder.shown(".".join(each.path))
-            found[key] = SecretFound(
-                None if thread is None else finder.shown(thread), version, path, each.rule, each.fingerprint, record.lsn
+        found: dict[Known, SecretFound] = {}
+        for each in self._finder.found:
+            path = self._finder.shown(".".join(each.path))
+            found[each.path, each.rule, each.fingerprint] = SecretFound(
+                None if thread is None else self._finder.shown(thread),
+                version,
+                path,
+                each.rule,
+                each.fingerprint,
+                scanned.record.lsn,
             )
-        if type(event) is CheckpointEvent:
-            for key in self._copied(event, found):
-                del found[key]
+        event = scanned.event
+        if type(event) is CheckpointEvent and event.parent_branch is not None:
+            again = {key for key in found if (event.thread, key) in self._seen}
+            for channel in {path[0] for path, _rule, _fingerprint in again}:
+                for key in again & self._before(event, channel):
+                    del found[key]
+        self._seen.update((scanned.owner, key) for key in found)
         return list(found.values())
 
     def _place(self, scanned: Scanned) -> tuple[str | None, int | None]:
@@ -103,19 +117,17 @@ class _Report:
             return thread, event.version
         return thread, scanned.record.lsn if type(event) is EntryEvent else None
 
-    def _copied(self, event: CheckpointEvent, found: Iterable[Any]) -> Known:
-        from statelog.format import cbor
-
-        copied: Known = set()
-        for channel in cbor.decode(event.written):
-            known = {key for key in found if key[0][0] == channel}
-            before = self._before.get((event.thread, event.branch, channel))
-            if before is None and event.parent_branch is not None:
-                before = self._before.get((event.thread, event.parent_branch, channel))
-            copied |= known & (before or set())
-            if known or before:
-                self._before[event.thread, event.branch, channel] = known
-        return copied
-
-
-__all__ = ["REMOVED", "find_secrets", "sightings_in"]
+    def _before(self, event: CheckpointEvent, channel: str) -> set[Known]:
+        """Return the secrets that a channel has in the version before."""
+        assert event.parent_branch is not None
+        assert event.parent_version is not None
+        entry = self._view.entry(event.thread, event.parent_branch, event.parent_version)
+        parent = None if entry is None else read_version(self._view, entry.lsn)
+        if parent is None:
+            return set()
+        root = Slot(REF_ROOT + parent.root_digest, parent.root_lsn, parent.root_node)
+        _position, slot = open_root(self._workspace, root).find(text_item(channel.encode()))
+        finder = Finder(self._redactor)
+        if slot is not None:
+            finder.look(read_item(self._workspace, slot), (channel,))
+        return {(each.path, each.rule, each.fingerprint) for each in finder.found}

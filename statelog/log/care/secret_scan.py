@@ -7,14 +7,17 @@ were looked at with these. A long string is cut into pieces, so the joints at ne
 
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from statelog import kernels
 from statelog.display.packed import CUT
 from statelog.errors import CorruptionError, ExpiredError
-from statelog.format import cbor
+from statelog.format import cbor, keys
 from statelog.format.fields import split_array
 from statelog.format.record import FLAG_REDACTED, decode_record
 from statelog.guard.items import packed_body
@@ -28,9 +31,12 @@ from statelog.tree.value import tree_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import Future
 
     from statelog.format.record import Record
     from statelog.log.transaction import Transaction
+    from statelog.storage.mapped_pages import MappedPages
+    from statelog.storage.read_transaction import ReadTransaction
 
     Path = tuple[str, ...]
 
@@ -53,6 +59,8 @@ _VALUE = "value"
 """The key of the dict that has the value of an entry of the board."""
 
 _PAIR = 2
+_THREADS = 2
+_BATCH_SIZE_BYTES = 512 * 1024
 _CACHE_SIZE_BYTES = 8 * 1024 * 1024
 
 
@@ -121,6 +129,13 @@ def _pieces_below(tree: Tree, node: Node, level: int) -> Iterator[Piece]:
             yield Piece(node.data[digest_at : digest_at + 20], lsn, number)
 
 
+def _lsns_with_large_nodes(transaction: Transaction) -> set[int]:
+    """Return the LSNs of records with nodes that the index knows by their digests (keys `d` and `O`)."""
+    return {
+        keys.decode_place(payload).lsn for prefix in (b"d", b"O") for _key, payload in transaction.scan_index(prefix)
+    }
+
+
 class Scanner:
     """Looks at records in any order.
 
@@ -133,16 +148,38 @@ class Scanner:
 
     def __init__(self, transaction: Transaction, looker: Looker, *, is_thorough: bool) -> None:
         self._looker = looker
+        self.large = _lsns_with_large_nodes(transaction)
+        """The records with nodes that the index knows by their digests, such as roots of long strings."""
         self._is_thorough = is_thorough
         self._workspace = Workspace(partial(read_node, transaction, NodeCache(_CACHE_SIZE_BYTES)))
 
+    def all(self, transaction: ReadTransaction, pages: MappedPages) -> Iterator[tuple[int, bytes, Scanned | None]]:
+        """Look at all records, in order. Other OS threads scan the next ones meanwhile."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            ahead: deque[Future[list[tuple[int, bytes, bool]]]] = deque()
+            for batch in chain(transaction.log_batches(_BATCH_SIZE_BYTES), [None]):
+                if batch is not None:
+                    copied = [(lsn, bytes(data)) for lsn, data in batch]
+                    pages.read(sum(len(data) for _lsn, data in copied))
+                    ahead.append(pool.submit(self._sift, copied))
+                while ahead and (batch is None or len(ahead) > _THREADS):
+                    for lsn, data, may_hold in ahead.popleft().result():
+                        yield lsn, data, self._walk(lsn, data) if may_hold else None
+
+    def _sift(self, records: list[tuple[int, bytes]]) -> list[tuple[int, bytes, bool]]:
+        may_hold, large = self._looker.may_hold, self.large
+        return [(lsn, data, lsn in large or may_hold(data)) for lsn, data in records]
+
     def scan(self, lsn: int, data: bytes) -> Scanned | None:
-        """Look at a record. Return None if it certainly has no secret."""
+        """Look at one record. Return None if it certainly has no secret."""
+        return self._walk(lsn, data) if lsn in self.large or self._looker.may_hold(data) else None
+
+    def _walk(self, lsn: int, data: bytes) -> Scanned | None:
         rows = kernels.record_rows(data)
         strings = [
             (number, row[1]) for number, row in rows.items() if row[0] == ROOT and data[row[2]] in STRINGS and row[3]
         ]
-        if not self._looker.may_hold(data) and not strings:
+        if not strings and lsn in self.large and not self._looker.may_hold(data):
             return None
         record = decode_record(data, lsn)
         event = None if record.flags & FLAG_REDACTED else decode_event(record)
@@ -151,7 +188,8 @@ class Scanner:
             owner = record.redacted().thread
         else:
             owner = owner_of(event, lsn)
-            self._look_at_body(record, event)
+            if self._looker.may_hold(record.body):
+                self._look_at_body(record, event)
             walk.begin(event, is_thorough=self._is_thorough)
             for _type, digest, at, number in kind_of(record).roots(event):
                 if at == lsn:
@@ -236,25 +274,25 @@ class _Walk:
         is_field = is_dict and path != () and self._looker.names_field(path)
         for index in range(len(table) // STRIDE):
             at, _slot_at, end = table[index * STRIDE : index * STRIDE + 3]
+            may_hold = self._looker.may_hold(node.data[at:end])
             below = path
             if is_dict:
-                key_item = tree.key(node, table, index)
-                key = cbor.decode(key_item)
-                if self._looker.may_hold(key_item):
+                key = cbor.decode(tree.key(node, table, index))
+                if may_hold:
                     self._looker.look_at_name(key.encode(), (*path, "(name)"))
                 if not path and self._written is not None and key not in self._written:
                     continue
                 if not is_field:  # Otherwise all below is the same secret.
                     below = (*path, self._key if not path and self._key is not None and key == _VALUE else key)
-            self._slot(tree.slot(node, table, index), node.data[at:end], home, below)
+            self._slot(tree.slot(node, table, index), home, below, may_hold=may_hold)
 
-    def _slot(self, slot: Slot, entry: bytes, home: bytes, path: Path) -> None:
+    def _slot(self, slot: Slot, home: bytes, path: Path, *, may_hold: bool) -> None:
         looker = self._looker
         tells = looker.tells(path)
         if not slot.is_ref:
             if is_cut(slot.data):
                 self._cut(slot.data, home, path)
-            elif (tells or looker.may_hold(entry)) and looker.look(slot.data, path):
+            elif (tells or may_hold) and looker.look(slot.data, path):
                 self.edits.append((home, path))
             return
         if not self._is_own(slot.lsn) and not tells:
@@ -338,6 +376,7 @@ class _Walk:
                 self.edits.append((digest, path))
 
     def _look_at_loose(self, type_: int, node: Node, digest: bytes, path: Path) -> None:
+        looker = self._looker
         kind, level = node.data[0], node.data[1] if type_ == CHUNK else 0
         if level:
             return
@@ -347,7 +386,7 @@ class _Walk:
             below = (*path, cbor.decode(node.data[at:slot_at])) if kind == kernels.KIND_DICT else path
             slot = Slot(node.data[slot_at if slot_at < end else at : end], lsn, number)
             if not slot.is_ref:
-                self._slot(slot, node.data[at:end], digest, below)
+                self._slot(slot, digest, below, may_hold=looker.may_hold(node.data[at:end]))
 
     def _is_own(self, lsn: int) -> bool:
         return lsn == self._lsn
