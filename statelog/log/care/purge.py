@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from statelog import kernels
-from statelog.errors import LimitError, SecretError, UsageError
+from statelog.errors import CorruptionError, ExpiredError, LimitError, SecretError, UsageError
 from statelog.format import cbor, keys
 from statelog.format.fields import LIST, split_array
 from statelog.format.record import (
@@ -40,19 +42,21 @@ from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX, METADATA_SIZE_BYTES_MAX
 from statelog.log.care.purge_nodes import NodeRewriter
 from statelog.log.care.rebuild import DerivedIndex
 from statelog.log.care.secret_finding import sightings_in
-from statelog.log.care.secret_scan import Scanner, pieces_of
+from statelog.log.care.secret_scan import SETS, Scanner, parts_of, pieces_of
 from statelog.log.chain import read_chained
 from statelog.log.events import NOTHING_BORROWED, CheckpointEvent, LoanEvent
 from statelog.log.index import node_facts
 from statelog.log.kinds.loans import LOAN_KIND
 from statelog.log.kinds.table import apply_record, decode_event, kind_of, owner_of
+from statelog.log.nodes import NodeCache, read_node
 from statelog.log.operations import METADATA
 from statelog.log.times import now_us
 from statelog.log.view import View
 from statelog.storage.compaction import check_compactable
 from statelog.storage.mapped_pages import MappedPages
 from statelog.storage.rewriting import rewrite_file
-from statelog.tree.node import PIECE, node_digest
+from statelog.tree.node import PIECE, ROOT, Node, Workspace, node_digest
+from statelog.tree.tree import STRINGS, Tree
 from statelog.tree.value import string_body, tree_item
 
 if TYPE_CHECKING:
@@ -63,7 +67,6 @@ if TYPE_CHECKING:
     from statelog.log.transaction import Transaction
     from statelog.storage.read_transaction import ReadTransaction
     from statelog.storage.rewriting import NewFile
-    from statelog.tree.tree import Tree
 
     Path = tuple[str, ...]
     Progress = Callable[[int, int], None]
@@ -179,6 +182,8 @@ class _Purge:
         self._view = View(old)
         self.last_lsn = old.last_lsn()
         self._scanner = Scanner(old, purger, is_thorough=True)
+        self._is_spreading = False
+        """Whether a string or a set has to be built anew."""
         self._hit: set[int] = set()
         """The records that have to be walked, whoever has them."""
         self._edits: dict[bytes, set[Path]] = {}
@@ -204,6 +209,8 @@ class _Purge:
     def run(self) -> None:
         """Fill the new file."""
         self._collect()
+        if self._is_spreading:
+            self._spread()
         self._new.copy_meta(self._old, self.last_lsn)
         index = DerivedIndex(self._new)
         for lsn, data in self._records():
@@ -235,9 +242,10 @@ class _Purge:
                 self._hit.add(lsn)
                 for digest, path in scanned.edits:
                     self._edits.setdefault(digest, set()).add(path)
-                self._blanks.update(scanned.loose_pieces)
+                self._blanks.update(scanned.blanks)
                 for tree, path in scanned.strings:
                     self._take_apart(tree, path)
+                self._is_spreading = self._is_spreading or scanned.rebuilds
         except SecretError as error:
             raise self._kept(lsn + 1, error) from None
 
@@ -252,10 +260,35 @@ class _Purge:
         for end in kernels.blob_cuts(data):
             kept.add(node_digest(PIECE, data[at:end]))
             at = end
-        for piece in pieces_of(tree):
-            if piece.digest not in kept:
-                self._blanks.add(piece.digest)
-                self._hit.add(piece.lsn)
+        self._blanks.update(piece.digest for piece in pieces_of(tree) if piece.digest not in kept)
+
+    def _spread(self) -> None:
+        """Take note of all strings and sets that have to be built anew, and of their chunks, which go.
+
+        A chunk that goes may be in other strings or sets. Those are built anew, too, and so on.
+        """
+        workspace = Workspace(partial(read_node, self._old, NodeCache()))
+        roots: dict[bytes, tuple[set[int], list[tuple[bytes, int, int]]]] = {}
+        for lsn, data in self._records():
+            for type_, digest, at, content_size, total_size in kernels.record_rows(data).values():
+                if type_ != ROOT or data[at] not in (*STRINGS, *SETS):
+                    continue
+                if digest in roots:
+                    roots[digest][0].add(lsn)
+                    continue
+                tree = Tree(workspace, Node(data[at : at + total_size], content_size, lsn))
+                with suppress(ExpiredError, CorruptionError):  # Retention may have taken what nothing reads any more.
+                    roots[digest] = {lsn}, [*parts_of(tree)]
+        is_found = True
+        while is_found:
+            is_found = False
+            for digest, (lsns, parts) in list(roots.items()):
+                if digest in self._edits or not self._blanks.isdisjoint(part for part, _lsn, _level in parts):
+                    is_found = True
+                    del roots[digest]
+                    self._hit |= lsns
+                    self._blanks.update(part for part, _lsn, level in parts if level)
+                    self._hit.update(lsn for part, lsn, _level in parts if part in self._blanks)
 
     def _kept(self, lsn: int, error: SecretError) -> SecretError:
         """Return the error for a secret that cannot be cut out."""

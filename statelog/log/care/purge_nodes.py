@@ -8,12 +8,13 @@ bind what writes a tree, and nothing that reads one depends on them.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
-from statelog.display.packed import put_together
-from statelog.errors import CorruptionError, ExpiredError
+from statelog.display.packed import CUT, mended_header, put_together
+from statelog.errors import CorruptionError, ExpiredError, SecretError
 from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES, NodeRow, varint
 from statelog.guard.items import packed_body, packed_item
@@ -69,7 +70,8 @@ class NodeRewriter:
         new: reads the records that were rewritten before.
         purger: cuts the secrets out.
         edits: the paths of secrets in the nodes that hold one, by digest.
-        blanks: the digests of pieces with a part of a secret. No string keeps them.
+        blanks: the digests of pieces and of chunks that nothing refers to any more, because the strings and the sets
+            that have them are built anew. A node that stays would refer to others, which retention may take.
     """
 
     def __init__(
@@ -91,6 +93,8 @@ class NodeRewriter:
         """Owners of leaves that were large enough to be lent by their digest (key `d`), and are not any more."""
         self.old_workspace = Workspace(partial(read_node, old, NodeCache(_CACHE_SIZE_BYTES)))
         self.read_new = partial(read_node, new, NodeCache(_CACHE_SIZE_BYTES))
+        self.headers: dict[bytes, bytes] = {}
+        """The new headers of values that were cut into the items of a list, by the former ones."""
         self.added: dict[int, dict[bytes, tuple[int, int]]] = {}
         """Where each owner has nodes that were added, by digest."""
 
@@ -116,6 +120,8 @@ class _RecordNodes:
 
     def rewrite(self) -> dict[int, NodeRow] | None:
         """See `NodeRewriter.rewrite`."""
+        if CUT in self._data:
+            self._mend_headers()
         for number in self._rows:
             self._settle(number)
         if not self._is_changed:
@@ -151,11 +157,12 @@ class _RecordNodes:
     def _made(self, type_: int, digest: bytes, node: Node) -> NodeRow | None:
         """Return what a node becomes, or None if it stays."""
         paths = self._whole.edits.get(digest, ())
+        if digest in self._whole.blanks:
+            return _row(LEAF, _NULL)
         if type_ == PIECE:
-            # Its size stays, because chunks that nothing reads any more say it.
-            return _row(PIECE, bytes(node.content_size)) if digest in self._whole.blanks else None
+            return None
         if type_ == LEAF:
-            made = self._redacted(node.content, paths) if paths else node.content
+            made = self._redacted(node.content, paths) if paths or is_cut(node.content) else node.content
             if made == node.content:
                 return None
             self._whole.redactions += 1
@@ -171,7 +178,7 @@ class _RecordNodes:
 
     def _redacted(self, item: bytes, paths: Iterable[Path]) -> bytes:
         if is_cut(item):
-            return _NULL  # What stands around the items of a value that was cut: the value is put together below.
+            return self._whole.headers.get(item, item)
         for path in ((), *paths):
             item = self._whole.purger.redacted(item, path)
         return item
@@ -182,10 +189,7 @@ class _RecordNodes:
         kind = node.data[0]
         level = node.data[1] if type_ == CHUNK else 0
         spine, is_changed = self._spine(type_, node)
-        if (type_ == ROOT and kind in STRINGS) or (kind in _SETS and not level):
-            table = []
-        else:
-            table = kernels.entries_table(node.data, node.content_size, 0, is_root=type_ == ROOT, kind=kind)
+        table = kernels.entries_table(node.data, node.content_size, 0, is_root=type_ == ROOT, kind=kind)
         parts: list[bytes] = []
         locators: list[bytes] = []
         for index in range(0, len(table), STRIDE):
@@ -202,14 +206,7 @@ class _RecordNodes:
             content = bytes((kind, level)) + varint(count) + entries
             return _row(CHUNK, content, behind)
         head = kernels.root_read(node.data, node.content_size, 0)
-        whole = self._put_together(node) if kind == kernels.KIND_LIST else None
-        if whole is not None:
-            return _row(LEAF, whole)
-        if kind in STRINGS:
-            tail = (head.tail_count, node.data[head.tail_at : node.content_size], b"")
-        else:
-            tail = (count, entries, behind)
-        return _row_of(assemble_root(kind, head.key, spine, tail))
+        return _row_of(assemble_root(kind, head.key, spine, (count, entries, behind)))
 
     def _empty(self, node: Node) -> NodeRow:
         """Return an empty root of the kind of one that nothing reads any more."""
@@ -249,7 +246,7 @@ class _RecordNodes:
             made = self._child(old.data[1:], lsn, number)
             if made is not None:
                 slot = old._replace(data=(REF_LEAF if made.type == LEAF else REF_ROOT) + made.digest)
-        elif paths:
+        elif paths or is_cut(old.data):
             is_dict = node.data[0] == kernels.KIND_DICT
             below = self._of_entry(before, paths) if is_dict else paths
             item = self._redacted(old.data, below)
@@ -277,45 +274,50 @@ class _RecordNodes:
                 return fingerprint(value).to_bytes(2)
         return before
 
-    def _put_together(self, node: Node) -> bytes | None:
-        """Return the item of a value that was cut into the items of a list; None of any other list."""
-        tree = Tree(self._whole.old_workspace, node)
-        try:
-            if not tree.count or not is_cut(read_item(tree.workspace, tree.at(0))):
-                return None
-            bodies = [packed_body(item) or b"" for item in split(tree_item(tree))]
-        except _UNREADABLE:
-            return None
-        return self._redacted(packed_item(put_together(b"".join(bodies))), ())
+    # --- values that were cut into the items of a list ------------------------------------------
+
+    def _mend_headers(self) -> None:
+        """Note the new headers of values that were cut: a header has the sizes of the items behind it."""
+        for type_, _digest, at, content_size, total_size in self._rows.values():
+            if type_ != ROOT or self._data[at] != kernels.KIND_LIST:
+                continue
+            tree = Tree(self._whole.old_workspace, Node(self._data[at : at + total_size], content_size, self._lsn))
+            with suppress(*_UNREADABLE):
+                if tree.count and is_cut(header := read_item(tree.workspace, tree.at(0))):
+                    self._mend(header, split(tree_item(tree))[1:])
+
+    def _mend(self, header: bytes, items: list[bytes]) -> None:
+        bodies = [packed_body(item) or b"" for item in items]
+        made = [packed_body(self._redacted(item, self._paths_of(item))) or b"" for item in items]
+        first = packed_body(header) or b""
+        whole = self._redacted(packed_item(put_together(first + b"".join(bodies))), ())
+        mended = packed_item(mended_header(first, bodies, made, packed_body(whole) or b""))
+        known = self._whole.headers.setdefault(header, mended)
+        if known != mended:
+            message = "it cannot be cut out"
+            raise SecretError(message, path="a value that was cut into the items of a list", lsn=self._lsn)
+
+    def _paths_of(self, item: bytes) -> Iterable[Path]:
+        return self._whole.edits.get(node_digest(LEAF, item), ())
 
     # --- sets and long strings: they are built anew ---------------------------------------------
 
     def _set(self, type_: int, node: Node, paths: Iterable[Path]) -> NodeRow | None:
-        """Return a set whose elements have changed. Its chunks have no use any more."""
-        if self._tree(type_, node, ()) is None and not any(
-            self._redacted(element, paths) != element for element in self._elements(type_, node, paths)
-        ):
+        """Return a set whose elements have changed. The chunks that it had are among `blanks`."""
+        if type_ == CHUNK or not (paths or self._spine(ROOT, node)[1]):
             return None
-        kind = node.data[0]
-        if type_ == CHUNK:
-            return _row(CHUNK, bytes((kind, 0, 1)) + _NULL)
         tree = Tree(self._whole.old_workspace, node)
         try:
             slots = tree.slots(0, tree.count)
+            paths = self._paths_in(tree, paths)
         except _UNREADABLE:
             return self._empty(node)
-        elements = sorted({self._redacted(slot.data, ((), *self._paths_in(tree, paths))) for slot in slots})
+        elements = sorted({self._redacted(slot.data, paths) for slot in slots})
         self._whole.redactions += 1
         self._know_added()
-        builder = Builder(self._workspace, kind)
+        builder = Builder(self._workspace, node.data[0])
         builder.push(0, b"".join(elements), b"", len(elements))
         return _row_of(builder.finish())
-
-    def _elements(self, type_: int, node: Node, paths: Iterable[Path]) -> list[bytes]:
-        if not paths or (type_ == CHUNK and node.data[1]):
-            return []
-        table = kernels.entries_table(node.data, node.content_size, 0, is_root=type_ == ROOT, kind=node.data[0])
-        return [node.data[table[index] : table[index + 2]] for index in range(0, len(table), STRIDE)]
 
     def _paths_in(self, tree: Tree, paths: Iterable[Path]) -> set[Path]:
         """Return the paths of the secrets in a set: of its root, and of its chunks."""
@@ -326,14 +328,14 @@ class _RecordNodes:
 
     def _string(self, node: Node, paths: Iterable[Path]) -> NodeRow | None:
         """Return a long string that has changed, or that had a piece with a part of a secret."""
+        if not paths and not self._spine(ROOT, node)[1]:
+            return None
         tree = Tree(self._whole.old_workspace, node)
         try:
             pieces = [*pieces_of(tree)]
-            if not paths and self._whole.blanks.isdisjoint(piece.digest for piece in pieces):
-                return self._tree(ROOT, node, ())
             item = tree_item(tree)
         except _UNREADABLE:
-            return self._empty(node) if paths else self._tree(ROOT, node, ())
+            return self._empty(node)
         made = self._redacted(item, paths)
         self._whole.redactions += made != item
         self._know_added()

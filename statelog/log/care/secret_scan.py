@@ -64,6 +64,9 @@ _BATCH_SIZE_BYTES = 512 * 1024
 _CACHE_SIZE_BYTES = 8 * 1024 * 1024
 
 
+SETS = (kernels.KIND_SET, kernels.KIND_FROZENSET)
+
+
 class Looker(Protocol):
     """What looks at the parts of a record: see `guard.search`."""
 
@@ -102,8 +105,11 @@ class Scanned(NamedTuple):
     """The digests of nodes with a secret in their own content, and the path there. Of a long string it is its root."""
     strings: list[tuple[Tree, Path]]
     """The long strings with a secret."""
-    loose_pieces: list[bytes]
-    """The digests of pieces with a secret, or next to one, whose string is not in the record."""
+    blanks: list[bytes]
+    """The digests of chunks of sets with a secret, and of pieces with a secret, or next to one, whose string is not in
+    the record."""
+    rebuilds: bool
+    """Whether one of these is a string or a set that is a tree."""
 
 
 def is_cut(item: bytes) -> bool:
@@ -117,6 +123,27 @@ def pieces_of(tree: Tree) -> Iterator[Piece]:
     for level, _covered, node in tree.groups():
         if level:
             yield from _pieces_below(tree, node, level)
+
+
+def parts_of(tree: Tree) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the chunks, and the pieces, of a string or a set: digest, LSN of the record, and level."""
+    level = len(tree.head.levels)
+    for _covered, digest, lsn, _number in tree.head.levels:
+        if digest is not None:
+            yield digest, lsn, level
+        level -= 1
+    for level, _covered, node in tree.groups():
+        if level:
+            yield from _parts_below(tree, node, level)
+
+
+def _parts_below(tree: Tree, node: Node, level: int) -> Iterator[tuple[bytes, int, int]]:
+    table = tree.table(node, level)
+    for index in range(len(table) // STRIDE):
+        _at, digest_at, _end, _covered, lsn, _number = table[index * STRIDE : (index + 1) * STRIDE]
+        yield node.data[digest_at : digest_at + 20], lsn, level - 1
+        if level > 1:
+            yield from _parts_below(tree, tree.child(node, table, index, level), level - 1)
 
 
 def _pieces_below(tree: Tree, node: Node, level: int) -> Iterator[Piece]:
@@ -199,7 +226,7 @@ class Scanner:
                 with suppress(ExpiredError, CorruptionError):
                     walk.root(digest, lsn, number, (REMOVED,))
         walk.look_at_rest(data, rows)
-        return Scanned(record, event, owner, walk.edits, walk.strings, walk.loose_pieces)
+        return Scanned(record, event, owner, walk.edits, walk.strings, walk.blanks, walk.rebuilds)
 
     def _look_at_body(self, record: Record, event: Any) -> None:
         looker = self._looker
@@ -226,7 +253,8 @@ class _Walk:
         self.visited: set[int] = set()
         self.edits: list[tuple[bytes, Path]] = []
         self.strings: list[tuple[Tree, Path]] = []
-        self.loose_pieces: list[bytes] = []
+        self.blanks: list[bytes] = []
+        self.rebuilds = False
 
     def begin(self, event: Any, *, is_thorough: bool) -> None:
         """Take note of what an event tells of its root."""
@@ -284,9 +312,11 @@ class _Walk:
                     continue
                 if not is_field:  # Otherwise all below is the same secret.
                     below = (*path, self._key if not path and self._key is not None and key == _VALUE else key)
-            self._slot(tree.slot(node, table, index), home, below, may_hold=may_hold)
+            in_set, is_chunk = tree.kind in SETS, node is not tree.node
+            slot = tree.slot(node, table, index)
+            self._slot(slot, home, below, may_hold=may_hold, in_set=in_set, is_chunk=is_chunk)
 
-    def _slot(self, slot: Slot, home: bytes, path: Path, *, may_hold: bool) -> None:
+    def _slot(self, slot: Slot, home: bytes, path: Path, *, may_hold: bool, in_set: bool, is_chunk: bool) -> None:
         looker = self._looker
         tells = looker.tells(path)
         if not slot.is_ref:
@@ -294,6 +324,9 @@ class _Walk:
                 self._cut(slot.data, home, path)
             elif (tells or may_hold) and looker.look(slot.data, path):
                 self.edits.append((home, path))
+                self.rebuilds = self.rebuilds or in_set
+                if in_set and is_chunk:
+                    self.blanks.append(home)
             return
         if not self._is_own(slot.lsn) and not tells:
             return
@@ -347,6 +380,7 @@ class _Walk:
         if is_found and self._looker.look(tree_item(tree), path):
             self.edits.append((digest, path))
             self.strings.append((tree, path))
+            self.rebuilds = True
 
     # --- what no root leads to -----------------------------------------------------------
 
@@ -363,7 +397,8 @@ class _Walk:
                 continue
             if run and looker.may_hold(b"".join(run)):
                 looker.look(cbor.encode(b"".join(run).decode("utf-8", "replace")), path)
-                self.loose_pieces += digests
+                self.blanks += digests
+                self.rebuilds = True
             run, digests = [], []
             if number < 0 or not looker.may_hold(data[at : at + content_size]):
                 continue
@@ -386,7 +421,8 @@ class _Walk:
             below = (*path, cbor.decode(node.data[at:slot_at])) if kind == kernels.KIND_DICT else path
             slot = Slot(node.data[slot_at if slot_at < end else at : end], lsn, number)
             if not slot.is_ref:
-                self._slot(slot, digest, below, may_hold=looker.may_hold(node.data[at:end]))
+                may_hold = looker.may_hold(node.data[at:end])
+                self._slot(slot, digest, below, may_hold=may_hold, in_set=kind in SETS, is_chunk=type_ == CHUNK)
 
     def _is_own(self, lsn: int) -> bool:
         return lsn == self._lsn
