@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import os
 import runpy
 import signal
 import sys
+import threading
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -19,7 +21,7 @@ pytest.importorskip("re2")
 import forks
 
 import statelog
-from statelog import Guard, GuardError, SecretError, guard, reducers
+from statelog import Guard, GuardError, SecretError, aio, guard, reducers
 from statelog.bench.guard_texts import SECRETS
 from statelog.errors import (
     ConflictError,
@@ -183,6 +185,8 @@ def test_only_some_threads_are_looked_at(store):
     for name in ("a", "b"):
         store.thread(name).commit({"v": TOKEN})
     assert [each.thread for each in store.find_secrets(threads=["b"])] == ["b"]
+    with pytest.raises(UsageError, match="ids of threads"):
+        store.find_secrets(threads="b")
     with pytest.raises(ThreadNotFoundError, match="'c'"):
         store.find_secrets(threads=["c"])
 
@@ -568,3 +572,92 @@ def test_a_purge_that_fails_leaves_the_store_as_it_was(path, point):
 
 def _fail():
     raise OSError("of the test")
+
+
+@pytest.mark.parametrize("around", ["plain", f"the key is {TOKEN}"])
+def test_a_value_of_langgraph_that_was_cut_into_items_is_put_together_without_the_secret(store, around):
+    jsonplus = pytest.importorskip("langgraph.checkpoint.serde.jsonplus")
+    from statelog.adapters.kit import items
+    from statelog.adapters.kit.packed import put_together
+    from statelog.adapters.langgraph.values.cutting import cut
+    from statelog.adapters.langgraph.values.msgpack_items import pack
+
+    serde = jsonplus.JsonPlusSerializer()
+    thread = store.thread("t")
+
+    def value(count, mark):
+        texts = [f"{number} {mark if number == 7 else 'plain'} " * 9 for number in range(count)]
+        return {"before": around.replace(TOKEN, mark), "messages": texts, "after": {"more": texts[::-1], "n": 1}}
+
+    for count in (40, 41):
+        pieces = cut(serde.dumps_typed(value(count, TOKEN))[1])
+        items.commit(thread, items.put("a", items.pack_list([pack(piece) for piece in pieces])))
+    (mark,) = {each.fingerprint for each in store.find_secrets()}
+    purge_all(store)
+    check_whole(store)
+    for version, count in enumerate((40, 41)):
+        stored = b"".join([each.data for each in thread.at(version).state["a"]])
+        expected = value(count, f"[REDACTED github-token {mark}]")
+        assert serde.loads_typed(("msgpack", put_together(stored))) == expected
+    store.retain(keep_last=1)
+    store.compact()
+    check_whole(store)
+    assert holding(store.path.parent, TOKEN) == []
+
+
+def test_a_store_that_a_fleet_ships_is_not_purged(tmp_path):
+    from statelog import fleet
+
+    (tmp_path / "bucket").mkdir()
+    with fleet.connect(f"file://{tmp_path / 'bucket'}", cache=tmp_path / "cache") as connected:
+        with connected.open("shipped") as store:
+            store.thread("t").commit({"a": TOKEN})
+            with pytest.raises(UsageError, match="fleet"):
+                purge_all(store)
+            assert store.thread("t").state["a"] == TOKEN
+        connected.restore("shipped", tmp_path / "restored.state")
+    with statelog.open(tmp_path / "restored.state") as store:
+        purge_all(store)
+        assert is_redacted(store.thread("t").state["a"])
+
+
+def test_a_loop_finds_and_purges_too(path):
+    async def work():
+        async with aio.open(path) as store:
+            await store.thread("t").commit({"a": TOKEN})
+            found = await store.find_secrets(threads=["t"])
+            report = await store.purge(found)
+            assert (len(found), report.redactions) == (1, 1)
+            assert await store.find_secrets() == []
+
+    asyncio.run(work())
+
+
+def test_commits_of_other_threads_wait_for_a_purge_and_go_on_in_the_new_file(store):
+    thread = store.thread("busy", schema={"items": reducers.append})
+    store.thread("t").commit({"a": TOKEN})
+    stop = threading.Event()
+    errors = []
+
+    def commit():
+        number = 0
+        while not stop.is_set():
+            try:
+                thread.commit({"items": number})
+            except statelog.StatelogError as error:
+                errors.append(error)
+            number += 1
+
+    workers = [threading.Thread(target=commit) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for number in range(5):
+        purge_all(store)
+        store.thread("t").commit({"a": f"{number} {TOKEN}"})
+    stop.set()
+    for worker in workers:
+        worker.join()
+    assert errors == []
+    purge_all(store)
+    check_whole(store)
+    assert holding(store.path.parent, TOKEN) == []

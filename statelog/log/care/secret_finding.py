@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from statelog.errors import ThreadNotFoundError
+from statelog.errors import ThreadNotFoundError, UsageError
 from statelog.guard.search import Finder, SecretFound, Sighting
 from statelog.log.care.secret_scan import Scanned, Scanner
 from statelog.log.events import CheckpointEvent
@@ -60,6 +60,9 @@ def sightings_in(transaction: Transaction, redactor: Redactor, lsns: Iterable[in
 
 
 def _owners(view: View, threads: Iterable[str]) -> set[int]:
+    if isinstance(threads, str) or not hasattr(threads, "__iter__"):
+        message = f"threads are the ids of threads, not {threads!r}"
+        raise UsageError(message, argument="threads")
     owners = set()
     for thread in threads:
         lsn = view.thread_lsn(thread)
