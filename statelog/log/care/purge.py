@@ -44,7 +44,7 @@ from statelog.log.care.rebuild import DerivedIndex
 from statelog.log.care.secret_finding import sightings_in
 from statelog.log.care.secret_scan import SETS, Scanner, parts_of, pieces_of
 from statelog.log.chain import read_chained
-from statelog.log.events import NOTHING_BORROWED, CheckpointEvent, LoanEvent
+from statelog.log.events import NOTHING_BORROWED, LoanEvent, decode_checkpoint
 from statelog.log.index import node_facts
 from statelog.log.kinds.loans import LOAN_KIND
 from statelog.log.kinds.table import apply_record, decode_event, kind_of, owner_of
@@ -365,7 +365,7 @@ class _Purge:
                 digest = blake2b(digest, digest_size=DIGEST_SIZE_BYTES, key=os.urandom(32)).digest()
             return cbor.encode([owner, digest, borrowed])
         kind = kind_of(record)
-        is_version = type(event) is CheckpointEvent
+        is_version = kind.is_version
         changed: dict[str | int | None, bytes] = {}
         root = None if kind.root_field is None else event[kind.root_field]
         if root is not None and root in self._nodes.renewed:
@@ -385,9 +385,7 @@ class _Purge:
                 parts[at] = changed.get(at, changed.get(field, part))
         body = cbor.head(LIST, len(parts)) + b"".join(parts)
         if is_version and body != record.body:
-            made = decode_event(record._replace(body=body))
-            assert isinstance(made, CheckpointEvent)
-            self._checkpoints[event.digest] = made.digest
+            self._checkpoints[event.digest] = decode_checkpoint(record._replace(body=body)).digest
         return body
 
     def _renewed(self, digest: bytes, borrower: int) -> bytes:

@@ -26,8 +26,10 @@ from statelog.tree.node import (
     DEDUP_SIZE_BYTES_MIN,
     LEAF,
     PIECE,
+    REF_BYTE_MIN,
     REF_LEAF,
     REF_ROOT,
+    REF_SIZE_BYTES,
     ROOT,
     Node,
     Slot,
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from statelog.log.transaction import Log
 
     Path = tuple[str, ...]
+    Spine = list[tuple[int, bytes | None, int, int]]
+    """The open levels of a root, as `assemble_root` takes them."""
     Row = tuple[int, bytes, int, int, int]
 
 _SETS = (kernels.KIND_SET, kernels.KIND_FROZENSET)
@@ -190,6 +194,8 @@ class _RecordNodes:
         level = node.data[1] if type_ == CHUNK else 0
         spine, is_changed = self._spine(type_, node)
         table = kernels.entries_table(node.data, node.content_size, 0, is_root=type_ == ROOT, kind=kind)
+        if not paths and not self._whole.headers and kind != kernels.KIND_KEYED:
+            return self._with_new_digests(type_, node, table, spine, level)
         parts: list[bytes] = []
         locators: list[bytes] = []
         for index in range(0, len(table), STRIDE):
@@ -208,11 +214,38 @@ class _RecordNodes:
         head = kernels.root_read(node.data, node.content_size, 0)
         return _row_of(assemble_root(kind, head.key, spine, (count, entries, behind)))
 
+    def _with_new_digests(self, type_: int, node: Node, table: list[int], spine: Spine, level: int) -> NodeRow | None:
+        """Return a node of which only children have changed: it is of the same size."""
+        data = node.data
+        changed: list[tuple[int, bytes]] = []
+        for (_covered, digest, _lsn, _number), (_same, made, _at, _node) in zip(
+            kernels.root_read(data, node.content_size, 0).levels if type_ == ROOT else (), spine, strict=True
+        ):
+            if digest is not None and made is not None and digest != made:
+                changed.append((data.index(digest), made))
+        for index in range(0, len(table), STRIDE):
+            _at, slot_at, end, _covered, lsn, number = table[index : index + STRIDE]
+            if level:
+                renewed = self._child(data[slot_at : slot_at + DIGEST_SIZE_BYTES], lsn, number)
+                if renewed is not None:
+                    changed.append((slot_at, renewed.digest))
+            elif end - slot_at == REF_SIZE_BYTES and data[slot_at] >= REF_BYTE_MIN:
+                renewed = self._child(data[slot_at + 1 : end], lsn, number)
+                if renewed is not None:
+                    changed.append((slot_at, (REF_LEAF if renewed.type == LEAF else REF_ROOT) + renewed.digest))
+        if not changed:
+            return None
+        patched = bytearray(data)
+        for at, new in changed:
+            patched[at : at + len(new)] = new
+        content = bytes(patched[: node.content_size])
+        return _row(type_, content, data[node.content_size :])
+
     def _empty(self, node: Node) -> NodeRow:
         """Return an empty root of the kind of one that nothing reads any more."""
         return _row_of(Builder(self._workspace, node.data[0]).finish())
 
-    def _spine(self, type_: int, node: Node) -> tuple[list[tuple[int, bytes | None, int, int]], bool]:
+    def _spine(self, type_: int, node: Node) -> tuple[Spine, bool]:
         """Return the open levels of a root, and whether one has changed."""
         if type_ != ROOT:
             return [], False

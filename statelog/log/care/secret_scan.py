@@ -300,9 +300,13 @@ class _Walk:
     def _entries(self, tree: Tree, node: Node, table: list[int], home: bytes, path: Path) -> None:
         is_dict = tree.kind == kernels.KIND_DICT
         is_field = is_dict and path != () and self._looker.names_field(path)
+        may_hold_any = self._looker.may_hold(node.content)
+        is_skipped = not is_dict and not self._looker.tells(path)
         for index in range(len(table) // STRIDE):
-            at, _slot_at, end = table[index * STRIDE : index * STRIDE + 3]
-            may_hold = self._looker.may_hold(node.data[at:end])
+            at, _slot_at, end, _covered, lsn, _number = table[index * STRIDE : (index + 1) * STRIDE]
+            if is_skipped and (lsn != self._lsn if lsn else not may_hold_any):
+                continue  # A node of another record, or a value inside of a node that has no secret.
+            may_hold = may_hold_any and self._looker.may_hold(node.data[at:end])
             below = path
             if is_dict:
                 key = cbor.decode(tree.key(node, table, index))
