@@ -68,6 +68,12 @@ class Finder(Redactor):
         redact_item(item, path, self)
         return len(self.found) > count
 
+    def may_be_stored_in(self, record: bytes, *, tells: bool) -> bool:
+        """Return False if a record certainly holds no secret: see `Secrets.may_be_stored_in`."""
+        handles = self._handles
+        is_held = handles is not None and handles.are_in(record)
+        return is_held or self._secrets.may_be_stored_in(record, tells=tells)
+
     def look_at_name(self, name: bytes, path: Path) -> bool:
         """Note the secrets in a text that is a name. Return True if there is one."""
         count = len(self.found)
@@ -172,9 +178,10 @@ class Purger(Redactor):
         """Return False if bytes certainly hold none of the secrets."""
         return self._forms.are_in(data) or (bool(self._short) and self._secrets.may_be_in(data))
 
-    def may_hold_text(self, data: bytes) -> bool:
-        """Return False if bytes certainly hold none of the texts that are searched everywhere."""
-        return self._forms.are_in(data)
+    def may_be_stored_in(self, record: bytes, *, tells: bool) -> bool:
+        """Return False if a record certainly holds none of the secrets: see `Secrets.may_be_stored_in`."""
+        is_held = self._forms.are_in(record)
+        return is_held or (bool(self._short) and self._secrets.may_be_stored_in(record, tells=tells))
 
     def holds(self, data: bytes) -> bool:
         """Return True if bytes hold one of the texts that are searched everywhere, in any form."""

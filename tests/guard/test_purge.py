@@ -201,6 +201,18 @@ def test_the_guard_that_is_given_finds_fields_and_values_of_handles(store):
     assert found == {("a.pin", "field"), ("b", "$CRED{db}")}
 
 
+@pytest.mark.parametrize("size", [40, 70, 5000])
+def test_a_value_beside_a_name_that_tells_is_found_wherever_it_is_stored(store, size):
+    random = Random(size)
+    value = "".join(random.choices("abcdefghijkABCDEFGHIJK0123456789", k=size))
+    store.thread("t").commit({"api_key": value, "a": {"client_secret": value, "b": "x" * 5000}})
+    store.board().set("config/api_key", value)
+    found = {(each.thread, each.path) for each in store.find_secrets()}
+    assert found == {("t", "api_key"), ("t", "a.client_secret"), (None, "config/api_key")}
+    purge_all(store)
+    assert holding(store.path.parent, value) == []
+
+
 def test_a_store_that_is_read_only_can_be_searched(path):
     with statelog.open(path) as store:
         store.thread("t").commit({"a": TOKEN})

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from statelog import kernels
 from statelog.errors import CorruptionError, ExpiredError, LimitError, SecretError, UsageError
 from statelog.format import cbor, keys
-from statelog.format.fields import LIST, split_array
+from statelog.format.fields import LIST, first_number, split_array
 from statelog.format.record import (
     DIGEST_SIZE_BYTES,
     ENVELOPE_SIZE_BYTES,
@@ -26,6 +26,7 @@ from statelog.format.record import (
     FLAG_VACUUMED,
     NO_DIGEST,
     ROW,
+    TYPE_THREAD,
     NodeRow,
     Nodes,
     Record,
@@ -192,6 +193,8 @@ class _Purge:
         """The chain digest of the last record that was put, from the first one on that has changed."""
         self._checkpoints: dict[bytes, bytes] = {}
         """The new digests of checkpoints by the former ones."""
+        self._changed_versions: set[int] = set()
+        """Threads with a version that has another digest. All later ones have, too."""
         self._dirty: set[int] = set()
         """Owners with a node that has changed."""
         self._lenders = _lenders(old)
@@ -212,13 +215,12 @@ class _Purge:
         if self._is_spreading:
             self._spread()
         self._new.copy_meta(self._old, self.last_lsn)
-        index = DerivedIndex(self._new)
         for lsn, data in self._records():
-            self._rewrite(index, lsn, data)
+            self._rewrite(lsn, data)
             self._tell(self.last_lsn + lsn)
         for borrower, lender in sorted(self._loans()):
-            self._lend(index, borrower, lender)
-        self._new.put_index(sorted(index.payloads.items()))
+            self._lend(borrower, lender)
+        self._new.put_index(sorted((self._renamed_index() or self._derived_index()).items()))
 
     def _records(self) -> Iterator[tuple[int, bytes]]:
         for batch in self._old.log_batches(_BATCH_SIZE_BYTES):
@@ -305,9 +307,12 @@ class _Purge:
 
     # --- one record ----------------------------------------------------------------------
 
-    def _rewrite(self, index: DerivedIndex, lsn: int, data: bytes) -> None:
+    def _rewrite(self, lsn: int, data: bytes) -> None:
         """Put a record into the new file, without the secrets and behind the record before it."""
         record = decode_record(data, lsn)
+        if not self._may_change(record):
+            self._put(record, with_previous_chain(data, self._chain) if self._chain else data)
+            return
         event = None if record.flags & FLAG_REDACTED else decode_event(record)
         owner = record.redacted().thread if event is None else owner_of(event, lsn)
         rows = self._rows(lsn, data, owner, record, event)
@@ -316,22 +321,56 @@ class _Purge:
             if not self._chain:
                 self._chain = _chain_before(self._old, record)
             data = _encoded(data, record, body, rows, self._chain)
-            if body != record.body:
-                record = record._replace(body=body)
-                event = None if event is None else decode_event(record)
+            record = record._replace(body=body)
         elif self._chain:
             data = with_previous_chain(data, self._chain)
-        self._put(index, record, event, data)
+        self._put(record, data)
 
-    def _put(self, index: DerivedIndex, record: Record, event: Any, data: bytes) -> None:
+    def _may_change(self, record: Record) -> bool:
+        """Return False if a record certainly stays as it is, except for its place in the chain."""
+        if record.lsn in self._hit or record.flags & FLAG_REDACTED or self._nodes.has_renewed_large:
+            return True
+        if not self._nodes.renewed and not self._checkpoints:
+            return False
+        owner = record.lsn if record.type == TYPE_THREAD else first_number(record.body)
+        return self._is_of_changed(owner) or owner in self._changed_versions
+
+    def _put(self, record: Record, data: bytes) -> None:
         if self._chain:
             self._chain = _chain_digest(data, record, self._chain)
         if record.lsn in self._hit and self.purger.holds(data):
             message = f"a secret is still in record {record.lsn} of the new file. The store is as it was"
             raise SecretError(message, lsn=record.lsn, path=_place(data, record, self.purger))
         self._new.put_log(record.lsn, data)
-        is_plain = event is not None and record.lsn not in self._hit and record.lsn not in self._scanner.large
-        apply_record(index, record, event, () if is_plain else node_facts(data))
+
+    # --- the index (L4) ------------------------------------------------------------------------
+
+    def _renamed_index(self) -> dict[bytes, bytes] | None:
+        """Return the former index with new digests of nodes; None if more has changed than the digests."""
+        if self._nodes.is_reshaped:
+            return None
+        rows: dict[bytes, bytes] = {}
+        count = 0
+        for key, payload in self._old.scan_index(b""):
+            at = _DIGEST_AT.get(key[:1])
+            renewed = None if at is None else self._nodes.renewed.get(key[at : at + DIGEST_SIZE_BYTES])
+            if at is not None and renewed is not None:
+                key = key[:at] + renewed.digest + key[at + DIGEST_SIZE_BYTES :]
+            rows[key] = payload
+            count += 1
+        return rows if len(rows) == count else None  # Otherwise two nodes have become equal.
+
+    def _derived_index(self) -> dict[bytes, bytes]:
+        """Return the index that follows from the new log."""
+        index = DerivedIndex(self._new)
+        for lsn in range(1, self._new.last_lsn() + 1):
+            data = bytes(self._new.get_log(lsn) or b"")
+            record = decode_record(data, lsn)
+            event = None if record.flags & FLAG_REDACTED else decode_event(record)
+            apply_record(index, record, event, node_facts(data))
+        return index.payloads
+
+    # --- the parts of a record -------------------------------------------------------------------
 
     def _rows(self, lsn: int, data: bytes, owner: int, record: Record, event: Any) -> dict[int, NodeRow] | None:
         """Return the nodes of a record that has one which changes, or None."""
@@ -345,11 +384,13 @@ class _Purge:
 
     def _is_touched(self, owner: int, record: Record, event: Any) -> bool:
         """Return True if a record may lead to a node that has changed."""
+        return self._is_of_changed(owner) or any(digest in self._nodes.renewed for digest in _borrowed(record, event))
+
+    def _is_of_changed(self, owner: int) -> bool:
+        """Return True if an owner has nodes that have changed, or may have some of another one that has."""
         if not owner or owner in self._dirty or not self._is_alive(owner):
             return True
-        if not self._dirty.isdisjoint(self._lenders.get(owner, ())):
-            return True
-        return any(digest in self._nodes.renewed for digest in _borrowed(record, event))
+        return not self._dirty.isdisjoint(self._lenders.get(owner, ()))
 
     def _is_alive(self, owner: int) -> bool:
         if owner not in self._alive:
@@ -385,6 +426,7 @@ class _Purge:
                 parts[at] = changed.get(at, changed.get(field, part))
         body = cbor.head(LIST, len(parts)) + b"".join(parts)
         if is_version and body != record.body:
+            self._changed_versions.add(owner)
             self._checkpoints[event.digest] = decode_checkpoint(record._replace(body=body)).digest
         return body
 
@@ -421,14 +463,16 @@ class _Purge:
             if borrower and lender and borrower != lender and self._is_alive(borrower)
         }
 
-    def _lend(self, index: DerivedIndex, borrower: int, lender: int) -> None:
+    def _lend(self, borrower: int, lender: int) -> None:
         """Append a loan, which keeps what the borrower refers to."""
         lsn = self._new.last_lsn() + 1
         body = LOAN_KIND.encode(LoanEvent(borrower, lender, []), lsn)
         data, _chain = encode_record(LOAN_KIND.type, lsn=lsn, time_us=now_us(), previous_chain=self._chain, body=body)
-        record = decode_record(data, lsn)
-        self._put(index, record, decode_event(record), data)
+        self._put(decode_record(data, lsn), data)
 
+
+_DIGEST_AT = {b"d": 1, b"O": 1, b"o": 9}
+"""Where the digest of a node is in a key of the index, by the first byte."""
 
 _TOLD = frozenset((METADATA, "error"))
 """The fields of events that have values of users."""

@@ -34,6 +34,7 @@ from statelog.tree.node import (
     Node,
     Slot,
     Workspace,
+    is_shared_widely,
     node_digest,
 )
 from statelog.tree.tree import STRIDE, STRINGS, Tree
@@ -91,6 +92,10 @@ class NodeRewriter:
         self.blanks = blanks
         self.renewed: dict[bytes, Renewed] = {}
         """By the digest that a node had."""
+        self.has_renewed_large = False
+        """Whether a node that the index knows by its digest has changed. Any thread may have borrowed it."""
+        self.is_reshaped = False
+        """Whether the index has to know more or fewer nodes by their digests than before."""
         self.redactions = 0
         """The number of places in which a secret was replaced."""
         self.shrunk: dict[bytes, set[int]] = {}
@@ -131,6 +136,8 @@ class _RecordNodes:
         if not self._is_changed:
             return None
         rows = self._workspace.rows
+        if any(is_shared_widely(row.type, row.content_size, row.data[0]) for row in rows[self._count :]):
+            self._whole.is_reshaped = True
         if self._owner:
             added = self._whole.added.setdefault(self._owner, {})
             for number in range(self._count, len(rows)):
@@ -150,6 +157,10 @@ class _RecordNodes:
             return
         self._is_changed = True
         self._workspace.rows[number] = row
+        was_large = is_shared_widely(type_, content_size, node.data[0])
+        self._whole.has_renewed_large = self._whole.has_renewed_large or was_large
+        if was_large != is_shared_widely(row.type, row.content_size, row.data[0]):
+            self._whole.is_reshaped = True
         self._whole.renewed[digest] = Renewed(row.type, row.digest)
 
     def _child(self, digest: bytes, lsn: int, number: int) -> Renewed | None:

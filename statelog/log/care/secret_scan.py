@@ -19,7 +19,7 @@ from statelog.display.packed import CUT
 from statelog.errors import CorruptionError, ExpiredError
 from statelog.format import cbor, keys
 from statelog.format.fields import split_array
-from statelog.format.record import FLAG_REDACTED, decode_record
+from statelog.format.record import FLAG_REDACTED, TYPE_AT, TYPE_ENTRY, decode_record
 from statelog.guard.items import packed_body
 from statelog.log.events import CheckpointEvent
 from statelog.log.kinds.entries import EntryEvent
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from statelog.storage.read_transaction import ReadTransaction
 
     Path = tuple[str, ...]
+    Rows = dict[int, tuple[int, bytes, int, int, int]]
+    """The nodes of a record, as `kernels.record_rows` returns them."""
 
 REMOVED = "(removed)"
 """The path of what no event refers to any more, such as the nodes of an expired version."""
@@ -72,6 +74,9 @@ class Looker(Protocol):
 
     def may_hold(self, data: bytes, /) -> bool:
         """Return False if bytes certainly hold no secret."""
+
+    def may_be_stored_in(self, record: bytes, /, *, tells: bool) -> bool:
+        """Return False if a record certainly has no secret. `tells`: a name in it may tell of the whole value."""
 
     def tells(self, path: Path, /) -> bool:
         """Return True if a value may be a secret for its path alone."""
@@ -194,23 +199,25 @@ class Scanner:
                         yield lsn, data, self._walk(lsn, data) if may_hold else None
 
     def _sift(self, records: list[tuple[int, bytes]]) -> list[tuple[int, bytes, bool]]:
-        may_hold, large = self._looker.may_hold, self.large
-        return [(lsn, data, lsn in large or may_hold(data)) for lsn, data in records]
+        return [(lsn, data, lsn in self.large or self._may_hold(data)) for lsn, data in records]
+
+    def _may_hold(self, data: bytes) -> bool:
+        return self._looker.may_be_stored_in(data, tells=data[TYPE_AT] == TYPE_ENTRY)
 
     def scan(self, lsn: int, data: bytes) -> Scanned | None:
         """Look at one record. Return None if it certainly has no secret."""
-        return self._walk(lsn, data) if lsn in self.large or self._looker.may_hold(data) else None
+        return self._walk(lsn, data) if lsn in self.large or self._may_hold(data) else None
 
     def _walk(self, lsn: int, data: bytes) -> Scanned | None:
         rows = kernels.record_rows(data)
         strings = [
             (number, row[1]) for number, row in rows.items() if row[0] == ROOT and data[row[2]] in STRINGS and row[3]
         ]
-        if not strings and lsn in self.large and not self._looker.may_hold(data):
+        if not strings and lsn in self.large and not self._may_hold(data):
             return None
         record = decode_record(data, lsn)
         event = None if record.flags & FLAG_REDACTED else decode_event(record)
-        walk = _Walk(self._looker, self._workspace, lsn)
+        walk = _Walk(self._looker, self._workspace, lsn, data, rows)
         if event is None:
             owner = record.redacted().thread
         else:
@@ -225,7 +232,7 @@ class Scanner:
             if number not in walk.visited:
                 with suppress(ExpiredError, CorruptionError):
                     walk.root(digest, lsn, number, (REMOVED,))
-        walk.look_at_rest(data, rows)
+        walk.look_at_rest()
         return Scanned(record, event, owner, walk.edits, walk.strings, walk.blanks, walk.rebuilds)
 
     def _look_at_body(self, record: Record, event: Any) -> None:
@@ -244,10 +251,12 @@ class Scanner:
 class _Walk:
     """A walk over the nodes of one record."""
 
-    def __init__(self, looker: Looker, workspace: Workspace, lsn: int) -> None:
+    def __init__(self, looker: Looker, workspace: Workspace, lsn: int, data: bytes, rows: Rows) -> None:
         self._looker = looker
         self._workspace = workspace
         self._lsn = lsn
+        self._data = data
+        self._rows = rows
         self._written: set[str] | None = None
         self._key: str | None = None
         self.visited: set[int] = set()
@@ -268,7 +277,7 @@ class _Walk:
     def root(self, digest: bytes, lsn: int, number: int, path: Path) -> None:
         """Walk a tree."""
         self._visit(lsn, number)
-        node = self._workspace.read(ROOT, digest, lsn, number)
+        node = self._read(ROOT, digest, lsn, number)
         tree = Tree(self._workspace, node)
         if tree.kind in STRINGS:
             self._string(tree, digest, path)
@@ -288,7 +297,7 @@ class _Walk:
         if not self._is_own(lsn) and not self._looker.tells(path):
             return
         self._visit(lsn, number)
-        node = self._workspace.read(CHUNK, digest, lsn, number)
+        node = self._read(CHUNK, digest, lsn, number)
         table = tree.table(node, level)
         if not level:
             self._entries(tree, node, table, digest, path)
@@ -340,7 +349,7 @@ class _Walk:
                 self.root(digest, slot.lsn, slot.number, path)
                 return
             self._visit(slot.lsn, slot.number)
-            self._leaf(self._workspace.read(LEAF, digest, slot.lsn, slot.number).content, digest, path, tells=tells)
+            self._leaf(self._read(LEAF, digest, slot.lsn, slot.number).content, digest, path, tells=tells)
 
     def _leaf(self, content: bytes, digest: bytes, path: Path, *, tells: bool) -> None:
         if is_cut(content):
@@ -388,8 +397,9 @@ class _Walk:
 
     # --- what no root leads to -----------------------------------------------------------
 
-    def look_at_rest(self, data: bytes, rows: dict[int, tuple[int, bytes, int, int, int]]) -> None:
+    def look_at_rest(self) -> None:
         """Look at the nodes that were not visited, each by itself, and at pieces that follow each other as one text."""
+        data, rows = self._data, self._rows
         looker, path = self._looker, (REMOVED,)
         run: list[bytes] = []
         digests: list[bytes] = []
@@ -427,6 +437,13 @@ class _Walk:
             if not slot.is_ref:
                 may_hold = looker.may_hold(node.data[at:end])
                 self._slot(slot, digest, below, may_hold=may_hold, in_set=kind in SETS, is_chunk=type_ == CHUNK)
+
+    def _read(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
+        row = self._rows.get(number) if lsn == self._lsn else None
+        if row is None or row[1] != digest or not row[3]:
+            return self._workspace.read(type_, digest, lsn, number)
+        _type, _digest, at, content_size, total_size = row
+        return Node(self._data[at : at + total_size], content_size, lsn)
 
     def _is_own(self, lsn: int) -> bool:
         return lsn == self._lsn
