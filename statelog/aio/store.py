@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from statelog.board.rules import Rules
     from statelog.errors import FencedError
     from statelog.format.mac import Key
+    from statelog.guard.policy import Guard
+    from statelog.guard.search import SecretFound
     from statelog.log.care.compact import CompactionReport
+    from statelog.log.care.purge import PurgeReport
     from statelog.log.care.vacuum import RetentionReport
     from statelog.log.care.verify import VerifyReport
     from statelog.log.reader import LogRecord
@@ -239,6 +242,18 @@ class Store(Threads):
     async def compact(self, *, progress: Progress | None = None) -> CompactionReport:
         """See `statelog.Store.compact`."""
         return await self._runner.run(self._store.compact, progress=progress)
+
+    async def find_secrets(
+        self, *, guard: Guard | None = None, threads: Iterable[str] | None = None
+    ) -> list[SecretFound]:
+        """See `statelog.Store.find_secrets`."""
+        return await self._runner.run(self._store.find_secrets, guard=guard, threads=threads)
+
+    async def purge(
+        self, found: Iterable[SecretFound], *, guard: Guard | None = None, progress: Progress | None = None
+    ) -> PurgeReport:
+        """See `statelog.Store.purge`."""
+        return await self._runner.run(self._store.purge, found, guard=guard, progress=progress)
 
     async def export(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from random import Random
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from statelog.bench.result import Result, at_most, exactly
 from statelog.bench.workload import Bench, Workload
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from statelog.bench.measure import Operation
@@ -31,6 +33,11 @@ _CHANGED_PERCENT_MAX = 0.5
 _FALSE_ALARMS_PERCENT_MAX = 0.5
 _PYTHON = "a guard and a check in Python"
 """Its time is shown and has no bound: a function of a user takes what it takes, in another OS thread."""
+_VERSIONS = 10_000
+_THREADS = 20
+_PLANTED_EVERY = 1000
+_PLANTED_RULES = 14
+_SEARCHES = 5
 
 
 def _measure(bench: Bench) -> Result:
@@ -43,7 +50,7 @@ def _measure(bench: Bench) -> Result:
         _PYTHON: (Guard(on_write=[lambda _value, _where: allow()]), None),
     }
     parts = [_measure_commits(bench, durability, guards) for durability in _TIMES_MAX]
-    return Result.joined([*parts, _measure_texts(bench, Guard()), _measure_injection(bench)])
+    return Result.joined([*parts, _measure_texts(bench, Guard()), _measure_injection(bench), _measure_purge(bench)])
 
 
 def _measure_commits(
@@ -141,6 +148,49 @@ def _stored(path: Path, guard: statelog.Guard, texts: list[str]) -> list[str]:
             thread.commit({"texts": texts[at : at + _PER_COMMIT]})
             found += thread.state["texts"].to_python()
         return found
+
+
+def _measure_purge(bench: Bench) -> Result:
+    """Measure a search for secrets beside a verification, and a purge beside a compaction, of the same store."""
+    random = Random(_SEED)  # noqa: S311 - the same texts each time
+    count = bench.size(_VERSIONS, at_least=400)
+    texts = Corpus().endless(_VALUE_BYTES)
+    path = bench.directory / "purged.state"
+    with statelog.open(path, durability="interval") as store:
+        threads = [store.thread(f"t{number}") for number in range(_THREADS)]
+        for number in range(count):
+            text = str(next(texts))
+            if number % _PLANTED_EVERY == 0:
+                text = f"{text} {planted(random, number // _PLANTED_EVERY % _PLANTED_RULES).text}"
+            threads[number % _THREADS].commit({"text": text, "number": number})
+        store.compact()
+        store.find_secrets()  # It compiles the rules, once in a process.
+        finding = interleave({"verify": store.verify, "find": store.find_secrets}, count=_SEARCHES)
+        compaction_s = min(_took_s(store.compact) for _ in range(_SEARCHES))
+        purge_s = float("inf")
+        for number in range(_SEARCHES):
+            found = store.find_secrets()
+            purge_s = min(purge_s, _took_s(lambda found=found: store.purge(found)))  # type: ignore[misc]
+            threads[0].commit({"text": planted(random, number).text})
+        found = store.find_secrets()
+        store.purge(found)
+        left = len(store.find_secrets())
+    search = finding["find"].p50_us / finding["verify"].p50_us
+    return Result(
+        checks=(
+            at_most("find_secrets: time, relative to verify", search, 1.5),
+            at_most("purge: time, relative to compact", purge_s / compaction_s, 3),
+            exactly("secrets left after a purge", left, 0, ""),
+        ),
+        sides=(finding["find"].side("find_secrets"), finding["verify"].side("verify")),
+        notes=(f"{count} versions of 2 KB; compact {compaction_s:.2f} s, purge {purge_s:.2f} s",),
+    )
+
+
+def _took_s(work: Callable[[], object]) -> float:
+    began_s = time.perf_counter()
+    work()
+    return time.perf_counter() - began_s
 
 
 GUARD = Workload(

@@ -105,7 +105,8 @@ def check_cursor(view: View, cursor: object) -> int:
     """Return the LSN of a cursor, or an LSN as it stands.
 
     Raises:
-        CursorError: it is none, of another store, or of a history that a loss of power took back. Facts: cursor.
+        CursorError: it is none, of another store, or of a history that a loss of power took back or a purge rewrote.
+            Facts: cursor.
 
     """
     last = view.transaction.last_lsn()
@@ -120,7 +121,10 @@ def check_cursor(view: View, cursor: object) -> int:
         raise CursorError(message, cursor=cursor)
     lsn = int(number)
     if lsn > last or cursor_at(view, lsn) != cursor:
-        message = f"cursor {cursor!r} is of another history: of another store, or of records that a power cut took back"
+        message = (
+            f"cursor {cursor!r} is of another history: of another store, of records that a power cut took back, or from"
+            " before a purge. List what is there, and watch on from now"
+        )
         raise CursorError(message, cursor=cursor)
     return lsn
 

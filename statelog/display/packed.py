@@ -119,6 +119,49 @@ def shown_serialised(type_: str, data: bytes) -> Any:
     return Constructed(str(type_), {"size_bytes": len(data)})
 
 
+def mended_header(header: bytes, items: Sequence[bytes], made: Sequence[bytes], whole: bytes) -> bytes:
+    """Return the header of a value that was cut, after its items have changed.
+
+    Args:
+        header: what stood before the items.
+        items: as they were.
+        made: as they are.
+        whole: the whole value, as it is. What stands around the items follows from it.
+
+    Raises:
+        ValueError: the value is not made of these items.
+    """
+    at = len(CUT)
+    (count,) = _SIZE.unpack_from(header, at)
+    sizes = []
+    around: list[bytes] = []
+    next_item = end = 0
+    start = 0
+    for (number,) in _SIZE.iter_unpack(header[at + _SIZE.size : at + (1 + count) * _SIZE.size]):
+        if not number & 1:
+            sizes.append(-1)
+            continue
+        size, first = number >> 1, next_item
+        while size > 0:
+            size -= len(items[next_item])
+            next_item += 1
+        group = b"".join(made[first:next_item])
+        start = whole.index(group, end)
+        if sizes[-1:] == [-1]:
+            around.append(whole[end:start])
+            sizes[-1] = (start - end) << 1
+        end = start + len(group)
+        sizes.append(len(group) << 1 | 1)
+    if sizes[-1:] == [-1]:
+        around.append(whole[end:])
+        sizes[-1] = (len(whole) - end) << 1
+    new = CUT + _SIZE.pack(count) + b"".join(map(_SIZE.pack, sizes)) + b"".join(around)
+    if put_together(new + b"".join(made)) != whole:
+        message = "the value is not made of these items"
+        raise ValueError(message)
+    return new
+
+
 def put_together(data: bytes) -> bytes:
     """Return the value of a header with all items behind it: inverse of a cut."""
     at = len(CUT) + _SIZE.size

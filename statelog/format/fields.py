@@ -219,6 +219,11 @@ ROOT: tuple[Field, ...] = (optional(DIGEST), LSN, NODE)
 """Of a value: digest of its root, LSN of its record (0: this one), its number there; null, 0, 0 for none."""
 
 
+def first_number(item: bytes) -> int:
+    """Return the first field of an encoded array that begins with a number, such as the body of most records."""
+    return _head(item[1:])[1] if item[0] >> 5 == LIST and item[0] & 31 < 24 else 0
+
+
 def split_array(item: bytes) -> list[bytes]:
     """Return the encoded fields of an array.
 

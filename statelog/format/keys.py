@@ -216,6 +216,11 @@ def decode_debt_lender(key: bytes) -> int:
     return int(_EVENT.unpack(key)[2])
 
 
+def decode_debt_thread(key: bytes) -> int:
+    """Return the thread in an `L` key."""
+    return int(_EVENT.unpack(key)[1])
+
+
 def encode_thread_prefix(prefix: bytes, thread: int) -> bytes:
     """All keys of one sort of a thread."""
     return prefix + _U64.pack(thread)

@@ -7,6 +7,7 @@ from statelog.guard.injection import injection
 from statelog.guard.logs import LogFilter
 from statelog.guard.policy import Guard
 from statelog.guard.quotation import quote
+from statelog.guard.search import SecretFound
 from statelog.guard.secrets import Secrets
 from statelog.guard.verdicts import Verdict, Where, allow, quarantine, redact, refuse
 
@@ -16,6 +17,7 @@ __all__ = [
     "LogFilter",
     "Quarantined",
     "Secret",
+    "SecretFound",
     "Secrets",
     "Source",
     "Verdict",

@@ -13,6 +13,7 @@ from base64 import b64encode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Mapping
 from copy import copy
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, quote_plus
 
@@ -134,7 +135,57 @@ def _names(argument: str, given: Any) -> tuple[str, ...] | None:
     return names
 
 
-class Handles:
+class Forms:
+    """Values, and what replaces each of them wherever it is written, in whichever form."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, bytes] = {}
+        """The replacement of each value."""
+        self._forms: tuple[tuple[bytes, bytes, bytes], ...] = ()
+        """For each form of a value: bytes that are in it, its pattern, and the replacement. The longest is first."""
+        self._scan: Pattern | None = None
+        """A pattern that is found wherever a form is."""
+
+    def knows(self, value: str) -> bool:
+        """Return True if a value has a replacement."""
+        return value in self._known
+
+    def learn(self, values: Mapping[str, bytes]) -> None:
+        """Add values of at least `VALUE_SIZE_MIN` characters, with their replacements."""
+        forms = {
+            form: replacement
+            for value, replacement in values.items()
+            for text in {value, value.strip()}
+            for form in _forms_of(text)
+        }
+        with self._lock:
+            known = {form[:2] for form in self._forms}
+            made = [*self._forms, *((*form, replacement) for form, replacement in forms.items() if form not in known)]
+            made.sort(key=lambda form: -len(form[0]))
+            starts = sorted({form[0][:_SCANNED_SIZE_MAX] for form in made})
+            self._scan = Pattern(b"|".join([literal(start) for start in starts]), captures=False)
+            self._forms = tuple(made)
+            self._known |= values
+
+    def are_in(self, data: bytes) -> bool:
+        """Return False if no value is certainly in `data`, in any form."""
+        return self._scan is not None and self._scan.is_in(data)
+
+    def find(self, text: bytes) -> list[Found]:
+        """Return where values are in a text. `rule` is the replacement. Values that overlap become one."""
+        if not self.are_in(text):
+            return []
+        found = [
+            Found(*match.span(), replacement.decode())
+            for held, pattern, replacement in self._forms
+            if held in text
+            for match in _compiled(pattern).finditer(text)
+        ]
+        return apart(found)
+
+
+class Handles(Forms):
     """Secrets by name. `$CRED{name}` stands for one of them in a state, in arguments and in messages.
 
     Args:
@@ -155,14 +206,8 @@ class Handles:
             if not callable(source):
                 message = f"the source of handle {name!r} is a function, not {type(source).__name__}"
                 raise UsageError(message, argument="handles", name=name)
+        super().__init__()
         self._sources = dict(sources)
-        self._lock = threading.Lock()
-        self._known: dict[str, bytes] = {}
-        """The handle of each value that was resolved."""
-        self._forms: tuple[tuple[bytes, re.Pattern[bytes], bytes], ...] = ()
-        """For each form of a value: bytes that are in it, its pattern, and the handle. The longest one is first."""
-        self._scan: Pattern | None = None
-        """A pattern that is found wherever a form is."""
 
     def __repr__(self) -> str:
         return f"<Handles {', '.join(self._sources)}>"
@@ -229,38 +274,10 @@ class Handles:
             kind = f"{len(value.strip())} characters" if isinstance(value, str) else type(value).__name__
             message = f"the value of handle {name!r} is a text of at least {VALUE_SIZE_MIN} characters, not {kind}"
             raise GuardError(message, **facts)
-        if value not in self._known:
-            self._learn(value, b"$CRED{" + name.encode() + b"}")
+        if not self.knows(value):
+            self.learn({value: b"$CRED{" + name.encode() + b"}"})
+            redaction.hide_with(self.hide)
         return value
-
-    def _learn(self, value: str, handle: bytes) -> None:
-        forms = {form for text in {value, value.strip()} for form in _forms_of(text)}
-        with self._lock:
-            known = {form[:2] for form in self._forms}
-            made = [*self._forms, *((*form, handle) for form in forms - known)]
-            made.sort(key=lambda form: -len(form[0]))
-            starts = sorted({form[0][:_SCANNED_SIZE_MAX] for form in made})
-            self._scan = Pattern(b"|".join([literal(start) for start in starts]), captures=False)
-            self._forms = tuple(made)
-            if not self._known:
-                redaction.hide_with(self.hide)
-            self._known[value] = handle
-
-    def are_in(self, data: bytes) -> bool:
-        """Return False if the value of a handle is certainly not in `data`, in any form."""
-        return self._scan is not None and self._scan.is_in(data)
-
-    def find(self, text: bytes) -> list[Found]:
-        """Return where values of handles are in a text. `rule` is the handle. Values that overlap become one."""
-        if not self.are_in(text):
-            return []
-        found = [
-            Found(*match.span(), handle.decode())
-            for held, pattern, handle in self._forms
-            if held in text
-            for match in pattern.finditer(text)
-        ]
-        return apart(found)
 
     def hide(self, text: str) -> str:
         """Return a text with handles in place of their values."""
@@ -314,7 +331,12 @@ def _is_host(host: str, declared: str) -> bool:
     return len(labels) > len(last) and labels[-len(last) :] == last
 
 
-def _forms_of(value: str) -> list[tuple[bytes, re.Pattern[bytes]]]:
+@lru_cache(maxsize=1024)
+def _compiled(pattern: bytes) -> re.Pattern[bytes]:
+    return re.compile(pattern)
+
+
+def _forms_of(value: str) -> list[tuple[bytes, bytes]]:
     """Return the forms in which a value may be written: bytes that are in it, and the pattern to replace."""
     data = value.encode("utf-8", "surrogatepass")
     plain = {data, *_quoted_for_urls(value), *_quoted_for_programs(value)}
@@ -329,7 +351,7 @@ def _forms_of(value: str) -> list[tuple[bytes, re.Pattern[bytes]]]:
     plain |= {value.encode(encoding, "surrogatepass") for encoding in ("utf-16-le", "utf-16-be")}
     if max(value) <= "\xff":
         plain.add(value.encode("latin-1"))
-    forms = [(form, re.compile(re.escape(form))) for form in plain if len(form) >= VALUE_SIZE_MIN]
+    forms = [(form, re.escape(form)) for form in plain if len(form) >= VALUE_SIZE_MIN]
     encoded = {
         data,
         *(
@@ -365,7 +387,7 @@ def _quoted_for_programs(value: str) -> set[bytes]:
     return {each.encode("utf-8", "surrogatepass") for each in escaped}
 
 
-def _base64_forms_of(data: bytes) -> list[tuple[bytes, re.Pattern[bytes]]]:
+def _base64_forms_of(data: bytes) -> list[tuple[bytes, bytes]]:
     """Return the forms of bytes in base64, at each offset, also with line breaks."""
     forms = []
     for encode in (b64encode, urlsafe_b64encode):
@@ -376,13 +398,11 @@ def _base64_forms_of(data: bytes) -> list[tuple[bytes, re.Pattern[bytes]]]:
             whole = encode(b"\0" * before + data + b"\0" * (-size % 3))
             core = whole[(0, 2, 3)[before] : len(whole) - (0, 3, 2)[size % 3]]
             head, tail = _EDGE if before else b"", (_EDGE + b"={0,2}") if size % 3 else b""
-            forms.append((core, re.compile(head + re.escape(core) + tail)))
+            forms.append((core, head + re.escape(core) + tail))
             if len(core) < 2 * _PIECE_SIZE:
                 continue
             # A line break can be in one of two pieces only.
-            wrapped = re.compile(
-                head + _LINE_BREAK.join([re.escape(core[at : at + 1]) for at in range(len(core))]) + tail
-            )
+            wrapped = head + _LINE_BREAK.join([re.escape(core[at : at + 1]) for at in range(len(core))]) + tail
             forms += [(core[:_PIECE_SIZE], wrapped), (core[_PIECE_SIZE : 2 * _PIECE_SIZE], wrapped)]
     return forms
 

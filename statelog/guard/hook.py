@@ -46,6 +46,16 @@ _ERRORS = frozenset([("error",), ("e",)])
 """The members with an exception, which has members of the library's own."""
 
 
+def fingerprint_of(secret: bytes, key: bytes) -> str:
+    """Return the fingerprint of a secret under the key of a store."""
+    return blake2b(secret, digest_size=_FINGERPRINT_SIZE_BYTES, key=key).hexdigest()
+
+
+def redaction_of(rule: str, fingerprint: str) -> bytes:
+    """Return the text that replaces a secret."""
+    return f"[REDACTED {rule} {fingerprint}]".encode()
+
+
 class Guarded(Protocol):
     """A write to a channel or an entry: see `log.step.Write`."""
 
@@ -77,6 +87,15 @@ class Redactor:
         self._refuses = secrets.on_found == "refuse"
         self._telling: dict[str, bool] = {}
         self._names = _Names(self)
+
+    @property
+    def parts(self) -> tuple[Secrets, Handles | None, bytes]:
+        """The rules, the handles and the key: what it was made of."""
+        return self._secrets, self._handles, self._key
+
+    def fingerprint(self, secret: bytes) -> str:
+        """Return the fingerprint of a secret."""
+        return fingerprint_of(secret, self._key)
 
     # --- the hook ---------------------------------------------------------------
 
@@ -270,8 +289,7 @@ class Redactor:
     def _replacement(self, secret: bytes, rule: str, path: tuple[str, ...]) -> bytes:
         if self._refuses:
             self._refuse(rule, ".".join(path))
-        mark = blake2b(secret, digest_size=_FINGERPRINT_SIZE_BYTES, key=self._key).hexdigest()
-        return f"[REDACTED {rule} {mark}]".encode()
+        return redaction_of(rule, self.fingerprint(secret))
 
     def _refuse(self, rule: str | None, where: str) -> None:
         # The path may itself have the secret, in a key.

@@ -20,6 +20,7 @@ _NULLS = frozenset((b"\xf4", b"\xf5", b"\xf6"))
 """False, true and null: they are no secrets."""
 
 _PACKED = b"\x67msgpack"
+_PACKED_HEAD = b"\xd8\x1b\x82" + _PACKED
 _PAIRS = b"\x6estatelog/pairs"
 _SERIALISED = b"\x6aserialised"
 """What a serialiser of LangGraph has made. It has passed the guard already, and its kind is not a secret."""
@@ -213,7 +214,8 @@ class _Cbor(_Walker):
         if major == _TAG:
             return self._tagged(at, argument, start, path, is_secret=is_secret)
         item = data[at:start]
-        return (_text(redactor.hidden(item, path)) if is_secret and item not in _NULLS else item), start
+        made = redactor.hidden(item, path) if is_secret and item not in _NULLS else item
+        return (item if made is item else _text(made)), start
 
     def _pairs(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
         """Return the list of the keys and values of a dict whose keys are not all texts."""
@@ -299,6 +301,19 @@ class _Cbor(_Walker):
         return head + made, end
 
 
+def packed_body(item: bytes) -> bytes | None:
+    """Return what a serialiser has packed into an item, or None if the item is something else."""
+    if not item.startswith(_PACKED_HEAD):
+        return None
+    first = item[len(_PACKED_HEAD)]
+    return item[len(_PACKED_HEAD) + 1 + _SIZES.get(first & 31, 0) :]
+
+
+def packed_item(body: bytes) -> bytes:
+    """Return the item of what a serialiser has packed."""
+    return _PACKED_HEAD + cbor.head(_BYTES, len(body)) + body
+
+
 def redact_secret(body: bytes, path: Path, redactor: Redactor) -> bytes:
     """Return a value in msgpack that is a secret as a whole."""
     made, _end = Msgpack(body, redactor).value(0, path, is_secret=True)
@@ -356,9 +371,9 @@ class Msgpack(_Walker):
             raise NotMsgpackError
         if first < 0x80 or first >= 0xE0 or first in _NUMBERS or first in (_NIL, _FALSE, _TRUE):
             end = at + 1 + _NUMBERS.get(first, 0)
-            if is_secret and first not in (_NIL, _FALSE, _TRUE):
-                return packed_text(self._redactor.hidden(data[at:end], path)), self._checked(end)
-            return data[at:end], self._checked(end)
+            item = data[at : self._checked(end)]
+            made = self._redactor.hidden(item, path) if is_secret and first not in (_NIL, _FALSE, _TRUE) else item
+            return (item if made is item else packed_text(made)), end
         if first < 0xC0:
             size, start = first & (15 if first < 0xA0 else 31), at + 1
             kind = _DICT if first < 0x90 else _LIST if first < 0xA0 else _TEXT

@@ -271,6 +271,12 @@ FIELD_HINTS = (
 between a key and its value. A list, tuple or set behind a name may have a value anywhere if its first item is a text,
 bytes or a list. A map of msgpack begins like a list of CBOR, and the next byte tells them apart."""
 
+STORED_HINTS = rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*[\xfc\xfd]"
+"""A name that may tell, before a ref to its value: in a record, a long value is in a node of its own."""
+
+TELLING_HINTS = rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)"
+"""What is in each name that tells."""
+
 SETTING_HINTS = (
     rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*(?:>|: ?[>|][+-]?\s+)"
     rb"[A-Za-z0-9+/=_.~-]{20}|--[A-Za-z0-9-]*(?i:key|secret|passw|passphrase|pwd|token|credential)[A-Za-z0-9-]*\s+[\"']?"

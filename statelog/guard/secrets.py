@@ -16,6 +16,8 @@ from statelog.guard.rules import (
     RULES,
     SETTING_HINTS,
     SINGLE_ARGUMENT,
+    STORED_HINTS,
+    TELLING_HINTS,
     WIDE,
     assigns,
     end_of_value,
@@ -64,6 +66,19 @@ def _scan_of(names: tuple[str, ...]) -> Pattern:
     """Return the pattern of encoded values that may hold a secret."""
     parts = [HINTS, FIELD_HINTS, SETTING_HINTS, SINGLE_ARGUMENT, WIDE, *(literal(name.encode()) for name in names)]
     return Pattern(b"|".join([b"(?:" + part + b")" for part in parts]), captures=False)
+
+
+@lru_cache(maxsize=16)
+def _stored_scan_of(names: tuple[str, ...]) -> Pattern:
+    """Return the pattern of records that may hold a secret."""
+    parts = [HINTS, FIELD_HINTS, SETTING_HINTS, SINGLE_ARGUMENT, WIDE, STORED_HINTS]
+    parts += [literal(name.encode()) for name in names]
+    return Pattern(b"|".join([b"(?:" + part + b")" for part in parts]), captures=False)
+
+
+@lru_cache(maxsize=1)
+def _telling_hints() -> Pattern:
+    return Pattern(TELLING_HINTS, captures=False)
 
 
 @lru_cache(maxsize=1)
@@ -170,7 +185,8 @@ class Secrets:
         self._scans_all = any(set(name) & set("*?[") for name in last)
         names = [path[-1] for path in self.fields if path[0] == "**" and not set(path[-1]) & set("*?[")]
         self._in_json = _Members(names) if names else None
-        self._scan = _scan_of(() if self._scans_all else last)
+        self._last = () if self._scans_all else last
+        self._scan = _scan_of(self._last)
         _patterns()
         _assignment()
         _hints()
@@ -181,6 +197,17 @@ class Secrets:
     def may_be_in(self, encoded: bytes) -> bool:
         """Return False if encoded values certainly hold no secret."""
         return self._scans_all or self._scan.is_in(encoded)
+
+    def may_be_stored_in(self, record: bytes, *, tells: bool) -> bool:
+        """Return False if a record certainly holds no secret.
+
+        Args:
+            record: the record.
+            tells: whether a name that tells counts wherever it is, because it may be that of the whole value.
+        """
+        if self._scans_all or _stored_scan_of(self._last).is_in(record):
+            return True
+        return tells and _telling_hints().is_in(record)
 
     def find(self, text: bytes, *, is_text: bool = True) -> list[Found]:
         """Return the secrets in a text in UTF-8, in order. No two overlap.

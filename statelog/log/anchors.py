@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from statelog.errors import ForgeryError, OtherStoreError, RollbackError
 from statelog.format.anchor import Anchor, decode_anchor, encode_anchor
+from statelog.format.purge_key import read_purged_lsn
 from statelog.format.record import NO_DIGEST
 from statelog.log.chain import read_chained
 from statelog.log.view import missing
@@ -68,6 +69,10 @@ class ExpectedHistory:
             f"{path} has another history than the expected anchor names:"
             f" the chain digest at LSN {lsn} is {found.hex()}, not {expected.hex()}"
         )
+        with engine.store_file.read() as snapshot:
+            purged_lsn = read_purged_lsn(snapshot)
+        if lsn <= purged_lsn:
+            message += f". A purge has rewritten the records up to LSN {purged_lsn}: take a new anchor"
         raise ForgeryError(message, **facts)
 
 

@@ -15,6 +15,7 @@ from statelog.log.commit_queue import Request
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.shared_commit import SharedCommitter
 from statelog.log.view import View
+from statelog.storage.file.file_identity import purged_error
 from statelog.storage.read_transaction import ReadTransaction
 from statelog.storage.write_transaction import WriteTransaction
 
@@ -65,7 +66,8 @@ class Engine:
         self.cache = NodeCache()
         self.committer = committer_of(store_file)
         self._view_of = partial(View, events={})
-        self.is_closed = self._is_given_back = False
+        self.is_closed = self._is_given_back = self._is_purged = False
+        store_file.engines.add(self)
         self.collectors: dict[int, Any] = {}
         """The state of retention for each thread, which `care.retention` creates."""
         self.sweepers: dict[str, Sweep] = {}
@@ -243,7 +245,20 @@ class Engine:
             lambda: committer.commit(request()), lambda: committer.submit(WriteTransaction.write_header_again)
         )
 
+    def purged(self, lsn: int) -> None:
+        """Forget what was read of records up to an LSN, which a purge has rewritten. End the other engines."""
+        for other in self.store_file.engines:
+            if other is not self:
+                other.is_closed = other._is_purged = True  # noqa: SLF001 - of the same class
+        self.committer.last = None
+        self.collectors.clear()
+        self.cache.clear()
+        self.cache.purged_lsn = lsn
+        self._view_of = partial(View, events={})
+
     def _check_open(self) -> None:
+        if self._is_purged and not self._is_given_back:
+            raise purged_error(self.store_file.path)
         if self.is_closed:
             message = f"the store {self.store_file.path} is closed"
             raise ClosedError(message, path=str(self.store_file.path))

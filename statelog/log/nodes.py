@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
 from statelog import kernels
-from statelog.errors import CorruptionError, ExpiredError
+from statelog.errors import CorruptionError, ExpiredError, StoreReplacedError
 from statelog.format.record import find_node
 from statelog.limits import COPIED_SIZE_BYTES_MAX
 from statelog.tree.node import Node
@@ -15,7 +15,7 @@ from statelog.tree.node import Node
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import Log
 
 CACHE_SIZE_BYTES_MAX = 32 * 1024 * 1024
 """Two generations of at most half of it each: enough for the spines of thousands of threads."""
@@ -47,6 +47,8 @@ class NodeCache:
         self._young_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
         self._old_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
         self._size = 0
+        self.purged_lsn = 0
+        """Nodes of records up to this LSN may be others than those that were read before a purge by this process."""
 
     def get(self, digest: bytes, lsn: int, number: int) -> Node | None:
         """Return a node if it is remembered, and is the one that `digest` names.
@@ -115,7 +117,7 @@ class NodeCache:
         self._size = 0
 
 
-def read_node(transaction: Transaction, cache: NodeCache, type_: int, digest: bytes, lsn: int, number: int) -> Node:
+def read_node(transaction: Log, cache: NodeCache, type_: int, digest: bytes, lsn: int, number: int) -> Node:
     """Return a node; what comes from disk is hashed and compared with the digest referred to.
 
     Raises:
@@ -127,7 +129,7 @@ def read_node(transaction: Transaction, cache: NodeCache, type_: int, digest: by
     return _read_record(transaction, cache, type_, lsn, (digest,), (number,))[0] if node is None else node
 
 
-def read_nodes(transaction: Transaction, cache: NodeCache, refs: Sequence[NodeRef]) -> list[Node]:
+def read_nodes(transaction: Log, cache: NodeCache, refs: Sequence[NodeRef]) -> list[Node]:
     """Return several nodes, as `read_node`; neighbours mostly lie in one record, which is looked up once."""
     nodes = cache.get_all(refs)
     missing = [at for at, node in enumerate(nodes) if node is None]
@@ -140,12 +142,15 @@ def read_nodes(transaction: Transaction, cache: NodeCache, refs: Sequence[NodeRe
 
 
 def _read_record(
-    transaction: Transaction, cache: NodeCache, type_: int, lsn: int, digests: Sequence[bytes], numbers: Sequence[int]
+    transaction: Log, cache: NodeCache, type_: int, lsn: int, digests: Sequence[bytes], numbers: Sequence[int]
 ) -> list[Node]:
     """Return nodes of one record, and remember them."""
     record = _get_record(transaction, lsn, numbers[0])
     places = kernels.record_find(kernels.lend(record), len(record), type_, digests, numbers)
     if len(places) < len(numbers):
+        if lsn <= cache.purged_lsn:
+            message = f"record {lsn} was rewritten by a purge, and this was read before it: read it again"
+            raise StoreReplacedError(message, lsn=lsn)
         raise _missing_node(bytes(record), lsn, numbers[len(places)])
     nodes = [_new(Node, (bytes(record[at : at + total]), content, lsn)) for at, content, total in places]
     for node, digest, number in zip(nodes, digests, numbers, strict=True):
@@ -153,7 +158,7 @@ def _read_record(
     return nodes
 
 
-def _get_record(transaction: Transaction, lsn: int, number: int) -> memoryview | bytes:
+def _get_record(transaction: Log, lsn: int, number: int) -> memoryview | bytes:
     record = transaction.lend_log(lsn)
     if record is None:
         message = f"record {lsn} is missing, node {number} of it is referred to"

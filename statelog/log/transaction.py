@@ -8,11 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Transaction(Protocol):
-    """What is read from: a transaction of `storage`, or a batch over one."""
-
-    def get_index(self, key: bytes) -> bytes | None:
-        """Return an index payload."""
+class Log(Protocol):
+    """The records of a log."""
 
     def get_log(self, lsn: int) -> memoryview | None:
         """Return a record, borrowed."""
@@ -22,6 +19,13 @@ class Transaction(Protocol):
 
     def last_lsn(self) -> int:
         """Return the last LSN, 0 if none."""
+
+
+class Transaction(Log, Protocol):
+    """What is read from: a transaction of `storage`, or a batch over one."""
+
+    def get_index(self, key: bytes) -> bytes | None:
+        """Return an index payload."""
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
         """Return the greatest key with a prefix."""

@@ -157,8 +157,8 @@ class LogImporter:
                 held = read_with_digest(view, lsn)[1]
         if held != chain:
             message = (
-                f"the store is no earlier state of the one that was exported: they differ at LSN {lsn} or before;"
-                " an export of threads goes into any store"
+                f"the store is no earlier state of the one that was exported: they differ at LSN {lsn} or before,"
+                " as they do after a purge of one of them; an export of threads goes into any store"
             )
             raise ConflictError(message, lsn=lsn)
 

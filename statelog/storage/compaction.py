@@ -151,7 +151,7 @@ def compact_file(
     temporary = compaction_path(file.path)
     try:
         finish_leftovers(file.path)
-        with _temporary(file, temporary) as descriptor:
+        with temporary_file(file, temporary) as descriptor:
             filling = _Filling(file, wal, temporary, descriptor, _EntryCopier(file, check_record, key), progress)
             for _attempt in range(_FILLS_MAX):
                 with file.write_lock, file.locks.writing(file.lock_timeout_s):
@@ -164,7 +164,7 @@ def compact_file(
                 file.locks.file.check()
                 filling.complete()
                 try:
-                    _swap(file, temporary, descriptor)
+                    swap(file, temporary, descriptor)
                 finally:
                     if key is not None and is_same_file(file.path, descriptor):
                         file.key = key
@@ -182,7 +182,7 @@ def compact_file(
 
 
 @contextmanager
-def _temporary(file: LmdbFile, temporary: Path) -> Iterator[int]:
+def temporary_file(file: LmdbFile, temporary: Path) -> Iterator[int]:
     """Lend a temporary file, with mode and owner of the old file. At the end, remove it if it was not renamed."""
     point("compaction.before_temporary")
     status = os.fstat(file.locks.descriptor)
@@ -253,7 +253,7 @@ class _Filling:
         os.ftruncate(self._descriptor, 0)
         self._size_before_bytes = os.fstat(self._file.locks.descriptor).st_size
         with self._opened() as (source, target):
-            appender = _Appender(target, MappedPages(self._file, self._descriptor))
+            appender = Appender(target, MappedPages(self._file, self._descriptor))
             self._copied = _copy_tables(self._file, source, appender, self._copier, self._progress)
         point("compaction.before_first_sync")
         flush_file(self._descriptor)
@@ -272,7 +272,7 @@ class _Filling:
             with self._opened() as (source, target):
                 self._copied = _copy_changes(self._file, source, target, self._copier)
         last = read_live_meta(self._file.locks.descriptor, self._file.path).transaction_id
-        _advance_transaction_id(self._descriptor, self._temporary, last)
+        advance_transaction_id(self._descriptor, self._temporary, last)
         write_word(self._descriptor, SUCCESSOR)
         point("compaction.before_file_sync")
         flush_file(self._descriptor)
@@ -282,28 +282,36 @@ class _Filling:
     @contextmanager
     def _opened(self) -> Iterator[tuple[lmdb.Transaction, lmdb.Environment]]:
         """Open the new file, and a snapshot of the old one."""
-        file = self._file
-        size_bytes = os.fstat(file.locks.descriptor).st_size + os.fstat(self._descriptor).st_size
-        keep_standard_streams()
-        target = lmdb.open(
-            os.fsencode(self._temporary),
-            subdir=False,
-            lock=False,
-            map_size=size_bytes + _SPARE_SIZE_BYTES,
-            max_dbs=TABLES_MAX,
-            sync=False,
-        )
-        try:
-            with (
-                ReadTransaction(file) as snapshot,
-                snapshot.handles.begin_read(buffers=True) as source,
-                _full_if_short(self._descriptor),
-            ):
-                yield source, target
-        except lmdb.MapFullError as error:  # Impossible: it is the old file without its free pages.
-            raise StorageError(f"{file.path} does not fit its own size", path=str(file.path)) from error
-        finally:
-            target.close()
+        with (
+            opened_for_filling(self._file, self._temporary, self._descriptor) as target,
+            ReadTransaction(self._file) as snapshot,
+            snapshot.handles.begin_read(buffers=True) as source,
+        ):
+            yield source, target
+
+
+@contextmanager
+def opened_for_filling(
+    file: LmdbFile, temporary: Path, descriptor: int, more_size_bytes: int = 0
+) -> Iterator[lmdb.Environment]:
+    """Open the new file, for the size of the old one and `more_size_bytes`."""
+    size_bytes = os.fstat(file.locks.descriptor).st_size + os.fstat(descriptor).st_size + more_size_bytes
+    keep_standard_streams()
+    target = lmdb.open(
+        os.fsencode(temporary),
+        subdir=False,
+        lock=False,
+        map_size=size_bytes + _SPARE_SIZE_BYTES,
+        max_dbs=TABLES_MAX,
+        sync=False,
+    )
+    try:
+        with _full_if_short(descriptor):
+            yield target
+    except lmdb.MapFullError as error:  # A compaction leaves out the free pages of the old file, so it always fits.
+        raise StorageError(f"{file.path} does not fit its own size", path=str(file.path)) from error
+    finally:
+        target.close()
 
 
 class _EntryCopier:
@@ -359,7 +367,7 @@ def _full_if_short(descriptor: int) -> Iterator[None]:
 def _copy_tables(
     file: LmdbFile,
     source: lmdb.Transaction,
-    appender: _Appender,
+    appender: Appender,
     copier: _EntryCopier,
     progress: Progress | None,
 ) -> tuple[int, int]:
@@ -449,7 +457,7 @@ def _differences(old: lmdb.Cursor, new: lmdb.Cursor, copier: _EntryCopier) -> It
             has_old, has_new = old.next(), new.next()
 
 
-class _Appender:
+class Appender:
     """Appends to the new file in transactions of bounded size."""
 
     def __init__(self, target: lmdb.Environment, mapped: MappedPages) -> None:
@@ -464,6 +472,7 @@ class _Appender:
         return self._target.open_db(name, txn=self.transaction)
 
     def put(self, key: bytes | memoryview, value: bytes | memoryview, table: Any) -> None:
+        """Append an entry. Raises CorruptionError if its key is not behind the last one."""
         if self._size_bytes >= _COPIED_SIZE_BYTES:
             self._size_bytes = 0
             self.transaction.commit()
@@ -476,7 +485,7 @@ class _Appender:
         self._mapped.read(len(value) + MAPPED_AROUND_BYTES)  # In both files.
 
 
-def _advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None:
+def advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None:
     """Number the new file's last transaction above `last`.
 
     Transaction numbers only grow, because waiters notice commits by them, and engines know by them whether their memory
@@ -493,13 +502,16 @@ def _advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None
 # --- swapping ---------------------------------------------------------------------
 
 
-def _swap(file: LmdbFile, temporary: Path, descriptor: int) -> None:
-    """Rename the new file over the old one. The caller has the writer lock, and nobody can open the file."""
+def swap(file: LmdbFile, temporary: Path, descriptor: int, word: int = MOVED) -> None:
+    """Rename the new file over the old one. The caller has the writer lock, and nobody can open the file.
+
+    `word` in the old file tells the processes that have it open what became of it.
+    """
     old = file.locks.descriptor
     file.check_open()
     file.locks.file.check()
     file.check_fence()
-    write_word(old, MOVED)
+    write_word(old, word)
     try:
         point("compaction.before_rename")
         temporary.rename(file.path)

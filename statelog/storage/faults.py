@@ -50,6 +50,9 @@ POINTS = (
     "compaction.after_rename",
     "compaction.after_directory_sync",
     "compaction.between_removals",
+    "purge.before_file_sync",
+    "purge.after_file_sync",
+    "purge.after_directory_sync",
     "journal.before_append",
     "journal.after_append",
     "journal.after_flush",
@@ -68,7 +71,7 @@ POINTS = (
     "upgrade.before_lmdb_commit",
     "upgrade.after_lmdb_commit",
 )
-"""All points, in the order in which a creation, a commit, a compaction and an upgrade pass them."""
+"""All points, in the order in which a creation, a commit, a compaction, a purge and an upgrade pass them."""
 
 armed: dict[str, _Fault] = {}
 """The armed faults by point. Frequent code tests it first: `if armed: point(...)`."""

@@ -44,7 +44,7 @@ from statelog.storage.file.failures import error_code, translate_lmdb
 from statelog.storage.file.file_identity import replaced_error
 from statelog.storage.file.lock_file import UNLOCKED, LockFile
 from statelog.storage.file.locks import FileLocks, is_owned, is_same_file
-from statelog.storage.file.moved import FENCED, MOVED, NOT_MOVED, map_word
+from statelog.storage.file.moved import FENCED, MOVED, NOT_MOVED, PURGED, map_word
 from statelog.storage.file.orphaned_transactions import end_orphaned
 from statelog.storage.file.preopen_checks import check_file
 from statelog.storage.file.sidecar_files import open_lock_file
@@ -188,6 +188,7 @@ class LmdbFile:
         write_lock: held by the thread that writes, from before it begins until its commit is accounted for.
         writer_thread: the identity of the thread that has a write transaction open; 0: none has.
         moved: a mapped word. It is `MOVED` if a compaction, of any process, has replaced this file or is about to.
+        follows_purge: this process has purged the file, and continues with the new one.
         fence: the error that commits of this process raise, if it has fenced the file itself.
         follow: see `Hooks`.
         closed: the store file was closed.
@@ -214,6 +215,7 @@ class LmdbFile:
         self.write_lock = threading.RLock()
         self.writer_thread = 0
         self.moved = map_word(descriptor)
+        self.follows_purge = False
         self.fence: FencedError | None = None
         self.closed = False
         self._is_name_durable = False
@@ -266,7 +268,13 @@ class LmdbFile:
     @property
     def has_moved(self) -> bool:
         """Whether a compaction has put another file in this one's place: `follow` it."""
-        return self.moved[0] == MOVED and not self.locks.file.is_kept()
+        word = self.moved[0]
+        return (word == MOVED or (word == PURGED and self.follows_purge)) and not self.locks.file.is_kept()
+
+    @property
+    def is_purged(self) -> bool:
+        """Whether a purge of another process has put another file in this one's place, which is not followed."""
+        return self.moved[0] == PURGED and not self.follows_purge and not self.locks.file.is_kept()
 
     def is_writing(self) -> bool:
         """Return True if the calling thread has a write transaction open."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from statelog.storage.faults import point
 from statelog.storage.file.creation import make_name_durable
 from statelog.storage.file.failures import is_of_system, translate_os
-from statelog.storage.file.moved import MOVED, SUCCESSOR, read_word, write_word
+from statelog.storage.file.moved import SUCCEEDED, SUCCESSOR, read_word, write_word
 from statelog.storage.file.sidecar_files import is_lock_file, lock_path, open_own
 from statelog.storage.wal.shared_state import is_leftover, shared_state_path
 
@@ -28,7 +28,7 @@ def finish_move(path: Path, descriptor: int) -> None:
         StorageError, ...: the system refuses. Facts: path.
     """
     word = read_word(descriptor)
-    if word not in {MOVED, SUCCESSOR}:
+    if word not in SUCCEEDED and word != SUCCESSOR:
         return
     try:
         if word == SUCCESSOR:

@@ -32,7 +32,7 @@ from statelog.kernels import (
     page_in_use,
     rows_read,
 )
-from statelog.storage.file.moved import MOVED
+from statelog.storage.file.moved import SUCCEEDED
 from statelog.storage.lmdb_file import NO_HANDLES
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class ReadTransaction:
             raise file.forked_error()
         active = file.active_transactions
         try:
-            if file.moved[0] == MOVED:
+            if file.moved[0] in SUCCEEDED:
                 file.follow()
             active.add(self)
             if file.is_shut:
@@ -259,6 +259,11 @@ class ReadTransaction:
     def _unseal(self, key: bytes, value: Any) -> bytes:
         mac = self._handles.mac
         return unseal(key, value) if mac is None else mac.unseal(key, value)
+
+    def metas(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all facts about the store, sealed, by their keys."""
+        for key, value in self._raw.cursor(self.handles.meta):
+            yield bytes(key), bytes(value)
 
     def join_logs(self, keys: Sequence[bytes]) -> tuple[bytes, tuple[int, ...]] | None:
         """Return the joined copies of some records by their keys, and their sizes; None if one is missing.

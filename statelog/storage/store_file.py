@@ -26,6 +26,7 @@ from statelog.storage import registry
 from statelog.storage.disk_reserve import DiskReserve
 from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import translate_os
+from statelog.storage.file.file_identity import purged_error
 from statelog.storage.file.locks import FileLocks, is_same_file
 from statelog.storage.file.moved import FENCED, map_word, write_word
 from statelog.storage.file.sidecar_files import refuse_link
@@ -127,6 +128,8 @@ class StoreFile:
             file.forget_mapped()
             raise
         self.committer: Any = None
+        self.engines: weakref.WeakSet[Any] = weakref.WeakSet()
+        """What reads and writes the store file in this process. A purge ends them, except the one that purges."""
 
     # --- opening ------------------------------------------------------------------------
 
@@ -293,6 +296,8 @@ class StoreFile:
             StoreReplacedError, StorageError, ...: as for an opening. The next use tries again.
         """
         file = self.lmdb_file
+        if file.is_purged:
+            raise purged_error(self.path)
         if not file.has_moved or os.getpid() != file.process_id:
             return
         if not file.write_lock.acquire(timeout=file.lock_timeout_s):
@@ -331,6 +336,7 @@ class StoreFile:
             if isinstance(error, StoreReplacedError) and not is_named:
                 return  # Another compaction has replaced it.
             raise
+        file.follows_purge = False
         registry.note_inode(self)
         if former_handles is None:  # An earlier reopening of the former file has failed.
             os.close(former.descriptor)

@@ -15,8 +15,9 @@ from statelog.format.header import HEADER_KEY
 from statelog.format.seal import seal
 from statelog.storage.faults import armed, point
 from statelog.storage.file.failures import translate_os
+from statelog.storage.file.file_identity import purged_error
 from statelog.storage.file.locks import is_owned
-from statelog.storage.file.moved import MOVED, write_word
+from statelog.storage.file.moved import SUCCEEDED, write_word
 from statelog.storage.lmdb_file import NO_HANDLES
 from statelog.storage.read_transaction import NO_PAGE, ReadTransaction, encode_lsn
 
@@ -183,7 +184,7 @@ class WriteTransaction(ReadTransaction):
             writer_lock = file.locks.writer
             if writer_lock is not None:
                 writer_lock.acquire(file.lock_timeout_s)
-            if file.moved[0] == MOVED:
+            if file.moved[0] in SUCCEEDED:
                 self._follow()
                 writer_lock = file.locks.writer  # of the successor
             try:
@@ -213,13 +214,15 @@ class WriteTransaction(ReadTransaction):
     def _follow(self) -> None:
         """Continue with the file by which a compaction has replaced the locked one."""
         file = self._file
+        if file.is_purged:
+            raise purged_error(file.path)
         while file.has_moved:
             file.locks.release_writer()
             file.active_transactions.discard(self)
             file.follow()
             file.pass_gate(self)
             file.locks.acquire_writer(file.lock_timeout_s)
-        if file.moved[0] == MOVED:  # The compaction was killed, or the disk refused its rename.
+        if file.moved[0] in SUCCEEDED:  # The compaction was killed, or the disk refused its rename.
             try:
                 write_word(file.locks.descriptor, 0)
             except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from secrets import token_bytes
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,11 @@ from statelog.format.guard_key import GUARD_KEY, SIZE_BYTES, encode_guard_key, r
 from statelog.guard.policy import Guard
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from statelog.guard.hook import Redactor
+    from statelog.guard.search import SecretFound
+    from statelog.log.care.purge import PurgeReport
     from statelog.log.engine import Engine
     from statelog.storage.write_transaction import WriteTransaction
 
@@ -27,6 +33,45 @@ def check_guard(guard: object, *, read_only: bool) -> None:
         raise GuardError(message)
 
 
+def redactor_for(engine: Engine, guard: Guard | None) -> Redactor:
+    """Return what a guard does in a store: the given guard, that of the store, or one with the rules alone.
+
+    A store that was never opened with a guard has no key of its own. Its id takes the place of the key.
+    """
+    if guard is None and engine.guard is not None:
+        return engine.guard
+    if guard is not None:
+        check_guard(guard, read_only=False)
+    with engine.store_file.read() as transaction:
+        key = read_guard_key(transaction)
+    return (guard or Guard()).redactor(_key_without_mark(engine) if key is None else key)
+
+
+def _key_without_mark(engine: Engine) -> bytes:
+    return blake2b(engine.store_file.lmdb_file.store_id, digest_size=SIZE_BYTES).digest()
+
+
+def find_secrets(engine: Engine, guard: Guard | None, threads: Iterable[str] | None) -> list[SecretFound]:
+    """Return the secrets in a store; see `Store.find_secrets`."""
+    from statelog.log.care import secret_finding
+
+    return secret_finding.find_secrets(engine, redactor_for(engine, guard), threads)
+
+
+def purge(
+    engine: Engine, found: Iterable[SecretFound], guard: Guard | None, progress: Callable[[int, int], None] | None
+) -> PurgeReport:
+    """Cut secrets out of a store; see `Store.purge`."""
+    from statelog.log.care import purge as care
+
+    engine.store_file.lmdb_file.check_writable()
+    if guard is None and engine.guard is None:
+        with engine.store_file.read() as transaction:
+            if read_guard_key(transaction) is not None:
+                raise unguarded_error(engine.store_file.path)
+    return care.purge(engine, found, redactor_for(engine, guard), progress=progress)
+
+
 def attach(engine: Engine, guard: Guard | None) -> None:
     """Put the guard between the engine and its file, and mark the file. Without a guard, the file is marked already.
 
@@ -35,12 +80,11 @@ def attach(engine: Engine, guard: Guard | None) -> None:
     """
     if guard is None:
         raise unguarded_error(engine.store_file.path)
-    if engine.store_file.read_only:
-        engine.guard = guard.redactor()  # Nothing is written, so the fingerprints do not matter.
-        return
     with engine.store_file.read() as transaction:
         key = read_guard_key(transaction)
-    engine.guard = guard.redactor(key or engine.committer.submit(_mark))
+    if key is None:
+        key = _key_without_mark(engine) if engine.store_file.read_only else engine.committer.submit(_mark)
+    engine.guard = guard.redactor(key)
 
 
 def _mark(transaction: WriteTransaction) -> bytes:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from statelog.board.rules import Rules
     from statelog.format.mac import Key
     from statelog.guard.policy import Guard
+    from statelog.guard.search import SecretFound
     from statelog.log.care.compact import CompactionReport
+    from statelog.log.care.purge import PurgeReport
     from statelog.log.care.vacuum import RetentionReport
     from statelog.log.care.verify import VerifyReport
     from statelog.log.engine import Engine
@@ -461,6 +463,66 @@ class Store(Threads):
             message = "a store of a fleet keeps the key that it was made with"
             raise UsageError(message, path=str(self.path))
         return compaction.rekey(self._engine, as_store_key(key), progress=progress)
+
+    def find_secrets(self, *, guard: Guard | None = None, threads: Iterable[str] | None = None) -> list[SecretFound]:
+        """Return the secrets in the store, in every version, also in values that were replaced since.
+
+        Each secret is reported once for each thread, version that wrote it, and path. The secrets in names, such as ids
+        and keys, are reported, too. A report never has the text of a secret.
+
+        Args:
+            guard: finds the secrets: its rules, its fields, and the values of its handles that were resolved. If it
+            is left
+                out, the guard of the store, or the rules of the library.
+            threads: the ids of the threads to look at; the whole store, with the board, if left out.
+
+        Raises:
+            ThreadNotFoundError: no such thread.
+            GuardError: google-re2 is missing.
+            UsageError: the guard is none.
+
+        """
+        from statelog.store import guarded
+
+        return guarded.find_secrets(self._engine, guard, threads)
+
+    def purge(
+        self,
+        found: Iterable[SecretFound],
+        *,
+        guard: Guard | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> PurgeReport:
+        """Cut secrets out of every version, in a new file that takes the old one's name.
+
+        Each text of one of these secrets becomes `[REDACTED rule fingerprint]`, in every thread and version, also
+        where no rule found it. LSNs, versions, times, tags and the ids that callers gave stay. Digests are new, and
+        so are default ids, which have a part of one. The new file is searched for the secrets before it takes the
+        name. Cut anywhere, the old file is there or the new one, and both are whole. Nobody can write meanwhile.
+        Whoever else has the store open, also in this process, gets StoreReplacedError from then on. It takes room for
+        a second file.
+
+        Args:
+            found: what `find_secrets` has returned, or some of it.
+            guard: the guard with which they were found, if it is another than that of the store.
+            progress: called with (steps done, steps in all).
+
+        Raises:
+            SecretError: one of the secrets is in a name, or in bytes that cannot be changed. Facts: lsn, path, thread.
+            UsageError: `found` is something else, a record has no such secret, or the store is shipped by a fleet.
+            GuardError: the store was opened with a guard, and now there is none.
+            ReadOnlyError, StoreLockedError, StoreFullError, StorageError: as for `compact`.
+
+        Whenever it raises, the store is as it was.
+
+        """
+        from statelog.store import guarded
+        from statelog.store.retain import erase_leftovers
+
+        check_progress(progress)
+        self._engine.store_file.lmdb_file.check_writable()
+        erase_leftovers(self._engine)
+        return guarded.purge(self._engine, found, guard, progress)
 
     def export(
         self,

@@ -590,7 +590,7 @@ STAGING = {
     # What stages a record, and by which entrances the table reaches it. `Batch.apply` has every body checked.
     "append": {"log/kinds/table.py", "log/operations.py", "log/care/copying.py"},
     "staged.append": {"log/step.py", "log/batch.py", "board/entry_writer.py"},
-    "put_log": {"log/care/replay.py", "log/care/vacuum.py", "portable/overlay.py"},
+    "put_log": {"log/care/replay.py", "log/care/vacuum.py", "log/care/purge.py", "portable/overlay.py"},
     "put_meta": {"store/guarded.py"},
     "put": {"log/batch.py"},
 }

@@ -307,7 +307,7 @@ def test_a_resolved_value_is_hidden_in_errors_of_the_library(handles):
     handles.resolve("$CRED{vault}", tool="t")
     error = statelog.UsageError(f"cannot use {VALUE}", value=VALUE)
     assert VALUE not in str(error) + repr(error.facts)
-    assert "$CRED{vault}" in str(error)
+    assert "$CRED{" in str(error)  # Of whichever handle has this value in this process.
 
 
 def test_repr_shows_names_only(handles):

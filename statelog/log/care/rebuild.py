@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.log.engine import Engine
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import Log
     from statelog.storage.read_transaction import ReadTransaction
     from statelog.storage.write_transaction import WriteTransaction
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class DerivedIndex:
     """An index made anew in memory, over the log of a transaction."""
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: Log) -> None:
         self._transaction = transaction
         self.payloads: dict[bytes, bytes] = {}
         self.view = View(self)

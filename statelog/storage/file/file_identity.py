@@ -70,6 +70,12 @@ class FileIdentity:
         return is_kept
 
 
+def purged_error(path: Path) -> StoreReplacedError:
+    """Return the error of a store in use that a purge has put another file in place of."""
+    message = f"{path} was purged of secrets while this process had it open: open it again"
+    return StoreReplacedError(message, path=str(path))
+
+
 def replaced_error(path: Path) -> StoreReplacedError:
     """Return the error of a store in use whose file was removed or replaced."""
     message = (

@@ -2,9 +2,11 @@
 
 The word is in the first page, before the dirty flag, where LMDB never writes. Every process that has the store open
 maps it. A compaction writes `MOVED` with the writer lock, just before it renames the new file. A process that finds
-`MOVED`, and that the path leads elsewhere, continues with the new file. The new file has `SUCCESSOR` until the sidecar
-files of the former one are removed. Neither is flushed, because a power failure ends every process. `FENCED` is written
-with the writer lock and flushed. Then no process may commit to the file.
+`MOVED`, and that the path leads elsewhere, continues with the new file. The new file has `SUCCESSOR` until the
+sidecar files of the former one are removed. Neither is flushed, because a power failure ends every process. `FENCED`
+is written with the writer lock and flushed. Then no process may commit to the file. A purge writes `PURGED` in the
+place of `MOVED`: a process that finds it has to open the store again, because what it remembers of the records is not
+true of the new file.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ MOVED = int.from_bytes(b"stlgmove", "little")
 SUCCESSOR = int.from_bytes(b"stlgnext", "little")
 
 FENCED = int.from_bytes(b"stlgfenc", "little")
+PURGED = int.from_bytes(b"stlgpurg", "little")
+
+SUCCEEDED = frozenset((MOVED, PURGED))
+"""The words of a file that has a successor, unless what wrote it was cut off."""
 
 NOT_MOVED = memoryview(bytes(8)).cast("Q")
 """The word of a file that is not open any more."""

@@ -1,0 +1,140 @@
+"""`statelog secrets`: finds the secrets that are in a store, and cuts them out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from statelog.cli.opening import open_for_reading, open_for_writing
+from statelog.cli.options import AS_JSON, STORE
+from statelog.cli.output import Output
+from statelog.cli.text import count, format_duration, format_size
+from statelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from statelog import Guard, Store
+    from statelog.guard import SecretFound
+
+_RULES = click.option("--rule", "rules", multiple=True, metavar="RULE", help="Only secrets that this rule finds.")
+_FINGERPRINTS = click.option(
+    "--fingerprint", "fingerprints", multiple=True, metavar="HEX", help="Only the secret with this fingerprint."
+)
+_FIELDS = click.option(
+    "--field", "fields", multiple=True, metavar="PATH", help="A path whose values are secrets, as **.password."
+)
+
+
+@click.group(short_help="Find secrets, and cut them out.")
+def secrets() -> None:
+    """Find the secrets that are in a store, and cut them out of every version."""
+
+
+@secrets.command("scan", short_help="List the secrets that are in a store.")
+@STORE
+@click.option("--thread", "threads", multiple=True, metavar="THREAD", help="Only this thread.")
+@_RULES
+@_FINGERPRINTS
+@_FIELDS
+@AS_JSON
+def scan(
+    *,
+    store: Path,
+    threads: tuple[str, ...],
+    rules: tuple[str, ...],
+    fingerprints: tuple[str, ...],
+    fields: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """List the secrets in STORE, in every version: where each one is, and never its text."""
+    output = Output(as_json=as_json)
+    with open_for_reading(store) as opened, output.progress("scanning"):
+        found = _found(opened, _guard(fields), rules, fingerprints, threads or None)
+    _list(output, found, as_json=as_json)
+    if not as_json:
+        output.say(_counted(found))
+
+
+@secrets.command("purge", short_help="Cut secrets out of every version.")
+@STORE
+@_RULES
+@_FINGERPRINTS
+@_FIELDS
+@click.option("--dry-run", is_flag=True, help="List what would be cut out, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do it.")
+@AS_JSON
+def purge(
+    *,
+    store: Path,
+    rules: tuple[str, ...],
+    fingerprints: tuple[str, ...],
+    fields: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Put redactions in the place of the secrets in STORE, in every version. They are gone for good.
+
+    Whoever has the store open has to open it again. Cut anywhere, the old file is there or the new one. It takes room
+    for a second file until it is done.
+    """
+    output = Output(as_json=as_json)
+    if not (yes or dry_run):
+        message = "this rewrites the history of the store for good: say --yes, or --dry-run"
+        raise UsageError(message, argument="--yes")
+    guard = _guard(fields)
+    with open_for_writing(store) as opened:
+        with output.progress("scanning"):
+            found = _found(opened, guard, rules, fingerprints, None)
+        if dry_run:
+            _list(output, found, as_json=as_json)
+            return
+        with output.progress("purging") as progress:
+            report = opened.purge(found, guard=guard, progress=progress)
+    if as_json:
+        output.emit({"path": str(store), "secrets": len(_distinct(found)), **asdict(report)})
+        return
+    before, after = format_size(report.size_before_bytes), format_size(report.size_after_bytes)
+    places, duration = count(report.redactions, "place"), format_duration(report.duration_s)
+    output.line(f"purged {_counted(found)}: {places} redacted, {before} -> {after} in {duration}")
+
+
+def _guard(fields: tuple[str, ...]) -> Guard | None:
+    from statelog import Guard, guard
+
+    return Guard(secrets=guard.Secrets(fields=fields)) if fields else None
+
+
+def _found(
+    store: Store,
+    guard: Guard | None,
+    rules: tuple[str, ...],
+    fingerprints: tuple[str, ...],
+    threads: tuple[str, ...] | None,
+) -> list[SecretFound]:
+    return [
+        each
+        for each in store.find_secrets(guard=guard, threads=threads)
+        if (not rules or each.rule in rules) and (not fingerprints or each.fingerprint in fingerprints)
+    ]
+
+
+def _list(output: Output, found: list[SecretFound], *, as_json: bool) -> None:
+    for each in found:
+        if as_json:
+            output.emit(asdict(each))
+        else:
+            version = "" if each.version is None else f" version {each.version}"
+            thread = "" if each.thread is None else f" {each.thread}"
+            output.line(f"{each.rule} {each.fingerprint}{thread}{version} {each.path}")
+
+
+def _distinct(found: list[SecretFound]) -> set[tuple[str, str]]:
+    return {(each.rule, each.fingerprint) for each in found}
+
+
+def _counted(found: list[SecretFound]) -> str:
+    return count(len(_distinct(found)), "secret")

@@ -1,0 +1,38 @@
+"""The mark of a store whose history was rewritten by a purge. FORMAT.md section 2.2."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from statelog.errors import CorruptionError
+from statelog.format import cbor
+
+PURGE_KEY = b"purge"
+_FIELD = "upto"
+
+
+class _Reader(Protocol):
+    def get_meta(self, key: bytes) -> bytes | None:
+        """Return a fact about the store, or None."""
+
+
+def encode_purged_lsn(lsn: int) -> bytes:
+    """Return the mark of a store whose records up to an LSN were rewritten by a purge."""
+    return cbor.encode({_FIELD: lsn})
+
+
+def read_purged_lsn(transaction: _Reader) -> int:
+    """Return the LSN up to which the last purge has rewritten the history; 0 if there was none.
+
+    Raises:
+        CorruptionError: the mark is damaged. Facts: key.
+    """
+    value = transaction.get_meta(PURGE_KEY)
+    if value is None:
+        return 0
+    fields = cbor.decode(value)
+    lsn = fields.get(_FIELD) if isinstance(fields, dict) else None
+    if type(lsn) is not int or lsn < 0:
+        message = "the mark of the purge is damaged"
+        raise CorruptionError(message, key=PURGE_KEY)
+    return lsn

@@ -1,0 +1,228 @@
+"""What a search for secrets in a store asks about its values, and what a purge puts in their place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.errors import SecretError
+from statelog.guard.handles import VALUE_SIZE_MIN, Forms
+from statelog.guard.hook import Redactor, redaction_of
+from statelog.guard.items import redact_item
+from statelog.guard.secrets import ASSIGNED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from statelog.guard.items import Path
+
+
+@dataclass(frozen=True, slots=True)
+class SecretFound:
+    """A secret that is in a store. It has the secret's fingerprint, and never its text."""
+
+    thread: str | None
+    """The id of the thread; None for an entry of the board, and for what no thread has any more."""
+    version: int | None
+    """The version that wrote it; of an entry the LSN of its record; None for what is not of a version, such as a
+    name."""
+    path: str
+    """The names that lead to it, joined by dots. The first one is the channel, or the key of the entry. A name in
+    brackets is no channel: `(id)`, `(name)`, `(agent)`, `(error)`, `(bytes)`, `(removed)`."""
+    rule: str
+    """The rule that found it. Of the value of a handle, the handle."""
+    fingerprint: str
+    """Equal secrets of a store have equal fingerprints."""
+    lsn: int
+    """The LSN of the record that has it."""
+
+
+IN_NAME = "(name)"
+"""The end of the path of a secret in a name: the key of a dict."""
+
+IN_BYTES = "(bytes)"
+"""The end of the path of a secret in bytes that cannot be changed."""
+
+
+class Sighting(NamedTuple):
+    """A secret that was found in a value."""
+
+    path: Path
+    rule: str
+    fingerprint: str
+    text: bytes
+    is_literal: bool
+    """Whether the text is a secret wherever it is. A short one, or a number, is one only where it was found."""
+
+
+class Finder(Redactor):
+    """Notes the secrets that the guard of a store would redact."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__(*redactor.parts)
+        self.found: list[Sighting] = []
+
+    def look(self, item: bytes, path: Path) -> bool:
+        """Note the secrets in an encoded value. Return True if there is one."""
+        count = len(self.found)
+        redact_item(item, path, self)
+        return len(self.found) > count
+
+    def may_be_stored_in(self, record: bytes, *, tells: bool) -> bool:
+        """Return False if a record certainly holds no secret: see `Secrets.may_be_stored_in`."""
+        handles = self._handles
+        is_held = handles is not None and handles.are_in(record)
+        return is_held or self._secrets.may_be_stored_in(record, tells=tells)
+
+    def look_at_name(self, name: bytes, path: Path) -> bool:
+        """Note the secrets in a text that is a name. Return True if there is one."""
+        count = len(self.found)
+        self.refuse_if_found(name, path[:-1], path[-1])
+        return len(self.found) > count
+
+    def tells(self, path: Path) -> bool:
+        """Return True if a value may be a secret for its path alone."""
+        return path != () and (self._tells(path[-1]) or self.names_field(path))
+
+    def hidden(self, data: bytes, path: Path) -> bytes:
+        """Note a value that is a secret as a whole."""
+        made = super().hidden(data, path)
+        if self._handles is not None and made != data and made.startswith(b"$CRED{"):
+            self._note(made.decode(), data, path)
+        return made
+
+    def redact(self, data: bytes, path: Path) -> bytes:
+        """Note the secrets in a text."""
+        if self._handles is not None:
+            for each in self._handles.find(data):
+                self._note(each.rule, data[each.start : each.end], path)
+        if not self._secrets.may_be_in(data):
+            return data
+        for found in reversed(self._secrets.find(data)):
+            secret = data[found.start : found.end]
+            self._note(found.rule, secret, path, is_literal=not found.quote)
+            data = data[: found.start] + redaction_of(found.rule, self.fingerprint(secret)) + data[found.end :]
+        return data
+
+    def check_key(self, key: bytes, path: Path) -> None:
+        """Note the secrets in the key of a dict."""
+        self.refuse_if_found(key, path, IN_NAME)
+
+    def refuse_if_found(self, data: bytes, path: Path, what: str) -> None:
+        """Note the secrets in bytes that cannot be changed."""
+        if not self.may_hold(data):
+            return
+        where = (*path, what if what.startswith("(") else IN_BYTES)
+        spans = [] if self._handles is None else self._handles.find(data)
+        for each in (*spans, *self._secrets.find(data, is_text=False)):
+            self._note(each.rule, data[each.start : each.end], where)
+
+    def _replacement(self, secret: bytes, rule: str, path: Path) -> bytes:
+        self._note(rule, secret, path)
+        return redaction_of(rule, self.fingerprint(secret))
+
+    def _note(self, rule: str, text: bytes, path: Path, *, is_literal: bool = True) -> None:
+        is_literal = is_literal and is_searched(text)
+        self.found.append(Sighting(path, rule, self.fingerprint(text), text, is_literal))
+
+
+def is_searched(text: bytes) -> bool:
+    """Return True if a text is long enough to be found wherever it is, and is no encoded number."""
+    try:
+        decoded = text.decode()
+    except UnicodeDecodeError:
+        return False
+    return len(decoded.strip()) >= VALUE_SIZE_MIN and all(each.isprintable() or each in "\n\r\t" for each in decoded)
+
+
+class Purger(Redactor):
+    """Puts redactions in the place of some secrets, and changes nothing else.
+
+    Args:
+        redactor: what the guard of the store does.
+        sightings: the secrets.
+    """
+
+    def __init__(self, redactor: Redactor, sightings: Iterable[Sighting]) -> None:
+        secrets, _handles, key = redactor.parts
+        self._forms = Forms()
+        self._short: set[tuple[str, str]] = set()
+        texts: dict[str, bytes] = {}
+        super().__init__(secrets, None, key)
+        for each in sightings:
+            if not each.is_literal:
+                self._short.add((each.rule, each.fingerprint))
+            else:
+                texts.setdefault(each.text.decode(), _written(each.rule, each.fingerprint))
+        if texts:
+            self._forms.learn(texts)
+
+    def redacted(self, item: bytes, path: Path) -> bytes:
+        """Return an encoded value without the secrets. Raises SecretError if one cannot be cut out."""
+        return redact_item(item, path, self)
+
+    def look(self, item: bytes, path: Path) -> bool:
+        """Return True if an encoded value has one of the secrets. Raises SecretError if it cannot be cut out."""
+        return self.redacted(item, path) != item
+
+    def look_at_name(self, name: bytes, path: Path) -> bool:
+        """Return False if a name has none of the secrets. Raises SecretError if it has one."""
+        self.refuse_if_found(name, path[:-1], path[-1].strip("()"))
+        return False
+
+    def tells(self, path: Path) -> bool:
+        """Return True if a value may be one of the secrets for its path alone."""
+        return bool(self._short) and path != () and (self._tells(path[-1]) or self.names_field(path))
+
+    def may_hold(self, data: bytes) -> bool:
+        """Return False if bytes certainly hold none of the secrets."""
+        return self._forms.are_in(data) or (bool(self._short) and self._secrets.may_be_in(data))
+
+    def may_be_stored_in(self, record: bytes, *, tells: bool) -> bool:
+        """Return False if a record certainly holds none of the secrets: see `Secrets.may_be_stored_in`."""
+        is_held = self._forms.are_in(record)
+        return is_held or (bool(self._short) and self._secrets.may_be_stored_in(record, tells=tells))
+
+    def holds(self, data: bytes) -> bool:
+        """Return True if bytes hold one of the texts that are searched everywhere, in any form."""
+        return bool(self._forms.find(data))
+
+    def names_field(self, path: Path) -> bool:
+        """Return True if the value at a path is a secret, whatever it is."""
+        return bool(self._short) and super().names_field(path)
+
+    def hidden(self, data: bytes, path: Path) -> bytes:
+        """Return what replaces a value that is a secret as a whole: the value itself if it is another secret."""
+        mark = self.fingerprint(data)
+        rule = next((rule for rule, each in self._short if each == mark), None)
+        return self.redact(data, path) if rule is None else _written(rule, mark)
+
+    def redact_field(self, data: bytes, path: Path) -> bytes:
+        """Return the text of a field without the secrets."""
+        made = self.redact(data, path)
+        named = self._secrets.find_named(path[-1], made) if self._short and path else None
+        if named is None or (ASSIGNED, self.fingerprint(made[named.start : named.end])) not in self._short:
+            return made
+        return made[: named.start] + redaction_of(ASSIGNED, self.fingerprint(made[named.start : named.end]))
+
+    def redact(self, data: bytes, path: Path) -> bytes:  # noqa: ARG002 - as of any redactor
+        """Return a text without the secrets: the same object if it has none."""
+        for each in reversed(self._forms.find(data)):
+            data = data[: each.start] + each.rule.encode() + data[each.end :]
+        if self._short and self._secrets.may_be_in(data):
+            for found in reversed(self._secrets.find(data)):
+                mark = self.fingerprint(data[found.start : found.end])
+                if (found.rule, mark) in self._short:
+                    made = found.quote + _written(found.rule, mark) + found.quote
+                    data = data[: found.start] + made + data[found.end :]
+        return data
+
+    def refuse_if_found(self, data: bytes, path: Path, what: str) -> None:
+        """Refuse bytes that cannot be changed if they hold one of the secrets. Raises SecretError."""
+        if self.redact(data, path) != data:
+            raise SecretError("it cannot be cut out", path=self.shown(".".join((*path, f"({what})"))))
+
+
+def _written(rule: str, mark: str) -> bytes:
+    """Return the text that replaces a secret: its handle if it was the value of one."""
+    return rule.encode() if rule.startswith("$CRED{") else redaction_of(rule, mark)

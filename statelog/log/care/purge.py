@@ -1,0 +1,559 @@
+"""Purge: it cuts secrets out of all records of a store, in a new file that takes the place of the old one.
+
+A record keeps its LSN, its time, and the numbers of its nodes. Digests of nodes, checkpoints and the chain are new
+from the first change on, because a digest of a short secret confirms a guess of it. The index follows from the new
+log (L4).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from statelog import kernels
+from statelog.errors import CorruptionError, ExpiredError, LimitError, SecretError, UsageError
+from statelog.format import cbor, keys
+from statelog.format.fields import LIST, first_number, split_array
+from statelog.format.record import (
+    DIGEST_SIZE_BYTES,
+    ENVELOPE_SIZE_BYTES,
+    FLAG_REDACTED,
+    FLAG_VACUUMED,
+    NO_DIGEST,
+    ROW,
+    TYPE_THREAD,
+    NodeRow,
+    Nodes,
+    Record,
+    decode_record,
+    encode_record,
+    encode_short_record,
+    pack_nodes,
+    part_digest,
+    record_chain_digest,
+    with_previous_chain,
+)
+from statelog.guard.search import Purger, SecretFound, Sighting
+from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX, METADATA_SIZE_BYTES_MAX
+from statelog.log.care.purge_nodes import NodeRewriter
+from statelog.log.care.rebuild import DerivedIndex
+from statelog.log.care.secret_finding import sightings_in
+from statelog.log.care.secret_scan import SETS, Scanner, parts_of, pieces_of
+from statelog.log.chain import read_chained
+from statelog.log.events import NOTHING_BORROWED, LoanEvent, decode_checkpoint
+from statelog.log.index import node_facts
+from statelog.log.kinds.loans import LOAN_KIND
+from statelog.log.kinds.table import apply_record, decode_event, kind_of, owner_of
+from statelog.log.nodes import NodeCache, read_node
+from statelog.log.operations import METADATA
+from statelog.log.times import now_us
+from statelog.log.view import View
+from statelog.storage.compaction import check_compactable
+from statelog.storage.mapped_pages import MappedPages
+from statelog.storage.rewriting import rewrite_file
+from statelog.tree.node import PIECE, ROOT, Node, Workspace, node_digest
+from statelog.tree.tree import STRINGS, Tree
+from statelog.tree.value import string_body, tree_item
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from statelog.guard.hook import Redactor
+    from statelog.log.engine import Engine
+    from statelog.log.transaction import Transaction
+    from statelog.storage.read_transaction import ReadTransaction
+    from statelog.storage.rewriting import NewFile
+
+    Path = tuple[str, ...]
+    Progress = Callable[[int, int], None]
+
+_BATCH_SIZE_BYTES = 512 * 1024
+_PROGRESS_RECORDS = 256
+_OF_NOTHING = (NO_DIGEST, part_digest(b""))
+"""Digests that a redacted record has if no event was ever in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeReport:
+    """What a purge did."""
+
+    records: int
+    """The records of the log."""
+    redactions: int
+    """The number of places in which a secret was replaced, in all versions."""
+    size_before_bytes: int
+    size_after_bytes: int
+    duration_s: float
+
+
+def purge(
+    engine: Engine, found: Iterable[SecretFound], redactor: Redactor, *, progress: Progress | None = None
+) -> PurgeReport:
+    """Replace secrets in all versions by their redactions; see `Store.purge`."""
+    started_s = time.perf_counter()
+    wanted = _checked(found)
+    engine.check_alone()
+    _refuse_remote(engine)
+    file = engine.store_file.lmdb_file
+    check_compactable(file, engine.store_file.wal)
+    size_before_bytes = os.fstat(file.locks.descriptor).st_size
+    if not wanted:
+        return PurgeReport(0, 0, size_before_bytes, size_before_bytes, time.perf_counter() - started_s)
+    work: _Purge | None = None
+
+    def fill(old: ReadTransaction, new: NewFile) -> None:
+        nonlocal work
+        work = _Purge(engine, old, new, Purger(redactor, _sightings(old, redactor, wanted)), progress)
+        work.run()
+
+    def check(data: bytes) -> None:
+        assert work is not None
+        if work.purger.holds(data):
+            message = "a secret is still in the new file, outside of the records that had it. The store is as it was"
+            raise SecretError(message, path=str(file.path))
+
+    def swapped() -> None:
+        assert work is not None
+        engine.purged(work.last_lsn)
+
+    size_after_bytes = rewrite_file(file, engine.store_file.wal, fill, check, swapped)
+    swapped()  # Another OS thread may have read something between the two.
+    assert work is not None
+    return PurgeReport(
+        work.last_lsn, work.redactions, size_before_bytes, size_after_bytes, time.perf_counter() - started_s
+    )
+
+
+def _checked(found: Iterable[SecretFound]) -> list[SecretFound]:
+    wanted = list(found) if hasattr(found, "__iter__") and not isinstance(found, str | bytes) else None
+    if wanted is None or not all(isinstance(each, SecretFound) for each in wanted):
+        message = f"purge takes what find_secrets has returned, not {type(found).__name__}"
+        raise UsageError(message, argument="found")
+    return wanted
+
+
+def _refuse_remote(engine: Engine) -> None:
+    """Refuse a store that a fleet ships: what was shipped has the secrets, too."""
+    if engine.remote is not None:
+        path = engine.store_file.path
+        message = (
+            f"{path} is shipped by a fleet, and what was shipped would keep the secrets: restore it to a file, purge"
+            " that, ship it under another name, and delete this one"
+        )
+        raise UsageError(message, path=str(path))
+
+
+def _sightings(old: Transaction, redactor: Redactor, wanted: list[SecretFound]) -> list[Sighting]:
+    """Return the secrets with their texts, which are read from the records in which they were found.
+
+    Raises:
+        UsageError: a record has no such secret.
+    """
+    at = {(each.lsn, each.rule, each.fingerprint) for each in wanted}
+    found = {
+        (lsn, each.rule, each.fingerprint): each
+        for lsn, each in sightings_in(old, redactor, sorted({lsn for lsn, _rule, _fingerprint in at}))
+        if (lsn, each.rule, each.fingerprint) in at
+    }
+    for lsn, rule, fingerprint in sorted(at - found.keys()):
+        message = (
+            f"record {lsn} has no secret with rule {rule} and fingerprint {fingerprint}: it was found in another store,"
+            " with another guard, or was purged since"
+        )
+        raise UsageError(message, lsn=lsn, rule=rule, fingerprint=fingerprint)
+    return [*found.values()]
+
+
+class _Purge:
+    """One purge: first it looks where the secrets are, then it writes all records anew."""
+
+    def __init__(
+        self, engine: Engine, old: ReadTransaction, new: NewFile, purger: Purger, progress: Progress | None
+    ) -> None:
+        self._old = old
+        self._new = new
+        self.purger = purger
+        self._progress = progress
+        self._pages = MappedPages(engine.store_file.lmdb_file)
+        self._view = View(old)
+        self.last_lsn = old.last_lsn()
+        self._scanner = Scanner(old, purger, is_thorough=True)
+        self._is_spreading = False
+        """Whether a string or a set has to be built anew."""
+        self._hit: set[int] = set()
+        """The records that have to be walked, whoever has them."""
+        self._edits: dict[bytes, set[Path]] = {}
+        self._blanks: set[bytes] = set()
+        self._chain = b""
+        """The chain digest of the last record that was put, from the first one on that has changed."""
+        self._checkpoints: dict[bytes, bytes] = {}
+        """The new digests of checkpoints by the former ones."""
+        self._changed_versions: set[int] = set()
+        """Threads with a version that has another digest. All later ones have, too."""
+        self._dirty: set[int] = set()
+        """Owners with a node that has changed."""
+        self._lenders = _lenders(old)
+        self._alive: dict[int, bool] = {}
+        self._borrowers: dict[bytes, set[int]] = {}
+        """The owners that have borrowed a node which has changed, by its former digest."""
+        self._nodes = NodeRewriter(old, new, purger, self._edits, self._blanks)
+        self._redactions = 0
+
+    @property
+    def redactions(self) -> int:
+        """The number of places in which a secret was replaced."""
+        return self._redactions + self._nodes.redactions
+
+    def run(self) -> None:
+        """Fill the new file."""
+        self._collect()
+        if self._is_spreading:
+            self._spread()
+        self._new.copy_meta(self._old, self.last_lsn)
+        for lsn, data in self._records():
+            self._rewrite(lsn, data)
+            self._tell(self.last_lsn + lsn)
+        for borrower, lender in sorted(self._loans()):
+            self._lend(borrower, lender)
+        self._new.put_index(sorted((self._renamed_index() or self._derived_index()).items()))
+
+    def _records(self) -> Iterator[tuple[int, bytes]]:
+        for batch in self._old.log_batches(_BATCH_SIZE_BYTES):
+            self._pages.read(sum(len(data) for _lsn, data in batch))
+            for lsn, data in batch:
+                self._old.check_log(lsn)  # A forged record must not get a MAC.
+                yield lsn, bytes(data)
+
+    def _tell(self, done: int) -> None:
+        if self._progress is not None and (done % _PROGRESS_RECORDS == 0 or done == 2 * self.last_lsn):
+            self._progress(done, 2 * self.last_lsn)
+
+    # --- where the secrets are ------------------------------------------------------------
+
+    def _collect(self) -> None:
+        lsn = 0
+        try:
+            for lsn, _data, scanned in self._scanner.all(self._old, self._pages):
+                self._tell(lsn)
+                if scanned is None:
+                    continue
+                self._hit.add(lsn)
+                for digest, path in scanned.edits:
+                    self._edits.setdefault(digest, set()).add(path)
+                self._blanks.update(scanned.blanks)
+                for tree, path in scanned.strings:
+                    self._take_apart(tree, path)
+                self._is_spreading = self._is_spreading or scanned.rebuilds
+        except SecretError as error:
+            raise self._kept(lsn + 1, error) from None
+
+    def _take_apart(self, tree: Tree, path: Path) -> None:
+        """Note the pieces that a long string has no more without its secrets."""
+        item = tree_item(tree)
+        for each in ((), path):
+            item = self.purger.redacted(item, each)
+        data = bytes(string_body(item))
+        kept = set()
+        at = 0
+        for end in kernels.blob_cuts(data):
+            kept.add(node_digest(PIECE, data[at:end]))
+            at = end
+        self._blanks.update(piece.digest for piece in pieces_of(tree) if piece.digest not in kept)
+
+    def _spread(self) -> None:
+        """Take note of all strings and sets that have to be built anew, and of their chunks, which go.
+
+        A chunk that goes may be in other strings or sets. Those are built anew, too, and so on.
+        """
+        workspace = Workspace(partial(read_node, self._old, NodeCache()))
+        roots: dict[bytes, tuple[set[int], list[tuple[bytes, int, int]]]] = {}
+        for lsn, data in self._records():
+            for type_, digest, at, content_size, total_size in kernels.record_rows(data).values():
+                if type_ != ROOT or data[at] not in (*STRINGS, *SETS):
+                    continue
+                if digest in roots:
+                    roots[digest][0].add(lsn)
+                    continue
+                tree = Tree(workspace, Node(data[at : at + total_size], content_size, lsn))
+                with suppress(ExpiredError, CorruptionError):  # Retention may have taken what nothing reads any more.
+                    roots[digest] = {lsn}, [*parts_of(tree)]
+        is_found = True
+        while is_found:
+            is_found = False
+            for digest, (lsns, parts) in list(roots.items()):
+                if digest in self._edits or not self._blanks.isdisjoint(part for part, _lsn, _level in parts):
+                    is_found = True
+                    del roots[digest]
+                    self._hit |= lsns
+                    self._blanks.update(part for part, _lsn, level in parts if level)
+                    self._hit.update(lsn for part, lsn, _level in parts if part in self._blanks)
+
+    def _kept(self, lsn: int, error: SecretError) -> SecretError:
+        """Return the error for a secret that cannot be cut out."""
+        record = decode_record(bytes(self._old.get_log(lsn) or b""), lsn)
+        owner = record.redacted().thread if record.flags & FLAG_REDACTED else owner_of(decode_event(record), lsn)
+        row = self._view.find_thread(owner) if owner else None
+        thread = None if row is None else self.purger.shown(row.id)
+        place = error.facts["path"]
+        message = (
+            f"record {lsn} has a secret in {place}, where it cannot be cut out. Delete the thread or the entry, then"
+            " compact, and purge the rest. Nothing was changed"
+        )
+        return SecretError(message, lsn=lsn, path=place, thread=thread)
+
+    # --- one record ----------------------------------------------------------------------
+
+    def _rewrite(self, lsn: int, data: bytes) -> None:
+        """Put a record into the new file, without the secrets and behind the record before it."""
+        record = decode_record(data, lsn)
+        if not self._may_change(record):
+            self._put(record, with_previous_chain(data, self._chain) if self._chain else data)
+            return
+        event = None if record.flags & FLAG_REDACTED else decode_event(record)
+        owner = record.redacted().thread if event is None else owner_of(event, lsn)
+        rows = self._rows(lsn, data, owner, record, event)
+        body = self._body(record, event, owner)
+        if rows is not None or body != record.body:
+            if not self._chain:
+                self._chain = _chain_before(self._old, record)
+            data = _encoded(data, record, body, rows, self._chain)
+            record = record._replace(body=body)
+        elif self._chain:
+            data = with_previous_chain(data, self._chain)
+        self._put(record, data)
+
+    def _may_change(self, record: Record) -> bool:
+        """Return False if a record certainly stays as it is, except for its place in the chain."""
+        if record.lsn in self._hit or record.flags & FLAG_REDACTED or self._nodes.has_renewed_large:
+            return True
+        if not self._nodes.renewed and not self._checkpoints:
+            return False
+        owner = record.lsn if record.type == TYPE_THREAD else first_number(record.body)
+        return self._is_of_changed(owner) or owner in self._changed_versions
+
+    def _put(self, record: Record, data: bytes) -> None:
+        if self._chain:
+            self._chain = _chain_digest(data, record, self._chain)
+        if record.lsn in self._hit and self.purger.holds(data):
+            message = f"a secret is still in record {record.lsn} of the new file. The store is as it was"
+            raise SecretError(message, lsn=record.lsn, path=_place(data, record, self.purger))
+        self._new.put_log(record.lsn, data)
+
+    # --- the index (L4) ------------------------------------------------------------------------
+
+    def _renamed_index(self) -> dict[bytes, bytes] | None:
+        """Return the former index with new digests of nodes; None if more has changed than the digests."""
+        if self._nodes.is_reshaped:
+            return None
+        rows: dict[bytes, bytes] = {}
+        count = 0
+        for key, payload in self._old.scan_index(b""):
+            at = _DIGEST_AT.get(key[:1])
+            renewed = None if at is None else self._nodes.renewed.get(key[at : at + DIGEST_SIZE_BYTES])
+            if at is not None and renewed is not None:
+                key = key[:at] + renewed.digest + key[at + DIGEST_SIZE_BYTES :]
+            rows[key] = payload
+            count += 1
+        return rows if len(rows) == count else None  # Otherwise two nodes have become equal.
+
+    def _derived_index(self) -> dict[bytes, bytes]:
+        """Return the index that follows from the new log."""
+        index = DerivedIndex(self._new)
+        for lsn in range(1, self._new.last_lsn() + 1):
+            data = bytes(self._new.get_log(lsn) or b"")
+            record = decode_record(data, lsn)
+            event = None if record.flags & FLAG_REDACTED else decode_event(record)
+            apply_record(index, record, event, node_facts(data))
+        return index.payloads
+
+    # --- the parts of a record -------------------------------------------------------------------
+
+    def _rows(self, lsn: int, data: bytes, owner: int, record: Record, event: Any) -> dict[int, NodeRow] | None:
+        """Return the nodes of a record that has one which changes, or None."""
+        if lsn not in self._hit and not (self._nodes.renewed and self._is_touched(owner, record, event)):
+            return None
+        rows = self._nodes.rewrite(lsn, owner, data, kernels.record_rows(data))
+        if rows is not None:
+            self._dirty.add(owner)
+            self._hit.add(lsn)
+        return rows
+
+    def _is_touched(self, owner: int, record: Record, event: Any) -> bool:
+        """Return True if a record may lead to a node that has changed."""
+        return self._is_of_changed(owner) or any(digest in self._nodes.renewed for digest in _borrowed(record, event))
+
+    def _is_of_changed(self, owner: int) -> bool:
+        """Return True if an owner has nodes that have changed, or may have some of another one that has."""
+        if not owner or owner in self._dirty or not self._is_alive(owner):
+            return True
+        return not self._dirty.isdisjoint(self._lenders.get(owner, ()))
+
+    def _is_alive(self, owner: int) -> bool:
+        if owner not in self._alive:
+            self._alive[owner] = self._view.is_alive(owner)
+        return self._alive[owner]
+
+    def _body(self, record: Record, event: Any, owner: int) -> bytes:
+        """Return the body of a record without the secrets, and with new digests."""
+        borrowed = [self._renewed(each, owner) for each in _borrowed(record, event)]
+        if event is None:
+            digest = record.redacted().digest
+            if digest not in _OF_NOTHING:  # It would confirm a guess of what was there.
+                digest = blake2b(digest, digest_size=DIGEST_SIZE_BYTES, key=os.urandom(32)).digest()
+            return cbor.encode([owner, digest, borrowed])
+        kind = kind_of(record)
+        is_version = kind.is_version
+        changed: dict[str | int | None, bytes] = {}
+        root = None if kind.root_field is None else event[kind.root_field]
+        if root is not None and root in self._nodes.renewed:
+            changed[kind.root_field] = cbor.encode(self._nodes.renewed[root].digest)
+        if borrowed and kind.borrowed_field is not None:
+            changed[kind.borrowed_field] = cbor.encode(borrowed)
+        if is_version and event.parent_digest in self._checkpoints:
+            changed["parent_digest"] = cbor.encode(self._checkpoints[event.parent_digest])
+        may_hold = record.lsn in self._hit and self.purger.may_hold(record.body)
+        if not changed and not may_hold:
+            return record.body
+        parts = split_array(record.body)
+        for at, (field, part) in enumerate(zip(event._fields, parts, strict=False)):
+            if field in _TOLD and may_hold:
+                parts[at] = self._told(record.lsn, field, part, event)
+            else:
+                parts[at] = changed.get(at, changed.get(field, part))
+        body = cbor.head(LIST, len(parts)) + b"".join(parts)
+        if is_version and body != record.body:
+            self._changed_versions.add(owner)
+            self._checkpoints[event.digest] = decode_checkpoint(record._replace(body=body)).digest
+        return body
+
+    def _renewed(self, digest: bytes, borrower: int) -> bytes:
+        """Return the digest that a borrowed node has now."""
+        made = self._nodes.renewed.get(digest)
+        if made is None:
+            return digest
+        self._borrowers.setdefault(digest, set()).add(borrower)
+        return made.digest
+
+    def _told(self, lsn: int, field: str, part: bytes, event: Any) -> bytes:
+        """Return metadata, or the error of a claim, without the secrets."""
+        path = (METADATA,) if field == METADATA else (event.key,)
+        made = self.purger.redacted(part, path)
+        self._redactions += made != part
+        if field == METADATA and len(made) > METADATA_SIZE_BYTES_MAX:
+            message = f"record {lsn}: with the redactions, its metadata has {len(made)} bytes"
+            raise LimitError(message, lsn=lsn, actual=len(made), limit=METADATA_SIZE_BYTES_MAX)
+        if field != METADATA and made != part:
+            text = cbor.decode(made).encode()[:ENTRY_ERROR_SIZE_BYTES_MAX].decode("utf-8", "ignore")
+            return cbor.encode(text)
+        return made
+
+    # --- leaves that are too small to be lent by their digest ----------------------------------
+
+    def _loans(self) -> set[tuple[int, int]]:
+        """Return the pairs of a borrower and a lender of leaves that have become too small for the index (V2)."""
+        return {
+            (borrower, lender)
+            for digest, lenders in self._nodes.shrunk.items()
+            for lender in lenders
+            for borrower in self._borrowers.get(digest, ())
+            if borrower and lender and borrower != lender and self._is_alive(borrower)
+        }
+
+    def _lend(self, borrower: int, lender: int) -> None:
+        """Append a loan, which keeps what the borrower refers to."""
+        lsn = self._new.last_lsn() + 1
+        body = LOAN_KIND.encode(LoanEvent(borrower, lender, []), lsn)
+        data, _chain = encode_record(LOAN_KIND.type, lsn=lsn, time_us=now_us(), previous_chain=self._chain, body=body)
+        self._put(decode_record(data, lsn), data)
+
+
+_DIGEST_AT = {b"d": 1, b"O": 1, b"o": 9}
+"""Where the digest of a node is in a key of the index, by the first byte."""
+
+_TOLD = frozenset((METADATA, "error"))
+"""The fields of events that have values of users."""
+
+
+def _borrowed(record: Record, event: Any) -> list[bytes]:
+    """Return the digests that a record has borrowed."""
+    if event is None:
+        return record.redacted().borrowed
+    field = kind_of(record).borrowed_field
+    found = NOTHING_BORROWED if field is None else event[field]
+    if type(found) is not bytes:
+        return list(found)
+    return [] if found == NOTHING_BORROWED else list(cbor.decode(found))
+
+
+def _lenders(old: Transaction) -> dict[int, set[int]]:
+    """Return whose nodes each thread may have as a copy, also by way of another copy."""
+    lenders: dict[int, set[int]] = {}
+    for key, _payload in old.scan_index(b"L"):
+        lender = keys.decode_debt_lender(key)
+        lenders.setdefault(keys.decode_debt_thread(key), set()).add(lender)
+    for found in lenders.values():
+        pending = [*found]
+        while pending:
+            new = lenders.get(pending.pop(), set()) - found
+            found |= new
+            pending += new
+    return lenders
+
+
+def _chain_before(old: Transaction, record: Record) -> bytes:
+    """Return the chain digest before a record, in the log as it was."""
+    if record.previous_chain:
+        return record.previous_chain
+    found = read_chained(old.get_log, record.lsn)
+    assert found is not None
+    return found[0].previous_chain
+
+
+def _nodes_in(data: bytes, record: Record) -> Nodes:
+    """Return the nodes of a record that was not vacuumed, as they stand in it."""
+    start = ENVELOPE_SIZE_BYTES + len(record.body)
+    end = start + ROW.size * record.node_count
+    return Nodes(record.node_count, data[start:end], data[end:])
+
+
+def _encoded(data: bytes, record: Record, body: bytes, rows: dict[int, NodeRow] | None, previous: bytes) -> bytes:
+    """Return a record with another body, and with other nodes if there are any."""
+    lsn, time_us = record.lsn, record.time_us
+    if record.flags & FLAG_VACUUMED:
+        if rows is None:
+            rows = {
+                number: NodeRow(type_, digest, data[at : at + total_size], content_size)
+                for number, (type_, digest, at, content_size, total_size) in kernels.record_rows(data).items()
+            }
+        return encode_short_record(
+            record.type, record.flags, lsn, time_us, previous_chain=previous, body=body, nodes=rows
+        )
+    nodes = _nodes_in(data, record) if rows is None else pack_nodes([*rows.values()])
+    return encode_record(
+        record.type, lsn=lsn, time_us=time_us, previous_chain=previous, body=body, nodes=nodes, flags=record.flags
+    )[0]
+
+
+def _chain_digest(data: bytes, record: Record, previous: bytes) -> bytes:
+    """Return the chain digest of a record, of which `record` may be the former envelope."""
+    if record.flags & FLAG_REDACTED:
+        return record_chain_digest(data, record._replace(previous_chain=previous))
+    start = ENVELOPE_SIZE_BYTES + len(record.body)
+    count = int.from_bytes(data[ENVELOPE_SIZE_BYTES - 4 : ENVELOPE_SIZE_BYTES])
+    rows = data[start : start + ROW.size * count]
+    return kernels.chain_digest(record.type, record.flags, record.lsn, record.time_us, previous, record.body, rows)
+
+
+def _place(data: bytes, record: Record, purger: Purger) -> str:
+    """Return where in a record a secret is."""
+    if purger.holds(record.body):
+        return "body"
+    for number, (_type, _digest, at, _content, total_size) in kernels.record_rows(data).items():
+        if purger.holds(data[at : at + total_size]):
+            return f"node {number}"
+    return "between two nodes"

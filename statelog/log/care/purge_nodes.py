@@ -1,0 +1,404 @@
+"""Rewrites the nodes of records for a purge. Each node keeps its record and its number, so every locator holds.
+
+A node in which a secret was replaced, and each node that leads to one, has a new digest. A value that becomes too
+large for its parent, and the parts of a set or a long string that is built anew, are added behind the last node of
+the record. Where a chunk of a list or dict closes (T1) and where a value is stored (T2) stays as it was: these rules
+bind what writes a tree, and nothing that reads one depends on them.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog import kernels
+from statelog.display.packed import CUT, mended_header, put_together
+from statelog.errors import CorruptionError, ExpiredError, SecretError
+from statelog.format import cbor
+from statelog.format.record import DIGEST_SIZE_BYTES, NodeRow, varint
+from statelog.guard.items import packed_body, packed_item
+from statelog.log.care.secret_scan import is_cut, pieces_of
+from statelog.log.nodes import NodeCache, read_node
+from statelog.tree.builder import Builder, assemble_root
+from statelog.tree.node import (
+    CHUNK,
+    DEDUP_SIZE_BYTES_MIN,
+    LEAF,
+    PIECE,
+    REF_BYTE_MIN,
+    REF_LEAF,
+    REF_ROOT,
+    REF_SIZE_BYTES,
+    ROOT,
+    Node,
+    Slot,
+    Workspace,
+    is_shared_widely,
+    node_digest,
+)
+from statelog.tree.tree import STRIDE, STRINGS, Tree
+from statelog.tree.value import encode_slot, fingerprint, read_item, split, string_body, tree_item
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from statelog.guard.search import Purger
+    from statelog.log.transaction import Log
+
+    Path = tuple[str, ...]
+    Spine = list[tuple[int, bytes | None, int, int]]
+    """The open levels of a root, as `assemble_root` takes them."""
+    Row = tuple[int, bytes, int, int, int]
+
+_SETS = (kernels.KIND_SET, kernels.KIND_FROZENSET)
+_NULL = b"\xf6"
+_UNREADABLE = (ExpiredError, CorruptionError)
+"""What reading a tree raises that nothing reads any more: retention has taken some of its nodes."""
+_VALUE = "value"
+_CACHE_SIZE_BYTES = 16 * 1024 * 1024
+_GONE = NodeRow(0, b"", b"", 0)
+
+
+class Renewed(NamedTuple):
+    """What a node has become."""
+
+    type: int
+    digest: bytes
+
+
+class NodeRewriter:
+    """Rewrites nodes, record by record in the order of the log.
+
+    Args:
+        old: reads the log as it was.
+        new: reads the records that were rewritten before.
+        purger: cuts the secrets out.
+        edits: the paths of secrets in the nodes that hold one, by digest.
+        blanks: the digests of pieces and of chunks that nothing refers to any more, because the strings and the sets
+            that have them are built anew. A node that stays would refer to others, which retention may take.
+    """
+
+    def __init__(
+        self,
+        old: Log,
+        new: Log,
+        purger: Purger,
+        edits: Mapping[bytes, Iterable[Path]],
+        blanks: set[bytes],
+    ) -> None:
+        self.purger = purger
+        self.edits = edits
+        self.blanks = blanks
+        self.renewed: dict[bytes, Renewed] = {}
+        """By the digest that a node had."""
+        self.has_renewed_large = False
+        """Whether a node that the index knows by its digest has changed. Any thread may have borrowed it."""
+        self.is_reshaped = False
+        """Whether the index has to know more or fewer nodes by their digests than before."""
+        self.redactions = 0
+        """The number of places in which a secret was replaced."""
+        self.shrunk: dict[bytes, set[int]] = {}
+        """Owners of leaves that were large enough to be lent by their digest (key `d`), and are not any more."""
+        self.old_workspace = Workspace(partial(read_node, old, NodeCache(_CACHE_SIZE_BYTES)))
+        self.read_new = partial(read_node, new, NodeCache(_CACHE_SIZE_BYTES))
+        self.headers: dict[bytes, bytes] = {}
+        """The new headers of values that were cut into the items of a list, by the former ones."""
+        self.added: dict[int, dict[bytes, tuple[int, int]]] = {}
+        """Where each owner has nodes that were added, by digest."""
+
+    def rewrite(self, lsn: int, owner: int, data: bytes, rows: Mapping[int, Row]) -> dict[int, NodeRow] | None:
+        """Return the nodes of a record by number, or None if none has changed."""
+        return _RecordNodes(self, lsn, owner, data, rows).rewrite()
+
+
+class _RecordNodes:
+    """The nodes of one record."""
+
+    def __init__(self, whole: NodeRewriter, lsn: int, owner: int, data: bytes, rows: Mapping[int, Row]) -> None:
+        self._whole = whole
+        self._lsn = lsn
+        self._owner = owner
+        self._data = data
+        self._rows = rows
+        self._done: set[int] = set()
+        self._count = max(rows, default=-1) + 1
+        self._workspace = Workspace(whole.read_new)
+        self._workspace.rows = [_GONE] * self._count
+        self._is_changed = False
+
+    def rewrite(self) -> dict[int, NodeRow] | None:
+        """See `NodeRewriter.rewrite`."""
+        if CUT in self._data:
+            self._mend_headers()
+        for number in self._rows:
+            self._settle(number)
+        if not self._is_changed:
+            return None
+        rows = self._workspace.rows
+        if any(is_shared_widely(row.type, row.content_size, row.data[0]) for row in rows[self._count :]):
+            self._whole.is_reshaped = True
+        if self._owner:
+            added = self._whole.added.setdefault(self._owner, {})
+            for number in range(self._count, len(rows)):
+                added[rows[number].digest] = (self._lsn, number)
+        return {number: row for number, row in enumerate(rows) if row is not _GONE}
+
+    def _settle(self, number: int) -> None:
+        """Put a node, as it becomes, in its place among the rows."""
+        if number in self._done or number not in self._rows:
+            return
+        self._done.add(number)
+        type_, digest, at, content_size, total_size = self._rows[number]
+        node = Node(self._data[at : at + total_size], content_size, self._lsn)
+        row = self._made(type_, digest, node)
+        if row is None:
+            self._workspace.rows[number] = NodeRow(type_, digest, node.data, content_size)
+            return
+        self._is_changed = True
+        self._workspace.rows[number] = row
+        was_large = is_shared_widely(type_, content_size, node.data[0])
+        self._whole.has_renewed_large = self._whole.has_renewed_large or was_large
+        if was_large != is_shared_widely(row.type, row.content_size, row.data[0]):
+            self._whole.is_reshaped = True
+        self._whole.renewed[digest] = Renewed(row.type, row.digest)
+
+    def _child(self, digest: bytes, lsn: int, number: int) -> Renewed | None:
+        """Return what the node has become to which a ref leads, or None if it is as it was."""
+        if not lsn:
+            self._settle(number)
+        return self._whole.renewed.get(digest)
+
+    def _made(self, type_: int, digest: bytes, node: Node) -> NodeRow | None:
+        """Return what a node becomes, or None if it stays."""
+        paths = self._whole.edits.get(digest, ())
+        if digest in self._whole.blanks:
+            return _row(LEAF, _NULL)
+        if type_ == PIECE:
+            return None
+        if type_ == LEAF:
+            made = self._redacted(node.content, paths) if paths or is_cut(node.content) else node.content
+            if made == node.content:
+                return None
+            self._whole.redactions += 1
+            if len(made) < DEDUP_SIZE_BYTES_MIN <= node.content_size:
+                self._whole.shrunk.setdefault(digest, set()).add(self._owner)
+            return _row(LEAF, made)
+        kind = node.data[0]
+        if kind in STRINGS and type_ == ROOT:
+            return self._string(node, paths)
+        if kind in _SETS:
+            return self._set(type_, node, paths)
+        return self._tree(type_, node, paths)
+
+    def _redacted(self, item: bytes, paths: Iterable[Path]) -> bytes:
+        if is_cut(item):
+            return self._whole.headers.get(item, item)
+        for path in ((), *paths):
+            item = self._whole.purger.redacted(item, path)
+        return item
+
+    # --- lists, dicts, and all chunks ---------------------------------------------------------
+
+    def _tree(self, type_: int, node: Node, paths: Iterable[Path]) -> NodeRow | None:
+        kind = node.data[0]
+        level = node.data[1] if type_ == CHUNK else 0
+        spine, is_changed = self._spine(type_, node)
+        table = kernels.entries_table(node.data, node.content_size, 0, is_root=type_ == ROOT, kind=kind)
+        if not paths and not self._whole.headers and kind != kernels.KIND_KEYED:
+            return self._with_new_digests(type_, node, table, spine, level)
+        parts: list[bytes] = []
+        locators: list[bytes] = []
+        for index in range(0, len(table), STRIDE):
+            numbers = table[index : index + STRIDE]
+            entry, locator = self._upper(node, numbers, level) if level else self._entry(node, numbers, paths)
+            is_changed = is_changed or entry != node.data[numbers[0] : numbers[2]]
+            parts.append(entry)
+            locators.append(locator)
+        if not is_changed:
+            return None
+        count = len(table) // STRIDE
+        entries, behind = b"".join(parts), b"".join(locators)
+        if type_ == CHUNK:
+            content = bytes((kind, level)) + varint(count) + entries
+            return _row(CHUNK, content, behind)
+        head = kernels.root_read(node.data, node.content_size, 0)
+        return _row_of(assemble_root(kind, head.key, spine, (count, entries, behind)))
+
+    def _with_new_digests(self, type_: int, node: Node, table: list[int], spine: Spine, level: int) -> NodeRow | None:
+        """Return a node of which only children have changed: it is of the same size."""
+        data = node.data
+        changed: list[tuple[int, bytes]] = []
+        for (_covered, digest, _lsn, _number), (_same, made, _at, _node) in zip(
+            kernels.root_read(data, node.content_size, 0).levels if type_ == ROOT else (), spine, strict=True
+        ):
+            if digest is not None and made is not None and digest != made:
+                changed.append((data.index(digest), made))
+        for index in range(0, len(table), STRIDE):
+            _at, slot_at, end, _covered, lsn, number = table[index : index + STRIDE]
+            if level:
+                renewed = self._child(data[slot_at : slot_at + DIGEST_SIZE_BYTES], lsn, number)
+                if renewed is not None:
+                    changed.append((slot_at, renewed.digest))
+            elif end - slot_at == REF_SIZE_BYTES and data[slot_at] >= REF_BYTE_MIN:
+                renewed = self._child(data[slot_at + 1 : end], lsn, number)
+                if renewed is not None:
+                    changed.append((slot_at, (REF_LEAF if renewed.type == LEAF else REF_ROOT) + renewed.digest))
+        if not changed:
+            return None
+        patched = bytearray(data)
+        for at, new in changed:
+            patched[at : at + len(new)] = new
+        content = bytes(patched[: node.content_size])
+        return _row(type_, content, data[node.content_size :])
+
+    def _empty(self, node: Node) -> NodeRow:
+        """Return an empty root of the kind of one that nothing reads any more."""
+        return _row_of(Builder(self._workspace, node.data[0]).finish())
+
+    def _spine(self, type_: int, node: Node) -> tuple[Spine, bool]:
+        """Return the open levels of a root, and whether one has changed."""
+        if type_ != ROOT:
+            return [], False
+        spine = []
+        is_changed = False
+        for covered, digest, lsn, number in kernels.root_read(node.data, node.content_size, 0).levels:
+            made = None if digest is None else self._child(digest, lsn, number)
+            is_changed = is_changed or made is not None
+            spine.append((covered, digest if made is None else made.digest, lsn, number))
+        return spine, is_changed
+
+    def _upper(self, node: Node, numbers: list[int], level: int) -> tuple[bytes, bytes]:
+        """Return an entry of a level above 0, and its locator."""
+        at, digest_at, end, _covered, lsn, number = numbers
+        digest_end = digest_at + DIGEST_SIZE_BYTES
+        made = self._child(node.data[digest_at:digest_end], lsn, number)
+        entry = node.data[at:end]
+        if made is not None:
+            entry = node.data[at:digest_at] + made.digest + node.data[digest_end:end]
+            if node.data[0] == kernels.KIND_KEYED and level == 1:  # The fingerprints of identities may be new.
+                child = self._workspace.read(CHUNK, made.digest, lsn, number)
+                entry = kernels.chunk_summary(child.data, child.content_size, kernels.KIND_KEYED, made.digest)
+        return entry, varint(lsn) + varint(number)
+
+    def _entry(self, node: Node, numbers: list[int], paths: Iterable[Path]) -> tuple[bytes, bytes]:
+        """Return an entry of level 0, and its locator: none if its value is inline."""
+        at, slot_at, end, _covered, lsn, number = numbers
+        before, old = node.data[at:slot_at], Slot(node.data[slot_at:end], lsn, number)
+        slot = old
+        if old.is_ref:
+            made = self._child(old.data[1:], lsn, number)
+            if made is not None:
+                slot = old._replace(data=(REF_LEAF if made.type == LEAF else REF_ROOT) + made.digest)
+        elif paths or is_cut(old.data):
+            is_dict = node.data[0] == kernels.KIND_DICT
+            below = self._of_entry(before, paths) if is_dict else paths
+            item = self._redacted(old.data, below)
+            if item != old.data:
+                self._whole.redactions += 1
+                slot = encode_slot(self._workspace, item, top=is_dict and any(len(path) == 1 for path in below))
+        if slot is not old and node.data[0] == kernels.KIND_KEYED:
+            before = self._fingerprint(before, old, slot)
+        return before + slot.data, slot.locators
+
+    def _of_entry(self, key_item: bytes, paths: Iterable[Path]) -> list[Path]:
+        """Return the paths that lead to an entry of a dict, or to a field that the whole dict is."""
+        key = cbor.decode(key_item)
+        names_field = self._whole.purger.names_field
+        return [path for path in paths if path[-1:] == (key,) or key == _VALUE or (path and names_field(path))]
+
+    def _fingerprint(self, before: bytes, old: Slot, new: Slot) -> bytes:
+        """Return the fingerprint of a changed item's identity. Only the root of the list has the key."""
+        old = old._replace(lsn=old.lsn or (self._lsn if old.is_ref else 0))
+        former, item = read_item(self._whole.old_workspace, old), read_item(self._workspace, new)
+        pairs = zip(split(former), split(item), strict=True)
+        for former_key, key in pairs:
+            former_value, value = next(pairs)
+            if former_key == key and fingerprint(former_value).to_bytes(2) == before:
+                return fingerprint(value).to_bytes(2)
+        return before
+
+    # --- values that were cut into the items of a list ------------------------------------------
+
+    def _mend_headers(self) -> None:
+        """Note the new headers of values that were cut: a header has the sizes of the items behind it."""
+        for type_, _digest, at, content_size, total_size in self._rows.values():
+            if type_ != ROOT or self._data[at] != kernels.KIND_LIST:
+                continue
+            tree = Tree(self._whole.old_workspace, Node(self._data[at : at + total_size], content_size, self._lsn))
+            with suppress(*_UNREADABLE):
+                if tree.count and is_cut(header := read_item(tree.workspace, tree.at(0))):
+                    self._mend(header, split(tree_item(tree))[1:])
+
+    def _mend(self, header: bytes, items: list[bytes]) -> None:
+        bodies = [packed_body(item) or b"" for item in items]
+        made = [packed_body(self._redacted(item, self._paths_of(item))) or b"" for item in items]
+        first = packed_body(header) or b""
+        whole = self._redacted(packed_item(put_together(first + b"".join(bodies))), ())
+        mended = packed_item(mended_header(first, bodies, made, packed_body(whole) or b""))
+        known = self._whole.headers.setdefault(header, mended)
+        if known != mended:
+            message = "it cannot be cut out"
+            raise SecretError(message, path="a value that was cut into the items of a list", lsn=self._lsn)
+
+    def _paths_of(self, item: bytes) -> Iterable[Path]:
+        return self._whole.edits.get(node_digest(LEAF, item), ())
+
+    # --- sets and long strings: they are built anew ---------------------------------------------
+
+    def _set(self, type_: int, node: Node, paths: Iterable[Path]) -> NodeRow | None:
+        """Return a set whose elements have changed. The chunks that it had are among `blanks`."""
+        if type_ == CHUNK or not (paths or self._spine(ROOT, node)[1]):
+            return None
+        tree = Tree(self._whole.old_workspace, node)
+        try:
+            slots = tree.slots(0, tree.count)
+            paths = self._paths_in(tree, paths)
+        except _UNREADABLE:
+            return self._empty(node)
+        elements = sorted({self._redacted(slot.data, paths) for slot in slots})
+        self._whole.redactions += 1
+        self._know_added()
+        builder = Builder(self._workspace, node.data[0])
+        builder.push(0, b"".join(elements), b"", len(elements))
+        return _row_of(builder.finish())
+
+    def _paths_in(self, tree: Tree, paths: Iterable[Path]) -> set[Path]:
+        """Return the paths of the secrets in a set: of its root, and of its chunks."""
+        found = set(paths)
+        for run in tree.runs(0, tree.count):
+            found |= {*self._whole.edits.get(node_digest(CHUNK, run.node.content), ())}
+        return found
+
+    def _string(self, node: Node, paths: Iterable[Path]) -> NodeRow | None:
+        """Return a long string that has changed, or that had a piece with a part of a secret."""
+        if not paths and not self._spine(ROOT, node)[1]:
+            return None
+        tree = Tree(self._whole.old_workspace, node)
+        try:
+            pieces = [*pieces_of(tree)]
+            item = tree_item(tree)
+        except _UNREADABLE:
+            return self._empty(node)
+        made = self._redacted(item, paths)
+        self._whole.redactions += made != item
+        self._know_added()
+        for piece in pieces:
+            if piece.digest not in self._whole.blanks:
+                self._workspace.know(piece.digest, 0 if piece.lsn == self._lsn else piece.lsn, piece.number)
+        builder = Builder(self._workspace, node.data[0])
+        builder.push_bytes(bytes(string_body(made)))
+        return _row_of(builder.finish())
+
+    def _know_added(self) -> None:
+        """Let the workspace find the nodes again that were added to earlier records of the same owner."""
+        for digest, place in self._whole.added.get(self._owner, {}).items():
+            self._workspace.know(digest, *place)
+
+
+def _row(type_: int, content: bytes, locators: bytes = b"") -> NodeRow:
+    return NodeRow(type_, node_digest(type_, content), content + locators, len(content))
+
+
+def _row_of(node: Node) -> NodeRow:
+    return NodeRow(ROOT, node_digest(ROOT, node.content), node.data, node.content_size)

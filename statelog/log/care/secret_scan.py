@@ -1,0 +1,453 @@
+"""Looks for secrets in the records of a log: in their nodes, and in what their bodies say.
+
+The bytes of a record are scanned as a whole. Only a record that may hold a secret is decoded, and only its own nodes
+are walked, from its roots, because the name of a field tells whether its value is a secret. Nodes of earlier records
+were looked at with these. A long string is cut into pieces, so the joints at new pieces are scanned, too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from statelog import kernels
+from statelog.display.packed import CUT
+from statelog.errors import CorruptionError, ExpiredError
+from statelog.format import cbor, keys
+from statelog.format.fields import split_array
+from statelog.format.record import FLAG_REDACTED, TYPE_AT, TYPE_ENTRY, decode_record
+from statelog.guard.items import packed_body
+from statelog.log.events import CheckpointEvent
+from statelog.log.kinds.entries import EntryEvent
+from statelog.log.kinds.table import decode_event, kind_of, owner_of
+from statelog.log.nodes import NodeCache, read_node
+from statelog.tree.node import CHUNK, LEAF, PIECE, REF_LEAF, ROOT, Node, Slot, Workspace
+from statelog.tree.tree import LISTS, STRIDE, STRINGS, Tree
+from statelog.tree.value import tree_item
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+
+    from statelog.format.record import Record
+    from statelog.log.transaction import Transaction
+    from statelog.storage.mapped_pages import MappedPages
+    from statelog.storage.read_transaction import ReadTransaction
+
+    Path = tuple[str, ...]
+    Rows = dict[int, tuple[int, bytes, int, int, int]]
+    """The nodes of a record, as `kernels.record_rows` returns them."""
+
+REMOVED = "(removed)"
+"""The path of what no event refers to any more, such as the nodes of an expired version."""
+
+_NAMES = {
+    "thread_id": "(id)",
+    "id": "(id)",
+    "name": "(name)",
+    "key": "(key)",
+    "agent": "(agent)",
+    "specs": "(channel)",
+    "written": "(channel)",
+    "pattern": "(pattern)",
+}
+"""The fields of events that have names, and what the paths of secrets in them are."""
+
+_VALUE = "value"
+"""The key of the dict that has the value of an entry of the board."""
+
+_PAIR = 2
+_THREADS = 2
+_BATCH_SIZE_BYTES = 512 * 1024
+_CACHE_SIZE_BYTES = 8 * 1024 * 1024
+
+
+SETS = (kernels.KIND_SET, kernels.KIND_FROZENSET)
+
+
+class Looker(Protocol):
+    """What looks at the parts of a record: see `guard.search`."""
+
+    def may_hold(self, data: bytes, /) -> bool:
+        """Return False if bytes certainly hold no secret."""
+
+    def may_be_stored_in(self, record: bytes, /, *, tells: bool) -> bool:
+        """Return False if a record certainly has no secret. `tells`: a name in it may tell of the whole value."""
+
+    def tells(self, path: Path, /) -> bool:
+        """Return True if a value may be a secret for its path alone."""
+
+    def names_field(self, path: Path, /) -> bool:
+        """Return True if all that is at a path is a secret."""
+
+    def look(self, item: bytes, path: Path, /) -> bool:
+        """Return True if there is a secret in an encoded value."""
+
+    def look_at_name(self, name: bytes, path: Path, /) -> bool:
+        """Return True if there is a secret in a name."""
+
+
+class Piece(NamedTuple):
+    """A piece of a long string, and where it is stored."""
+
+    digest: bytes
+    lsn: int
+    number: int
+
+
+class Scanned(NamedTuple):
+    """A record that was walked."""
+
+    record: Record
+    event: Any
+    """None if the record is redacted."""
+    owner: int
+    edits: list[tuple[bytes, Path]]
+    """The digests of nodes with a secret in their own content, and the path there. Of a long string it is its root."""
+    strings: list[tuple[Tree, Path]]
+    """The long strings with a secret."""
+    blanks: list[bytes]
+    """The digests of chunks of sets with a secret, and of pieces with a secret, or next to one, whose string is not in
+    the record."""
+    rebuilds: bool
+    """Whether one of these is a string or a set that is a tree."""
+
+
+def is_cut(item: bytes) -> bool:
+    """Return True if an item is what stands before the items of a value that was cut into a list."""
+    body = packed_body(item)
+    return body is not None and body.startswith(CUT)
+
+
+def pieces_of(tree: Tree) -> Iterator[Piece]:
+    """Yield the pieces of a long string. The bytes behind the last one are in its root."""
+    for level, _covered, node in tree.groups():
+        if level:
+            yield from _pieces_below(tree, node, level)
+
+
+def parts_of(tree: Tree) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the chunks, and the pieces, of a string or a set: digest, LSN of the record, and level."""
+    level = len(tree.head.levels)
+    for _covered, digest, lsn, _number in tree.head.levels:
+        if digest is not None:
+            yield digest, lsn, level
+        level -= 1
+    for level, _covered, node in tree.groups():
+        if level:
+            yield from _parts_below(tree, node, level)
+
+
+def _parts_below(tree: Tree, node: Node, level: int) -> Iterator[tuple[bytes, int, int]]:
+    table = tree.table(node, level)
+    for index in range(len(table) // STRIDE):
+        _at, digest_at, _end, _covered, lsn, _number = table[index * STRIDE : (index + 1) * STRIDE]
+        yield node.data[digest_at : digest_at + 20], lsn, level - 1
+        if level > 1:
+            yield from _parts_below(tree, tree.child(node, table, index, level), level - 1)
+
+
+def _pieces_below(tree: Tree, node: Node, level: int) -> Iterator[Piece]:
+    table = tree.table(node, level)
+    for index in range(len(table) // STRIDE):
+        if level > 1:
+            yield from _pieces_below(tree, tree.child(node, table, index, level), level - 1)
+        else:
+            _at, digest_at, _end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
+            yield Piece(node.data[digest_at : digest_at + 20], lsn, number)
+
+
+def _lsns_with_large_nodes(transaction: Transaction) -> set[int]:
+    """Return the LSNs of records with nodes that the index knows by their digests (keys `d` and `O`)."""
+    return {
+        keys.decode_place(payload).lsn for prefix in (b"d", b"O") for _key, payload in transaction.scan_index(prefix)
+    }
+
+
+class Scanner:
+    """Looks at records in any order.
+
+    Args:
+        transaction: reads the log.
+        looker: decides what is a secret.
+        is_thorough: look at each copy of a value. Otherwise a version's root is looked at where the version has
+        written.
+    """
+
+    def __init__(self, transaction: Transaction, looker: Looker, *, is_thorough: bool) -> None:
+        self._looker = looker
+        self.large = _lsns_with_large_nodes(transaction)
+        """The records with nodes that the index knows by their digests, such as roots of long strings."""
+        self._is_thorough = is_thorough
+        self._workspace = Workspace(partial(read_node, transaction, NodeCache(_CACHE_SIZE_BYTES)))
+
+    def all(self, transaction: ReadTransaction, pages: MappedPages) -> Iterator[tuple[int, bytes, Scanned | None]]:
+        """Look at all records, in order. Other OS threads scan the next ones meanwhile."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            ahead: deque[Future[list[tuple[int, bytes, bool]]]] = deque()
+            for batch in chain(transaction.log_batches(_BATCH_SIZE_BYTES), [None]):
+                if batch is not None:
+                    copied = [(lsn, bytes(data)) for lsn, data in batch]
+                    pages.read(sum(len(data) for _lsn, data in copied))
+                    ahead.append(pool.submit(self._sift, copied))
+                while ahead and (batch is None or len(ahead) > _THREADS):
+                    for lsn, data, may_hold in ahead.popleft().result():
+                        yield lsn, data, self._walk(lsn, data) if may_hold else None
+
+    def _sift(self, records: list[tuple[int, bytes]]) -> list[tuple[int, bytes, bool]]:
+        return [(lsn, data, lsn in self.large or self._may_hold(data)) for lsn, data in records]
+
+    def _may_hold(self, data: bytes) -> bool:
+        return self._looker.may_be_stored_in(data, tells=data[TYPE_AT] == TYPE_ENTRY)
+
+    def scan(self, lsn: int, data: bytes) -> Scanned | None:
+        """Look at one record. Return None if it certainly has no secret."""
+        return self._walk(lsn, data) if lsn in self.large or self._may_hold(data) else None
+
+    def _walk(self, lsn: int, data: bytes) -> Scanned | None:
+        rows = kernels.record_rows(data)
+        strings = [
+            (number, row[1]) for number, row in rows.items() if row[0] == ROOT and data[row[2]] in STRINGS and row[3]
+        ]
+        if not strings and lsn in self.large and not self._may_hold(data):
+            return None
+        record = decode_record(data, lsn)
+        event = None if record.flags & FLAG_REDACTED else decode_event(record)
+        walk = _Walk(self._looker, self._workspace, lsn, data, rows)
+        if event is None:
+            owner = record.redacted().thread
+        else:
+            owner = owner_of(event, lsn)
+            if self._looker.may_hold(record.body):
+                self._look_at_body(record, event)
+            walk.begin(event, is_thorough=self._is_thorough)
+            for _type, digest, at, number in kind_of(record).roots(event):
+                if at == lsn:
+                    walk.root(digest, at, number, ())
+        for number, digest in strings:
+            if number not in walk.visited:
+                with suppress(ExpiredError, CorruptionError):
+                    walk.root(digest, lsn, number, (REMOVED,))
+        walk.look_at_rest()
+        return Scanned(record, event, owner, walk.edits, walk.strings, walk.blanks, walk.rebuilds)
+
+    def _look_at_body(self, record: Record, event: Any) -> None:
+        looker = self._looker
+        for field, part in zip(event._fields, split_array(record.body), strict=False):
+            if not looker.may_hold(part):
+                continue
+            if field == "metadata":
+                looker.look(part, ("metadata",))
+            elif field == "error":
+                looker.look(part, (event.key, "(error)"))
+            elif field in _NAMES:
+                looker.look_at_name(part, (_NAMES[field],))
+
+
+class _Walk:
+    """A walk over the nodes of one record."""
+
+    def __init__(self, looker: Looker, workspace: Workspace, lsn: int, data: bytes, rows: Rows) -> None:
+        self._looker = looker
+        self._workspace = workspace
+        self._lsn = lsn
+        self._data = data
+        self._rows = rows
+        self._written: set[str] | None = None
+        self._key: str | None = None
+        self.visited: set[int] = set()
+        self.edits: list[tuple[bytes, Path]] = []
+        self.strings: list[tuple[Tree, Path]] = []
+        self.blanks: list[bytes] = []
+        self.rebuilds = False
+
+    def begin(self, event: Any, *, is_thorough: bool) -> None:
+        """Take note of what an event tells of its root."""
+        if type(event) is EntryEvent:
+            self._key = event.key
+        elif type(event) is CheckpointEvent and not is_thorough:
+            self._written = set(cbor.decode(event.written))
+
+    # --- trees ------------------------------------------------------------------------
+
+    def root(self, digest: bytes, lsn: int, number: int, path: Path) -> None:
+        """Walk a tree."""
+        self._visit(lsn, number)
+        node = self._read(ROOT, digest, lsn, number)
+        tree = Tree(self._workspace, node)
+        if tree.kind in STRINGS:
+            self._string(tree, digest, path)
+            return
+        level = len(tree.head.levels)
+        for _covered, child, child_lsn, child_number in tree.head.levels:
+            if child is not None:
+                self._chunk(tree, child, (child_lsn, child_number), level, path)
+            level -= 1
+        table = tree.table(node, 0)
+        self._entries(tree, node, table, digest, path)
+        if path and tree.count == _PAIR and not tree.head.levels and self._is_own(lsn):
+            self._pair(tree, node, table, digest, path)
+
+    def _chunk(self, tree: Tree, digest: bytes, place: tuple[int, int], level: int, path: Path) -> None:
+        lsn, number = place
+        if not self._is_own(lsn) and not self._looker.tells(path):
+            return
+        self._visit(lsn, number)
+        node = self._read(CHUNK, digest, lsn, number)
+        table = tree.table(node, level)
+        if not level:
+            self._entries(tree, node, table, digest, path)
+            return
+        for index in range(len(table) // STRIDE):
+            _at, digest_at, _end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
+            self._chunk(tree, node.data[digest_at : digest_at + 20], (lsn, number), level - 1, path)
+
+    def _entries(self, tree: Tree, node: Node, table: list[int], home: bytes, path: Path) -> None:
+        is_dict = tree.kind == kernels.KIND_DICT
+        is_field = is_dict and path != () and self._looker.names_field(path)
+        may_hold_any = self._looker.may_hold(node.content)
+        is_skipped = not is_dict and not self._looker.tells(path)
+        for index in range(len(table) // STRIDE):
+            at, _slot_at, end, _covered, lsn, _number = table[index * STRIDE : (index + 1) * STRIDE]
+            if is_skipped and (lsn != self._lsn if lsn else not may_hold_any):
+                continue  # A node of another record, or a value inside of a node that has no secret.
+            may_hold = may_hold_any and self._looker.may_hold(node.data[at:end])
+            below = path
+            if is_dict:
+                key = cbor.decode(tree.key(node, table, index))
+                if may_hold:
+                    self._looker.look_at_name(key.encode(), (*path, "(name)"))
+                if not path and self._written is not None and key not in self._written:
+                    continue
+                if not is_field:  # Otherwise all below is the same secret.
+                    below = (*path, self._key if not path and self._key is not None and key == _VALUE else key)
+            in_set, is_chunk = tree.kind in SETS, node is not tree.node
+            slot = tree.slot(node, table, index)
+            self._slot(slot, home, below, may_hold=may_hold, in_set=in_set, is_chunk=is_chunk)
+
+    def _slot(self, slot: Slot, home: bytes, path: Path, *, may_hold: bool, in_set: bool, is_chunk: bool) -> None:
+        looker = self._looker
+        tells = looker.tells(path)
+        if not slot.is_ref:
+            if is_cut(slot.data):
+                self._cut(slot.data, home, path)
+            elif (tells or may_hold) and looker.look(slot.data, path):
+                self.edits.append((home, path))
+                self.rebuilds = self.rebuilds or in_set
+                if in_set and is_chunk:
+                    self.blanks.append(home)
+            return
+        if not self._is_own(slot.lsn) and not tells:
+            return
+        digest = slot.data[1:]
+        with suppress(ExpiredError, CorruptionError):  # Retention may have taken what nothing reads any more.
+            if slot.data[:1] != REF_LEAF:
+                self.root(digest, slot.lsn, slot.number, path)
+                return
+            self._visit(slot.lsn, slot.number)
+            self._leaf(self._read(LEAF, digest, slot.lsn, slot.number).content, digest, path, tells=tells)
+
+    def _leaf(self, content: bytes, digest: bytes, path: Path, *, tells: bool) -> None:
+        if is_cut(content):
+            self._cut(content, digest, path)
+        elif (tells or self._looker.may_hold(content)) and self._looker.look(content, path):
+            self.edits.append((digest, path))
+
+    def _cut(self, item: bytes, home: bytes, path: Path) -> None:
+        """Look at what stands around the items of a value that was cut."""
+        body = packed_body(item)
+        if body is not None and self._looker.may_hold(body):
+            text = b"".join(bytes((each,)) if 0x20 <= each < 0x7F else b"\n" for each in body)
+            if self._looker.look(cbor.encode(text.decode()), path):
+                self.edits.append((home, path))
+
+    def _pair(self, tree: Tree, node: Node, table: list[int], digest: bytes, path: Path) -> None:
+        """Look at a pair as a whole: one of its items may be the name of the other."""
+        is_list = tree.kind in (*LISTS, kernels.KIND_TUPLE)
+        keys = [] if is_list else [tree.key(node, table, index)[1:] for index in range(_PAIR)]
+        if is_list or (tree.kind == kernels.KIND_DICT and b"value" in keys):
+            item = tree_item(tree)
+            if self._looker.may_hold(item) and self._looker.look(item, path):
+                self.edits.append((digest, path))
+
+    def _string(self, tree: Tree, digest: bytes, path: Path) -> None:
+        """Look at a long string where it is new: at its new pieces, with one on each side, and at its end."""
+        pieces = [*pieces_of(tree), Piece(b"", self._lsn, -1)]
+        near = [any(self._is_own(each.lsn) for each in pieces[max(at - 1, 0) : at + 2]) for at in range(len(pieces))]
+        is_found = self._looker.tells(path)
+        parts: list[bytes] = []
+        for piece, is_near in zip([*pieces, None], [*near, False], strict=True):
+            if piece is not None and is_near:
+                parts.append(
+                    self._workspace.read(PIECE, *piece).content if piece.digest else tree.node.data[tree.head.tail_at :]
+                )
+            elif parts:
+                is_found = is_found or self._looker.may_hold(b"".join(parts))
+                parts = []
+        for piece in pieces:
+            self._visit(piece.lsn, piece.number)
+        if is_found and self._looker.look(tree_item(tree), path):
+            self.edits.append((digest, path))
+            self.strings.append((tree, path))
+            self.rebuilds = True
+
+    # --- what no root leads to -----------------------------------------------------------
+
+    def look_at_rest(self) -> None:
+        """Look at the nodes that were not visited, each by itself, and at pieces that follow each other as one text."""
+        data, rows = self._data, self._rows
+        looker, path = self._looker, (REMOVED,)
+        run: list[bytes] = []
+        digests: list[bytes] = []
+        rest = [(number, row) for number, row in rows.items() if number not in self.visited and row[3]]
+        for number, (type_, digest, at, content_size, total_size) in [*rest, (-1, (LEAF, b"", 0, 0, 0))]:
+            if type_ == PIECE:
+                run.append(data[at : at + content_size])
+                digests.append(digest)
+                continue
+            if run and looker.may_hold(b"".join(run)):
+                looker.look(cbor.encode(b"".join(run).decode("utf-8", "replace")), path)
+                self.blanks += digests
+                self.rebuilds = True
+            run, digests = [], []
+            if number < 0 or not looker.may_hold(data[at : at + content_size]):
+                continue
+            node = Node(data[at : at + total_size], content_size, self._lsn)
+            if type_ == LEAF:
+                self._leaf(node.content, digest, path, tells=False)
+            elif node.data[0] not in STRINGS:
+                self._look_at_loose(type_, node, digest, path)
+            elif looker.look(cbor.encode(node.content.decode("utf-8", "replace")), path):
+                self.edits.append((digest, path))
+
+    def _look_at_loose(self, type_: int, node: Node, digest: bytes, path: Path) -> None:
+        looker = self._looker
+        kind, level = node.data[0], node.data[1] if type_ == CHUNK else 0
+        if level:
+            return
+        table = kernels.entries_table(*node, is_root=type_ == ROOT, kind=kind)
+        for index in range(0, len(table), STRIDE):
+            at, slot_at, end, _covered, lsn, number = table[index : index + STRIDE]
+            below = (*path, cbor.decode(node.data[at:slot_at])) if kind == kernels.KIND_DICT else path
+            slot = Slot(node.data[slot_at if slot_at < end else at : end], lsn, number)
+            if not slot.is_ref:
+                may_hold = looker.may_hold(node.data[at:end])
+                self._slot(slot, digest, below, may_hold=may_hold, in_set=kind in SETS, is_chunk=type_ == CHUNK)
+
+    def _read(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
+        row = self._rows.get(number) if lsn == self._lsn else None
+        if row is None or row[1] != digest or not row[3]:
+            return self._workspace.read(type_, digest, lsn, number)
+        _type, _digest, at, content_size, total_size = row
+        return Node(self._data[at : at + total_size], content_size, lsn)
+
+    def _is_own(self, lsn: int) -> bool:
+        return lsn == self._lsn
+
+    def _visit(self, lsn: int, number: int) -> None:
+        if lsn == self._lsn:
+            self.visited.add(number)

@@ -1,0 +1,185 @@
+"""Rewriting: it replaces the file of a store in use by a new file with other records.
+
+It holds the writer lock from the first record that it reads to the rename, so nobody commits meanwhile. Unlike a
+compaction, it leaves no process in the new file that had the old one open: what such a process remembers of the old
+records is not true of the new ones. The word `PURGED` in the old file ends its openings. If a rewriting is cut off,
+the name leads to the old file or to the new one, and each is whole.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import lmdb
+
+from statelog.format import keys
+from statelog.format.purge_key import PURGE_KEY, encode_purged_lsn
+from statelog.format.seal import RECORD_MAC_SIZE_BYTES, seal
+from statelog.storage.compaction import (
+    Appender,
+    advance_transaction_id,
+    check_compactable,
+    opened_for_filling,
+    swap,
+    temporary_file,
+)
+from statelog.storage.faults import point
+from statelog.storage.file.creation import (
+    INDEX_TABLE,
+    LOG_TABLE,
+    META_TABLE,
+    compaction_path,
+    finish_leftovers,
+    make_name_durable,
+)
+from statelog.storage.file.disk import flush_file
+from statelog.storage.file.failures import is_of_system, translate_os
+from statelog.storage.file.moved import PURGED, SUCCESSOR, write_word
+from statelog.storage.file.preopen_checks import read_live_meta
+from statelog.storage.file.sidecar_files import remove_journal
+from statelog.storage.mapped_pages import MappedPages
+from statelog.storage.read_transaction import ReadTransaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from statelog.format.mac import StoreMac
+    from statelog.storage.lmdb_file import LmdbFile
+    from statelog.storage.wal.wal import Wal
+
+_SEARCHED_SIZE_BYTES = 8 * 1024 * 1024
+_OVERLAP_SIZE_BYTES = 256 * 1024
+"""Bytes that are searched twice, so that nothing on the border of two parts is missed."""
+
+
+class NewFile:
+    """The file that is filled: first `meta`, then the log in order, then the index.
+
+    Args:
+        appender: puts keys and values into the file.
+        mac: computes the MACs of records and rows; None if the store has no key.
+    """
+
+    def __init__(self, appender: Appender, mac: StoreMac | None) -> None:
+        self._appender = appender
+        self._mac = mac
+        self._tables: dict[bytes, Any] = {}
+        self._last_lsn = 0
+
+    def copy_meta(self, old: ReadTransaction, upto: int) -> None:
+        """Copy the facts about the store, and note that the records up to an LSN are new."""
+        facts = {**dict(old.metas()), PURGE_KEY: self._sealed(PURGE_KEY, encode_purged_lsn(upto))}
+        for key, value in sorted(facts.items()):
+            self._put(META_TABLE, key, value)
+
+    def put_log(self, lsn: int, record: bytes) -> None:
+        """Append a record."""
+        value = record if self._mac is None else self._mac.seal_record(lsn, record)
+        self._put(LOG_TABLE, keys.encode_lsn(lsn), value)
+        self._last_lsn = lsn
+
+    def get_log(self, lsn: int) -> memoryview | None:
+        """Return a record that was appended before, until the next one is appended."""
+        found = self._appender.transaction.get(keys.encode_lsn(lsn), db=self._table(LOG_TABLE))
+        if found is None:
+            return None
+        return memoryview(found) if self._mac is None else memoryview(found)[:-RECORD_MAC_SIZE_BYTES]
+
+    lend_log = get_log
+
+    def last_lsn(self) -> int:
+        """Return the LSN of the last record."""
+        return self._last_lsn
+
+    def put_index(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Append the keys of the index in order, with their payloads."""
+        self._table(INDEX_TABLE)
+        for key, payload in rows:
+            self._put(INDEX_TABLE, key, self._sealed(key, payload))
+
+    def _sealed(self, key: bytes, payload: bytes) -> bytes:
+        return seal(key, payload) if self._mac is None else self._mac.seal(key, payload)
+
+    def _put(self, name: bytes, key: bytes, value: bytes) -> None:
+        self._appender.put(key, value, self._table(name))
+
+    def _table(self, name: bytes) -> Any:
+        if name not in self._tables:
+            self._tables[name] = self._appender.open_table(name)
+        return self._tables[name]
+
+
+def rewrite_file(
+    file: LmdbFile,
+    wal: Wal,
+    fill: Callable[[ReadTransaction, NewFile], None],
+    check: Callable[[bytes], None],
+    swapped: Callable[[], None],
+) -> int:
+    """Replace the file of a store by one with other records. Return the new size in bytes.
+
+    Args:
+        file: the LMDB file.
+        wal: the write-ahead log.
+        fill: reads the old file and fills the new one. If it raises, the old file stays.
+        check: is given all bytes of the new file, in parts that overlap. If it raises, the old file stays.
+        swapped: called when the new file has the name, before anybody can commit to it.
+
+    Raises:
+        ...: as `check_compactable`.
+        CorruptionError: LMDB found damage. The old file stays.
+        StoreFullError: there is no room for a second file. The old file stays.
+        StoreLockedError: another process writes, opens or compacts the store all the time allowed. The old file stays.
+            Facts: path.
+        StorageError: the operating system refuses for another reason. Facts: path. The store is whole.
+    """
+    check_compactable(file, wal)
+    temporary = compaction_path(file.path)
+    timeout_s = file.lock_timeout_s
+    try:
+        finish_leftovers(file.path)
+        with (
+            temporary_file(file, temporary) as descriptor,
+            file.write_lock,
+            file.locks.moving(timeout_s),
+            file.locks.writing(timeout_s),
+        ):
+            file.locks.file.check()
+            old = file.locks.descriptor
+            spare_size_bytes = os.fstat(old).st_size  # Redactions may be longer than what they replace.
+            with opened_for_filling(file, temporary, descriptor, spare_size_bytes) as target:
+                appender = Appender(target, MappedPages(file, descriptor))
+                try:
+                    with ReadTransaction(file) as snapshot:
+                        fill(snapshot, NewFile(appender, file.handles.mac))
+                    appender.transaction.commit()
+                finally:
+                    appender.transaction.abort()
+            advance_transaction_id(descriptor, temporary, read_live_meta(old, file.path).transaction_id)
+            write_word(descriptor, SUCCESSOR)
+            point("purge.before_file_sync")
+            flush_file(descriptor)
+            point("purge.after_file_sync")
+            size_bytes = os.fstat(descriptor).st_size
+            for at in range(0, size_bytes, _SEARCHED_SIZE_BYTES):
+                check(os.pread(descriptor, _SEARCHED_SIZE_BYTES + _OVERLAP_SIZE_BYTES, at))
+            file.follows_purge = True
+            try:
+                swap(file, temporary, descriptor, PURGED)
+            finally:
+                file.follows_purge = file.has_moved
+            swapped()
+            make_name_durable(
+                file.path
+            )  # First: otherwise a power failure would bring the old file back without its WAL.
+            point("purge.after_directory_sync")
+            remove_journal(file.path)
+        file.follow()
+    except lmdb.Error as error:
+        raise file.translate(error) from error
+    except OSError as error:
+        if not is_of_system(error):
+            raise
+        raise translate_os(error, path=file.path) from error
+    return size_bytes

@@ -1,0 +1,675 @@
+"""Secrets that were written before there was a guard are found, and cut out of every version and every file."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import os
+import runpy
+import signal
+import sys
+import threading
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("re2")
+
+import forks
+
+import statelog
+from statelog import Guard, GuardError, SecretError, aio, guard, reducers
+from statelog.bench.guard_texts import SECRETS
+from statelog.errors import (
+    ConflictError,
+    CursorError,
+    ForgeryError,
+    ReadOnlyError,
+    StoreReplacedError,
+    ThreadNotFoundError,
+    UsageError,
+)
+from statelog.guard import SecretFound
+from statelog.storage import faults
+
+TABLE = runpy.run_path(str(Path(__file__).with_name("test_entrances.py")))
+"""What is in the table of entrances, with its canaries."""
+entrances = SimpleNamespace(**TABLE)
+
+RANDOM = Random(51)
+TOKEN = SECRETS["github-token"](RANDOM)
+OTHER = SECRETS["aws-access-key"](RANDOM)
+PEM = SECRETS["private-key"](RANDOM)
+
+ENTRANCES = (
+    "commit",
+    "commit_with_reducers",
+    "large_values",
+    "mount",
+    "edit",
+    "fork_and_rollback",
+    "transaction",
+    "copy",
+    "board",
+    "claims",
+    "durable_run",
+    "langgraph",
+    "adapters",
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "agent.state"
+
+
+@pytest.fixture
+def store(path):
+    with statelog.open(path) as opened:
+        yield opened
+
+
+def holding(folder, *texts):
+    """Return the files of a folder that have one of some texts."""
+    wanted = [text.encode() if isinstance(text, str) else text for text in texts]
+    return sorted(path.name for path in folder.iterdir() if any(text in path.read_bytes() for text in wanted))
+
+
+def purge_all(store, **options):
+    return store.purge(store.find_secrets(**options), **options)
+
+
+def check_whole(store):
+    assert store.verify(deep=True).problems == []
+
+
+def exported(store, **options):
+    stream = io.BytesIO()
+    store.export(stream, **options)
+    return stream.getvalue()
+
+
+def is_redacted(text, rule="github-token"):
+    return text.startswith(f"[REDACTED {rule} ") and text.endswith("]")
+
+
+# --- finding ---------------------------------------------------------------------------
+
+
+def test_a_secret_is_found_in_the_version_that_wrote_it_also_after_it_was_replaced(store):
+    thread = store.thread("t")
+    thread.commit({"a": 1})
+    thread.commit({"note": f"the key is {TOKEN}"})
+    thread.commit({"a": 2})
+    thread.commit({"note": "gone"})
+    (found,) = store.find_secrets()
+    assert (found.thread, found.version, found.path, found.rule) == ("t", 1, "note", "github-token")
+    assert found.lsn == thread.at(1).lsn
+    assert TOKEN not in repr(found)
+
+
+def test_a_secret_is_found_once_although_later_versions_copy_the_list_it_is_in(store):
+    thread = store.thread("t", schema={"items": reducers.append})
+    thread.commit({"items": TOKEN})
+    for number in range(20):
+        thread.commit({"items": number})
+    assert [(each.version, each.path) for each in store.find_secrets()] == [(0, "items")]
+
+
+def test_equal_secrets_have_equal_fingerprints_in_every_place(store):
+    store.thread("t").commit({"a": TOKEN, "b": {"c": [f"x {TOKEN}"]}}, metadata={"m": TOKEN})
+    store.board().set("k/1", {"v": TOKEN})
+    found = store.find_secrets()
+    assert {(each.thread, each.path) for each in found} == {
+        ("t", "a"),
+        ("t", "b.c"),
+        ("t", "metadata.m"),
+        (None, "k/1.v"),
+    }
+    assert len({each.fingerprint for each in found}) == 1
+
+
+@pytest.mark.parametrize("at", [0, 16_370, 16_384, 20_000, 40_000])
+def test_a_secret_on_the_border_of_two_pieces_of_a_long_text_is_found(store, at):
+    store.thread("t").commit({"text": f"{'x' * at} {TOKEN} {'y' * 40_000}"})
+    assert [each.path for each in store.find_secrets()] == ["text"]
+
+
+def test_a_secret_that_a_later_version_completes_is_found_there(store):
+    thread = store.thread("t")
+    text = "word " * 8000
+    thread.commit({"text": text + TOKEN[:20]})
+    thread.commit({"text": text + TOKEN})
+    assert [each.version for each in store.find_secrets()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("write", "place"),
+    [
+        (lambda store: store.thread(TOKEN).commit({"a": 1}), "(id)"),
+        (lambda store: store.thread("t").commit({TOKEN: 1}), "(channel)"),
+        (lambda store: store.thread("t").commit({"a": {TOKEN: 1}}), "a.(name)"),
+        (lambda store: store.thread("t").commit({"a": 1}, id=TOKEN), "(id)"),
+        (lambda store: store.thread("t").commit({"a": 1}, metadata={TOKEN: 1}), "metadata.(name)"),
+        (lambda store: store.board().set(TOKEN, 1), "(key)"),
+        (lambda store: store.board(agent=TOKEN).set("k", 1), "(agent)"),
+    ],
+)
+def test_a_secret_in_a_name_is_found_and_refused_by_a_purge_that_changes_nothing(store, write, place):
+    store.thread("other").commit({"a": TOKEN})
+    write(store)
+    before = exported(store)
+    found = store.find_secrets()
+    assert place in {each.path for each in found}
+    assert TOKEN not in repr(found)
+    with pytest.raises(SecretError, match="cannot be cut out") as caught:
+        store.purge(found)
+    assert caught.value.facts["lsn"] in {each.lsn for each in found}
+    assert TOKEN not in str(caught.value)
+    assert exported(store) == before
+    assert store.thread("other").state["a"] == TOKEN
+
+
+def test_a_secret_in_bytes_that_cannot_be_changed_is_found_and_refused(store):
+    store.thread("t").commit({"a": b"\xff\x00\x01" + TOKEN.encode()})
+    found = store.find_secrets()
+    assert [each.path for each in found] == ["a.(bytes)"]
+    with pytest.raises(SecretError, match="cannot be cut out"):
+        store.purge(found)
+
+
+def test_only_some_threads_are_looked_at(store):
+    for name in ("a", "b"):
+        store.thread(name).commit({"v": TOKEN})
+    assert [each.thread for each in store.find_secrets(threads=["b"])] == ["b"]
+    with pytest.raises(UsageError, match="ids of threads"):
+        store.find_secrets(threads="b")
+    with pytest.raises(ThreadNotFoundError, match="'c'"):
+        store.find_secrets(threads=["c"])
+
+
+def test_the_guard_that_is_given_finds_fields_and_values_of_handles(store):
+    handles = guard.Handles({"db": lambda: "correct horse battery"})
+    handles.resolve("$CRED{db}", tool="t")
+    given = Guard(secrets=guard.Secrets(fields=["**.pin"]), handles=handles)
+    store.thread("t").commit({"a": {"pin": 1234}, "b": "it is correct horse battery"})
+    assert store.find_secrets() == []
+    found = {(each.path, each.rule) for each in store.find_secrets(guard=given)}
+    assert found == {("a.pin", "field"), ("b", "$CRED{db}")}
+
+
+@pytest.mark.parametrize("size", [40, 70, 5000])
+def test_a_value_beside_a_name_that_tells_is_found_wherever_it_is_stored(store, size):
+    random = Random(size)
+    value = "".join(random.choices("abcdefghijkABCDEFGHIJK0123456789", k=size))
+    store.thread("t").commit({"api_key": value, "a": {"client_secret": value, "b": "x" * 5000}})
+    store.board().set("config/api_key", value)
+    found = {(each.thread, each.path) for each in store.find_secrets()}
+    assert found == {("t", "api_key"), ("t", "a.client_secret"), (None, "config/api_key")}
+    purge_all(store)
+    assert holding(store.path.parent, value) == []
+
+
+def test_a_store_that_is_read_only_can_be_searched(path):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"a": TOKEN})
+    with statelog.open(path, read_only=True) as store:
+        found = store.find_secrets()
+        assert len(found) == 1
+        with pytest.raises(ReadOnlyError):
+            store.purge(found)
+
+
+# --- purging ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_what_entered_anywhere_is_gone_from_every_file(tmp_path, monkeypatch, entrance):
+    entrance = TABLE[entrance]
+    monkeypatch.setitem(entrance.__globals__, "refused", lambda _work: None)
+    with statelog.open(tmp_path / "agent.state") as store:
+        entrance(store)
+        assert holding(tmp_path, *entrances.forms()) != []
+        report = purge_all(store, guard=entrances.guard_of_test())
+        assert report.redactions > 0
+        assert holding(tmp_path, *entrances.forms()) == []
+        assert store.find_secrets(guard=entrances.guard_of_test()) == []
+        check_whole(store)
+        store.thread("more").commit({"a": 1})
+        check_whole(store)
+    assert holding(tmp_path, *entrances.forms()) == []
+
+
+def test_every_version_is_as_it_was_but_for_the_redaction(store):
+    thread = store.thread("t", schema={"items": reducers.append, "note": reducers.replace})
+    for number in range(40):
+        thread.commit({"items": f"{number} {TOKEN if number % 7 == 3 else 'plain'}", "note": number})
+    thread.tag("here", 9)
+    before = [(each.version, each.lsn, each.time, each.state.to_python()) for each in thread.history()]
+    (mark,) = {each.fingerprint for each in store.find_secrets()}
+    purge_all(store)
+    after = [(each.version, each.lsn, each.time, each.state.to_python()) for each in thread.history()]
+    assert after == [
+        (*each, {**state, "items": [item.replace(TOKEN, f"[REDACTED github-token {mark}]") for item in state["items"]]})
+        for *each, state in before
+    ]
+    assert thread.at("here").version == 9
+
+
+def test_ids_of_callers_stay_and_default_ids_of_what_has_changed_do_not(store):
+    thread = store.thread("t")
+    thread.commit({"a": TOKEN}, id="mine")
+    default = thread.commit({"a": 2}).id
+    purge_all(store)
+    assert is_redacted(thread.at("mine").state["a"])
+    assert thread.head.id != default
+
+
+def test_a_text_is_redacted_also_where_no_rule_finds_it(store):
+    secret = SECRETS["named-secret"](RANDOM)
+    encoded = base64.b64encode(secret.encode()).decode()
+    store.thread("t").commit({"api_key": secret, "note": f"try {secret}", "b": encoded})
+    purge_all(store)
+    assert holding(store.path.parent, secret, encoded[:40]) == []
+    assert is_redacted(store.thread("t").state["note"].removeprefix("try "), "named-secret")
+
+
+def test_a_short_secret_of_a_field_is_redacted_in_its_field_alone(store):
+    given = Guard(secrets=guard.Secrets(fields=["**.password", "config.db.pin"]))
+    value = {"db": {"pin": 1234, "port": 1234, "host": "tiger"}}
+    store.thread("t").commit({"config": value, "users": [{"password": "tiger"}], "animal": "tiger", "number": 1234})
+    purge_all(store, guard=given)
+    state = store.thread("t").state.to_python()
+    assert is_redacted(state["config"]["db"].pop("pin"), "field")
+    assert is_redacted(state["users"][0]["password"], "field")
+    assert state["config"] == {"db": {"port": 1234, "host": "tiger"}}
+    assert (state["animal"], state["number"]) == ("tiger", 1234)
+
+
+def test_only_what_was_found_is_purged(store):
+    store.thread("t").commit({"a": TOKEN, "b": OTHER})
+    store.purge([each for each in store.find_secrets() if each.path == "a"])
+    state = store.thread("t").state
+    assert is_redacted(state["a"])
+    assert state["b"] == OTHER
+
+
+def test_a_set_stays_sorted_and_finds_its_elements(store):
+    thread = store.thread("t", schema={"s": reducers.union})
+    thread.commit({"s": {f"element {number}" for number in range(500)} | {f"x {TOKEN}", f"{TOKEN} y"}})
+    thread.commit({"s": {"more"}})
+    purge_all(store)
+    check_whole(store)
+    held = set(thread.state["s"])
+    thread.commit({"s": {"element 77", "new", *[each for each in held if "REDACTED" in each]}})
+    assert set(thread.state["s"]) == held | {"new"}
+    assert len(thread.state["s"]) == len(held) + 1
+
+
+def test_an_item_whose_identity_was_a_secret_is_found_by_the_redaction(store):
+    thread = store.thread("t", schema={"items": reducers.upsert("id")})
+    ids = [f"{number} {TOKEN if number == 150 else ''}" for number in range(300)]
+    thread.commit({"items": [{"id": id, "v": "x" * 80} for id in ids]})
+    purge_all(store)
+    (id,) = [each["id"] for each in thread.state["items"] if "REDACTED" in each["id"]]
+    thread.commit({"items": [{"id": id, "v": "new"}]})
+    assert len(thread.state["items"]) == 300
+    assert [each["v"] for each in thread.state["items"] if each["id"] == id] == ["new"]
+    check_whole(store)
+
+
+def test_a_half_of_a_secret_in_an_earlier_version_stays_as_it_is(store):
+    thread = store.thread("t")
+    text = "word " * 8000
+    thread.commit({"text": text + TOKEN[:20]})
+    thread.commit({"text": text + TOKEN + " and more"})
+    purge_all(store)
+    assert thread.at(0).state["text"] == text + TOKEN[:20]
+    assert is_redacted(thread.at(1).state["text"][len(text) :].removesuffix(" and more"))
+    check_whole(store)
+
+
+def test_a_leaf_that_becomes_too_small_to_be_lent_stays_with_who_has_borrowed_it(store):
+    value = {"text": "x" * 3300, "pem": PEM}
+    assert 4096 <= len(statelog.Encoded(value).item) < 4300
+    owner, borrower = store.thread("owner"), store.thread("borrower")
+    owner.commit({"a": {"deep": value}})
+    borrower.commit({"b": {"deep": value}})
+    purge_all(store)
+    expected = borrower.state["b"]["deep"]
+    assert "REDACTED" in expected["pem"]
+    owner.commit({"a": 1})
+    store.retain(keep_last=1, threads="owner")
+    store.delete_thread("owner")
+    store.compact()
+    assert borrower.state["b"]["deep"] == expected
+    check_whole(store)
+
+
+def test_a_purged_store_is_exported_imported_compacted_and_thinned_as_any_other(store, tmp_path):
+    thread = store.thread("t", schema={"items": reducers.append, "big": reducers.replace})
+    for number in range(60):
+        big = "z" * 30_000 + TOKEN * (number % 2)
+        thread.commit({"items": {"n": number, "text": f"{TOKEN} {number}" * 3}, "big": big})
+    store.copy_thread("t", "copy")
+    store.board().set("k", [TOKEN] * 9)
+    purge_all(store)
+    for number, threads in enumerate((None, ["t", "copy"])):
+        with statelog.open(tmp_path / f"{number}.state") as copy:
+            copy.import_(io.BytesIO(exported(store, threads=threads)))
+            check_whole(copy)
+            assert copy.thread("copy").state == thread.state
+    thread.commit({"items": 1})
+    thread.rollback(30)
+    thread.commit({"items": 2})
+    store.retain(keep_last=3)
+    store.compact()
+    assert store.rebuild_index() == store.last_lsn
+    check_whole(store)
+    assert holding(tmp_path, TOKEN) == []
+
+
+def test_what_retention_has_left_is_purged_too(store):
+    thread = store.thread("t", schema={"items": reducers.append})
+    for number in range(30):
+        thread.commit({"items": {"n": number, "text": f"{TOKEN} {number}" * 3}})
+    store.retain(keep_last=2)
+    deleted = store.thread("deleted")
+    deleted.commit({"a": TOKEN})
+    store.delete_thread("deleted")
+    purge_all(store)
+    assert holding(store.path.parent, TOKEN) == []
+    check_whole(store)
+
+
+def test_a_second_purge_finds_nothing(store):
+    store.thread("t").commit({"a": TOKEN})
+    purge_all(store)
+    assert store.find_secrets() == []
+    assert store.purge([]).redactions == 0
+
+
+# --- who has the store open -------------------------------------------------------------------
+
+READ_AND_COMMIT = """
+import sys, statelog
+with statelog.open(sys.argv[1]) as store:
+    print(store.thread("t").state["a"][:4], flush=True)
+    sys.stdin.readline()
+    for attempt in (lambda: store.thread("t").state["a"], lambda: store.thread("t").commit({"a": 2})):
+        try:
+            print("did", attempt(), flush=True)
+        except statelog.StatelogError as error:
+            print(type(error).__name__, "purged" in str(error), flush=True)
+with statelog.open(sys.argv[1]) as store:
+    print(store.thread("t").state["a"][:9], flush=True)
+"""
+
+
+def test_another_process_neither_reads_nor_writes_until_it_opens_the_store_again(path):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"a": TOKEN})
+        child = forks.Popen(
+            [sys.executable, "-c", READ_AND_COMMIT, path],
+            stdin=-1,
+            stdout=-1,
+            text=True,
+        )
+        assert child.stdout.readline().strip() == TOKEN[:4]
+        purge_all(store)
+        told, _ = child.communicate("\n", timeout=100)
+        assert told.split() == ["StoreReplacedError", "True", "StoreReplacedError", "True", "[REDACTED"]
+        assert child.returncode == 0
+        store.thread("t").commit({"a": 1})
+        check_whole(store)
+
+
+def test_another_handle_of_this_process_has_to_be_opened_again(path):
+    with statelog.open(path) as store, statelog.open(path) as other:
+        store.thread("t").commit({"a": TOKEN})
+        thread, head = other.thread("t"), other.thread("t").head
+        assert head.state["a"] == TOKEN
+        purge_all(store)
+        for attempt in (lambda: thread.state, lambda: head.state["a"], lambda: thread.commit({"a": 1})):
+            with pytest.raises(StoreReplacedError, match="purged"):
+                attempt()
+        with statelog.open(path) as again:
+            assert is_redacted(again.thread("t").state["a"])
+
+
+def test_a_checkpoint_from_before_shows_no_value_from_before(store):
+    thread = store.thread("t")
+    thread.commit({"a": TOKEN, "b": 1})
+    head = thread.head
+    assert head.state["a"] == TOKEN
+    purge_all(store)
+    with pytest.raises(StoreReplacedError, match="purge"):
+        head.state.to_python()
+    assert is_redacted(thread.state["a"])
+
+
+def test_a_cursor_from_before_is_refused(store):
+    board = store.board()
+    board.set("k", TOKEN)
+    cursor = next(iter(board.watch("**", after=0, follow=False))).cursor
+    purge_all(store)
+    with pytest.raises(CursorError, match="purge"):
+        next(iter(board.watch("**", after=cursor)))
+
+
+def test_a_copy_from_before_takes_nothing_in(store, tmp_path):
+    store.thread("t").commit({"a": TOKEN})
+    with statelog.open(tmp_path / "copy.state") as copy:
+        copy.import_(io.BytesIO(exported(store)))
+        purge_all(store)
+        store.thread("t").commit({"a": 2})
+        with pytest.raises(ConflictError, match="purge"):
+            copy.import_(io.BytesIO(exported(store, since=copy.last_lsn)))
+
+
+def test_an_anchor_from_before_does_not_hold(store):
+    store.thread("t").commit({"a": TOKEN})
+    anchor = store.anchor()
+    purge_all(store)
+    with pytest.raises(ForgeryError, match="A purge has rewritten the records up to LSN 2"):
+        store.verify(expect=anchor)
+    assert store.verify(expect=store.anchor()).ok
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [None, 7, "text", [1], [("t", 0)]])
+def test_something_else_than_what_was_found_is_refused(store, given):
+    with pytest.raises(UsageError, match="find_secrets"):
+        store.purge(given)
+
+
+def test_what_another_store_has_is_refused(store, tmp_path):
+    store.thread("t").commit({"a": TOKEN})
+    with statelog.open(tmp_path / "other.state") as other:
+        other.thread("t").commit({"a": TOKEN})
+        found = other.find_secrets()
+    with pytest.raises(UsageError, match="another store") as caught:
+        store.purge(found)
+    assert caught.value.facts["lsn"] == found[0].lsn
+
+
+@pytest.mark.parametrize("lsn", [2, 0, 99])
+def test_an_unknown_fingerprint_or_record_is_refused(store, lsn):
+    store.thread("t").commit({"a": TOKEN})
+    with pytest.raises(UsageError, match="fingerprint 00000000"):
+        store.purge([SecretFound("t", 0, "a", "github-token", "00000000", lsn)])
+    assert store.thread("t").state["a"] == TOKEN
+
+
+def test_a_guarded_store_is_not_purged_without_a_guard(path):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"a": TOKEN})
+        found = store.find_secrets()
+        with statelog.open(path, guard=Guard()):
+            pass
+        with pytest.raises(GuardError):
+            store.purge(found)
+    with statelog.open(path, guard=Guard()) as store:
+        purge_all(store)
+        assert is_redacted(store.thread("t").state["a"])
+        check_whole(store)
+
+
+def test_a_purge_within_a_commit_is_refused(store):
+    store.thread("t").commit({"a": TOKEN})
+    found = store.find_secrets()
+    with pytest.raises(UsageError):
+        store.thread("t").edit(lambda _state: store.purge(found))
+
+
+# --- cut off -------------------------------------------------------------------------------------------
+
+PURGE = """
+import sys, statelog
+with statelog.open(sys.argv[1]) as store:
+    store.purge(store.find_secrets())
+"""
+
+PURGE_POINTS = [
+    *[point for point in faults.POINTS if point.startswith("purge.")],
+    "compaction.before_temporary",
+    "compaction.after_temporary",
+    "compaction.before_rename",
+    "compaction.after_rename",
+    "compaction.after_directory_sync",
+    "compaction.between_removals",
+]
+
+
+@pytest.mark.parametrize("point", PURGE_POINTS)
+def test_a_purge_that_is_killed_anywhere_leaves_the_old_store_or_the_new_one(path, point):
+    with statelog.open(path) as store:
+        for number in range(20):
+            store.thread("t").commit({"a": f"{number} {TOKEN}"})
+    child = forks.run(
+        [sys.executable, "-c", PURGE, path],
+        env={**os.environ, faults.ENVIRONMENT_VARIABLE: f"{point}:1:kill"},
+        check=False,
+    )
+    assert child.returncode == -signal.SIGKILL
+    with statelog.open(path) as store:
+        check_whole(store)
+        texts = [each.state["a"] for each in store.thread("t").history()]
+        assert len(texts) == 20
+        assert all(TOKEN in text for text in texts) or not any(TOKEN in text for text in texts)
+        if any(TOKEN in text for text in texts):
+            purge_all(store)
+    assert holding(path.parent, TOKEN) == []
+
+
+@pytest.mark.parametrize("point", ["purge.before_file_sync", "compaction.before_rename"])
+def test_a_purge_that_fails_leaves_the_store_as_it_was(path, point):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"a": TOKEN})
+        found = store.find_secrets()
+        faults.arm(point, action=_fail)
+        with pytest.raises(OSError, match="of the test"):
+            store.purge(found)
+        assert store.thread("t").state["a"] == TOKEN
+        store.thread("t").commit({"a": 2})
+        check_whole(store)
+        store.purge(found)
+        assert holding(path.parent, TOKEN) == []
+
+
+def _fail():
+    raise OSError("of the test")
+
+
+@pytest.mark.parametrize("around", ["plain", f"the key is {TOKEN}"])
+def test_a_value_of_langgraph_that_was_cut_into_items_is_put_together_without_the_secret(store, around):
+    jsonplus = pytest.importorskip("langgraph.checkpoint.serde.jsonplus")
+    from statelog.adapters.kit import items
+    from statelog.adapters.kit.packed import put_together
+    from statelog.adapters.langgraph.values.cutting import cut
+    from statelog.adapters.langgraph.values.msgpack_items import pack
+
+    serde = jsonplus.JsonPlusSerializer()
+    thread = store.thread("t")
+
+    def value(count, mark):
+        texts = [f"{number} {mark if number == 7 else 'plain'} " * 9 for number in range(count)]
+        return {"before": around.replace(TOKEN, mark), "messages": texts, "after": {"more": texts[::-1], "n": 1}}
+
+    for count in (40, 41):
+        pieces = cut(serde.dumps_typed(value(count, TOKEN))[1])
+        items.commit(thread, items.put("a", items.pack_list([pack(piece) for piece in pieces])))
+    (mark,) = {each.fingerprint for each in store.find_secrets()}
+    purge_all(store)
+    check_whole(store)
+    for version, count in enumerate((40, 41)):
+        stored = b"".join([each.data for each in thread.at(version).state["a"]])
+        expected = value(count, f"[REDACTED github-token {mark}]")
+        assert serde.loads_typed(("msgpack", put_together(stored))) == expected
+    store.retain(keep_last=1)
+    store.compact()
+    check_whole(store)
+    assert holding(store.path.parent, TOKEN) == []
+
+
+def test_a_store_that_a_fleet_ships_is_not_purged(tmp_path):
+    from statelog import fleet
+
+    (tmp_path / "bucket").mkdir()
+    with fleet.connect(f"file://{tmp_path / 'bucket'}", cache=tmp_path / "cache") as connected:
+        with connected.open("shipped") as store:
+            store.thread("t").commit({"a": TOKEN})
+            with pytest.raises(UsageError, match="fleet"):
+                purge_all(store)
+            assert store.thread("t").state["a"] == TOKEN
+        connected.restore("shipped", tmp_path / "restored.state")
+    with statelog.open(tmp_path / "restored.state") as store:
+        purge_all(store)
+        assert is_redacted(store.thread("t").state["a"])
+
+
+def test_a_loop_finds_and_purges_too(path):
+    async def work():
+        async with aio.open(path) as store:
+            await store.thread("t").commit({"a": TOKEN})
+            found = await store.find_secrets(threads=["t"])
+            report = await store.purge(found)
+            assert (len(found), report.redactions) == (1, 1)
+            assert await store.find_secrets() == []
+
+    asyncio.run(work())
+
+
+def test_commits_of_other_threads_wait_for_a_purge_and_go_on_in_the_new_file(store):
+    thread = store.thread("busy", schema={"items": reducers.append})
+    store.thread("t").commit({"a": TOKEN})
+    stop = threading.Event()
+    errors = []
+
+    def commit():
+        number = 0
+        while not stop.is_set():
+            try:
+                thread.commit({"items": number})
+            except statelog.StatelogError as error:
+                errors.append(error)
+            number += 1
+
+    workers = [threading.Thread(target=commit) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for number in range(5):
+        purge_all(store)
+        store.thread("t").commit({"a": f"{number} {TOKEN}"})
+    stop.set()
+    for worker in workers:
+        worker.join()
+    assert errors == []
+    purge_all(store)
+    check_whole(store)
+    assert holding(store.path.parent, TOKEN) == []
