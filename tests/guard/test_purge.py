@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("re2")
 
 import forks
+from forger import MAC_SIZE_BYTES, forging, with_checksum
 
 import statelog
 from statelog import Guard, GuardError, SecretError, aio, guard, reducers
@@ -27,6 +28,7 @@ from statelog.errors import (
     ConflictError,
     CursorError,
     ForgeryError,
+    KeyMissingError,
     ReadOnlyError,
     StoreReplacedError,
     ThreadNotFoundError,
@@ -673,3 +675,39 @@ def test_commits_of_other_threads_wait_for_a_purge_and_go_on_in_the_new_file(sto
     purge_all(store)
     check_whole(store)
     assert holding(store.path.parent, TOKEN) == []
+
+
+# --- a store that has a key -------------------------------------------------------------
+
+KEY = "the key of a purged store"
+
+
+def test_a_store_with_a_key_is_purged_and_keeps_its_key(path):
+    with statelog.open(path, key=KEY) as store:
+        store.thread("t").commit({"note": f"log in with {TOKEN}", "list": [f"item {number}" for number in range(100)]})
+        store.board().set("k", {"token": OTHER})
+        purge_all(store)
+        check_whole(store)
+        store.thread("t").commit({"note": "more"})
+    assert holding(path.parent, TOKEN, OTHER) == []
+    with statelog.open(path, key=KEY) as store:
+        check_whole(store)
+        assert store.thread("t").at(0).state["note"].startswith("log in with [REDACTED github-token")
+    with pytest.raises(KeyMissingError):
+        statelog.open(path)
+
+
+def test_a_purge_gives_no_mac_to_a_forged_record(path):
+    with statelog.open(path, key=KEY) as store:
+        for number in range(5):
+            store.thread("t").commit({"note": f"log in with {TOKEN}" if number == 3 else number})
+    with forging(path) as forger:
+        stored = forger.record(3)
+        time_at = 24
+        record = bytearray(stored[:-MAC_SIZE_BYTES])
+        record[time_at + 7] ^= 1
+        forger.put_record(3, with_checksum(bytes(record)) + stored[-MAC_SIZE_BYTES:])
+    before = path.read_bytes()
+    with statelog.open(path, key=KEY) as store, pytest.raises(ForgeryError):
+        purge_all(store)
+    assert path.read_bytes() == before
