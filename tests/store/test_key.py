@@ -63,7 +63,11 @@ def fill(path, key=KEY, count=4):
 # --- who can open it -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", [KEY, KEY.encode(), lambda: KEY, KEY.encode, StoreKey(KEY)], ids=repr)
+@pytest.mark.parametrize(
+    "key",
+    [KEY, KEY.encode(), lambda: KEY, KEY.encode, StoreKey(KEY)],
+    ids=["text", "bytes", "function", "method", "StoreKey"],
+)
 def test_a_key_is_text_or_bytes_or_a_function_that_returns_them(path, key):
     fill(path)
     with statelog.open(path, key=key) as store:
