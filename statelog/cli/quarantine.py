@@ -1,4 +1,4 @@
-"""`statelog quarantine`: what checks of a guard have quarantined, and its release."""
+"""`statelog quarantine`: lists and releases values that checks of a guard have quarantined."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 _ID_SIZE_BYTES = 5
 
 
-@click.group(short_help="List and release what checks have quarantined.")
+@click.group(short_help="List and release quarantined values.")
 def quarantine() -> None:
-    """List and release what checks of a guard have quarantined."""
+    """List and release values that checks of a guard have quarantined."""
 
 
-@quarantine.command(name="list", short_help="List what is quarantined.")
+@quarantine.command(name="list", short_help="List quarantined values.")
 @STORE
 @AS_JSON
 def list_(*, store: Path, as_json: bool) -> None:
-    """List what is quarantined in STORE: in the heads of all branches, and in entries of the board.
+    """List quarantined values in the heads of all branches and in the board of STORE.
 
     The values are not shown. `show --include-quarantined` and `board get --include-quarantined` show them.
     """
@@ -55,17 +55,17 @@ def list_(*, store: Path, as_json: bool) -> None:
     output.table(("id", "thread or key", "path", "check", "reason"), rows, whole=("id",))
 
 
-@quarantine.command(short_help="Store a quarantined value as an ordinary one.")
+@quarantine.command(short_help="Store a quarantined value as an ordinary value.")
 @STORE
 @click.argument("id")
 @AS_JSON
 def release(*, store: Path, id: str, as_json: bool) -> None:
-    """Release the value ID of STORE, which `quarantine list` shows: store it as an ordinary one in a new version."""
+    """Store the quarantined value ID of STORE as an ordinary value in a new version. `quarantine list` shows IDs."""
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened:
         place = next((each for each in opened.quarantined() if _id_of(each) == id), None)
         if place is None:
-            message = f"nothing that is quarantined has the id {id!r}"
+            message = f"no quarantined value has the id {id!r}"
             raise NotFoundError(message, id=id)
         opened.release(place)
     if as_json:
@@ -75,13 +75,13 @@ def release(*, store: Path, id: str, as_json: bool) -> None:
 
 
 def _id_of(place: QuarantinedPlace) -> str:
-    """Return an id that follows from the place and the verdict."""
-    told = repr((place.thread, place.branch, place.key, place.path, place.check, place.reason))
-    return blake2b(told.encode("utf-8", "replace"), digest_size=_ID_SIZE_BYTES).hexdigest()
+    """Return an id: a digest of the place and the verdict."""
+    identity = repr((place.thread, place.branch, place.key, place.path, place.check, place.reason))
+    return blake2b(identity.encode("utf-8", "replace"), digest_size=_ID_SIZE_BYTES).hexdigest()
 
 
 def _shown(place: QuarantinedPlace) -> tuple[str, str]:
-    """Return thread and branch, or key; and the path."""
+    """Return the thread and branch, or the key, and then the path."""
     if place.key is not None:
         return place.key, format_path(place.path) if place.path else ""
     return f"{place.thread} {place.branch}", format_path(place.path)

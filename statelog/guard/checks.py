@@ -1,4 +1,4 @@
-"""Runs the checks of a guard on values that are written or read, and does what their verdicts say."""
+"""Runs the checks of a guard on values that are written or read, and applies their verdicts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ TIMEOUT_MAX_S: Final = 600.0
 _KINDS = frozenset(("allow", "redact", "quarantine", "refuse"))
 _HIDING = frozenset(("redact", "quarantine"))
 _ADAPTERS = "statelog.adapters."
-_AS_A_WHOLE = "it can be hidden only as a whole, and then the framework could not read it"
+_AS_A_WHOLE = "the value can be hidden only as a whole, and then the framework could not read it"
 
 Show = Callable[[str], str]
-"""Returns a text for a message, without secrets."""
+"""Returns a text for a message, with its secrets redacted."""
 
 
 def checked_list(argument: str, given: object) -> tuple[Check, ...]:
@@ -35,7 +35,7 @@ def checked_list(argument: str, given: object) -> tuple[Check, ...]:
         raise UsageError(message, argument=argument)
     for each in given:
         if not callable(each) or isinstance(each, type):
-            message = f"{argument} has functions (value, where) -> Verdict, and one is {each!r:.80}"
+            message = f"each item of {argument} is a function (value, where) -> Verdict, not {each!r:.80}"
             raise UsageError(message, argument=argument, value=each)
     return tuple(given)
 
@@ -58,9 +58,9 @@ class Checks:
     """The checks of a guard for one direction.
 
     Args:
-        checks: the functions, in the order in which they are asked.
-        timeout_s: the time that one call may take.
-        show: returns a reason without secrets.
+        checks: the functions, in the order in which they are called.
+        timeout_s: the maximum duration of one call, in seconds.
+        show: returns a text for a message, with its secrets redacted.
     """
 
     def __init__(self, checks: Sequence[Check], timeout_s: float, show: Show) -> None:
@@ -72,10 +72,10 @@ class Checks:
     # --- written values -----------------------------------------------------------
 
     def item(self, item: bytes, where: Where, before: bytes | None = None) -> bytes:
-        """Return an encoded value as the checks let it be stored: the same object if they allow it.
+        """Return an encoded value as the checks let it be stored. Return the same object if they allow it.
 
-        If `before`, the encoded value that is stored there, is a list or dict, too, the checks see each item or member
-        that is not in it, and no other.
+        `before` is the encoded value that is stored there now. If both values are lists, or both are dicts, the checks
+        see only the items or members that `before` does not have.
 
         Raises:
             CheckError: a check refuses the value, or has failed. Facts: check, reason, thread, key, path.
@@ -88,12 +88,12 @@ class Checks:
         return item if made is value else cbor.encode(made, path=where.path)
 
     def _new_parts(self, checks: list[Check], value: Any, before: bytes, where: Where) -> Any:
-        """Return a value as some checks let it be stored, which see what is new in a list or dict."""
+        """Return a value as some checks let it be stored. Of a list or dict, the checks see only the new parts."""
         old = cbor.decode(before, loosely=True)
         if type(value) is not type(old) or type(value) not in (list, dict):
             return self._seen(checks, value, where)
         if type(value) is dict and any(self._flagged(checks, key, where) for key in value.keys() - old.keys()):
-            return self._seen(checks, value, where)  # A key is hidden only with all of the dict.
+            return self._seen(checks, value, where)  # A key can be hidden only together with its dict.
         known = {*_parts_encoded(old)}
         parts = [part for _name, part in _parts(value)]
         made = [
@@ -105,7 +105,7 @@ class Checks:
         return made if type(value) is list else dict(zip(value, made, strict=True))
 
     def metadata(self, item: bytes, where: Where) -> bytes:
-        """Return encoded metadata as `item` does. It stays a dict: its members are hidden one by one."""
+        """Return encoded metadata as the checks let it be stored. Its members are hidden one by one."""
         checks = self._that_may_find(item)
         if not checks:
             return item
@@ -114,7 +114,7 @@ class Checks:
         return item if made is members else cbor.encode(made, path=where.path)
 
     def error_text(self, text: str, where: Where) -> str:
-        """Return a text of an error: a text that says why is in its place if a check does not allow it."""
+        """Return a text of an error, or a text with the check and the reason if a check does not allow the first."""
         try:
             made = self.value(text, where)
         except CheckError as error:
@@ -122,7 +122,7 @@ class Checks:
         return made if isinstance(made, str) else quarantined_text(made.check, made.reason)
 
     def error_item(self, item: bytes, where: Where) -> bytes:
-        """Return the encoded record of an exception with each of its texts as `error_text`."""
+        """Return the encoded record of an exception after `error_text` of each of its texts."""
         return cbor.encode(self._error(cbor.decode(item), where)) if self._that_may_find(item) else item
 
     def _error(self, value: Any, where: Where) -> Any:
@@ -137,7 +137,7 @@ class Checks:
     # --- values ---------------------------------------------------------------------
 
     def value(self, value: Any, where: Where) -> Any:
-        """Return a value as the checks let it be seen: the same object if they allow it. Raises CheckError."""
+        """Return a value as the checks let it be seen. It is the same object if they allow it. Raises CheckError."""
         return self._seen(self._checks, value, where)
 
     def check(self, value: Any, where: Where) -> None:
@@ -146,7 +146,7 @@ class Checks:
             raise self._refused(check, f"{verdict.reason}; a mount or an edit cannot change a hidden value", where)
 
     def members(self, members: dict[str, Any], where: Where, checks: Sequence[Check] | None = None) -> dict[str, Any]:
-        """Return metadata as the checks let it be seen: the same object if they allow it. Raises CheckError."""
+        """Return metadata as the checks let it be seen. It is the same object if they allow it. Raises CheckError."""
         flagged = self._flagged(self._checks if checks is None else checks, members, where)
         if not flagged:
             return members
@@ -159,21 +159,21 @@ class Checks:
         return made
 
     def _seen(self, checks: Sequence[Check], value: Any, where: Where, found: set[int] | None = None) -> Any:
-        """Return a value as some checks let it be seen. `found` gets the ids of those that hide a part of it."""
+        """Return a value as some checks let it be seen. Add to `found` the ids of the checks that hide the value."""
         flagged = self._flagged(checks, value, where)
         if found is not None:
             found.update(id(check) for check, _verdict in flagged)
         return self._hide(value, flagged, where) if flagged else value
 
     def _flagged(self, checks: Sequence[Check], value: Any, where: Where) -> _Flagged:
-        """Return the checks that want a value hidden, with their verdicts. All are asked, so that each may refuse."""
+        """Return the checks that want a value hidden, with their verdicts. Call all checks, because each may refuse."""
         asked = [(check, self._ask(check, value, where)) for check in checks]
         return [] if type(value) is Quarantined else [each for each in asked if each[1].kind in _HIDING]
 
     def _hide(self, value: Any, flagged: _Flagged, where: Where) -> Any:
-        """Return a value with those parts hidden that the checks want hidden, if there are any, or all of it hidden.
+        """Hide the parts of a value that the checks report, or the whole value if a check reports no part of it.
 
-        A dict is hidden as a whole, with its keys, if a check wants all of several members hidden.
+        A dict is also hidden as a whole, with its keys, if a check reports each of its two or more members.
         """
         parts = list(_parts(value))
         of_parts: dict[int, _Flagged] = {}
@@ -194,7 +194,7 @@ class Checks:
         return type(value)(made)
 
     def _hidden(self, value: Any, flagged: _Flagged, where: Where) -> Any:
-        """Return what takes the place of a value. Raises CheckError if an adapter could not read it."""
+        """Return the replacement of a hidden value. Raises CheckError if an adapter could not read the replacement."""
         check, verdict = next((each for each in flagged if each[1].kind == "redact"), flagged[0])
         if type(value).__module__.startswith(_ADAPTERS):
             raise self._refused(check, f"{verdict.reason}; {_AS_A_WHOLE}", where)
@@ -204,16 +204,17 @@ class Checks:
     # --- texts in values of other serialisers -------------------------------------------
 
     def texts(self, value: Any, data: bytes, where: Where, replace_texts: ReplaceTexts) -> bytes:
-        """Return what a serialiser has made of a value, with the texts hidden that the checks want hidden.
+        """Return a serialised value in which the texts that the checks report are hidden.
 
         Args:
             value: the value.
-            data: the bytes.
+            data: the value as its serialiser has encoded it.
             where: the place of the value.
-            replace_texts: returns the bytes with each text as a function of text and names returns it.
+            replace_texts: called with the data and a function of (text, names). Returns the data in which each text is
+                replaced by the result of the function.
 
         Raises:
-            CheckError: a check refuses, or has failed, or wants to hide a value and allows all of its texts.
+            CheckError: a check refuses or has failed, or it reports the value but none of its texts.
         """
         flagged = self._flagged(self._that_may_find(data), value, where)
         if not flagged:
@@ -225,7 +226,7 @@ class Checks:
         return made
 
     def _check_found(self, flagged: _Flagged, found: set[int], where: Where) -> None:
-        """Refuse a value if a check wants it hidden and allows each of its parts."""
+        """Raise CheckError if a check reports a value and allows each of its parts."""
         for check, verdict in flagged:
             if id(check) not in found:
                 raise self._refused(check, f"{verdict.reason}; {_AS_A_WHOLE}", where)
@@ -233,17 +234,17 @@ class Checks:
     # --- one check -------------------------------------------------------------------------
 
     def _that_may_find(self, data: bytes) -> list[Check]:
-        """Return the checks that have to look at an encoded value. Those of the library scan its bytes first."""
+        """Return the checks to call for an encoded value. Checks of the library scan the bytes first (`may_be_in`)."""
         return [check for check in self._checks if not hasattr(check, "may_be_in") or check.may_be_in(data)]
 
     def _ask(self, check: Check, value: Any, where: Where) -> Verdict:
-        """Return the verdict of a check that is not "refuse".
+        """Return the verdict of a check, which is not "refuse".
 
         Raises:
-            CheckError: the check refuses, raises, hangs, or returns something else.
+            CheckError: the check refuses, raises, hangs, or does not return a Verdict.
         """
         try:
-            if hasattr(check, "may_be_in"):  # A check of the library takes linear time.
+            if hasattr(check, "may_be_in"):  # A check of the library needs no worker, because it runs in linear time.
                 verdict = check(value, where)
             else:
                 verdict = self._workers.call(check, value, where, timeout_s=self._timeout_s)
@@ -252,7 +253,7 @@ class Checks:
         except Exception as error:
             raise self._refused(check, f"it raised {type(error).__name__}", where) from error
         if not isinstance(verdict, Verdict) or verdict.kind not in _KINDS:
-            raise self._refused(check, f"it returned {type(verdict).__name__}, where a Verdict is expected", where)
+            raise self._refused(check, f"it returned {type(verdict).__name__}, not a valid Verdict", where)
         if verdict.kind == "refuse":
             raise self._refused(check, verdict.reason, where)
         return verdict

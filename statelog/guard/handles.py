@@ -136,16 +136,16 @@ def _names(argument: str, given: Any) -> tuple[str, ...] | None:
 
 
 class Forms:
-    """Values, and what replaces each of them wherever it is written, in whichever form."""
+    """Finds values in any written form, such as base64, and knows the replacement of each value."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[str, bytes] = {}
         """The replacement of each value."""
         self._forms: tuple[tuple[bytes, bytes, bytes], ...] = ()
-        """For each form of a value: bytes that are in it, its pattern, and the replacement. The longest is first."""
+        """For each form of a value: bytes that it contains, its pattern, the replacement. Longer forms come first."""
         self._scan: Pattern | None = None
-        """A pattern that is found wherever a form is."""
+        """A pattern that matches wherever a form is."""
 
     def knows(self, value: str) -> bool:
         """Return True if a value has a replacement."""
@@ -169,11 +169,11 @@ class Forms:
             self._known |= values
 
     def are_in(self, data: bytes) -> bool:
-        """Return False if no value is certainly in `data`, in any form."""
+        """Return False if `data` certainly has no value, in any form."""
         return self._scan is not None and self._scan.is_in(data)
 
     def find(self, text: bytes) -> list[Found]:
-        """Return where values are in a text. `rule` is the replacement. Values that overlap become one."""
+        """Return the places of values in a text, with the replacement as the `rule`. Overlapping places are joined."""
         if not self.are_in(text):
             return []
         found = [
@@ -291,7 +291,7 @@ class Handles(Forms):
 
 
 def _rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of a container whose parts are changed, or the value itself if it is no known container."""
+    """Return a copy of a container whose parts are changed, or the value itself if it is not a known container."""
     kind = type(value)
     if kind is dict:
         return {change(key): change(each) for key, each in value.items()}

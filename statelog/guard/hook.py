@@ -31,19 +31,19 @@ _DONE = re.compile(rb"\[REDACTED [a-z0-9-]+ [0-9a-f]{8}\]")
 
 _NO_METADATA = b"\xa0"
 _OWN = ("statelog:", "durable/")
-"""How the channels and entries begin that have the library's own records."""
+"""The beginnings of the names of channels and entries with the library's own records."""
 _OF_LANGGRAPH = "langgraph:"
-"""How the channels begin that have no values of users, or values that have passed the guard already."""
+"""The beginning of the names of channels without values of users, or with values that have passed the guard."""
 _OWN_NAMES = 2
-"""The number of names before the user's own, in a path of such a record: the channel, and the member of the record."""
+"""The number of names in a path of such a record before the user's names: the channel, and the member of the record."""
 _PACKED = (b"\xd8\x1b\x82\x67msgpack", b"\xd8\x1b\x82\x6aserialised")
-"""How values begin that LangGraph's serialiser has made. They were checked then."""
+"""The beginnings of values of LangGraph's serialiser. They were checked before they were serialised."""
 _CACHE = "langgraph:cache"
-"""The thread of the values that LangGraph's serialiser has made for its cache. They were checked then, too."""
+"""The thread of LangGraph's cache. Its values were checked before they were serialised."""
 _HEAD_SIZES = {24: 2, 25: 3, 26: 5, 27: 9}
 _LIST = 4
 _ERRORS = frozenset([("error",), ("e",)])
-"""The members with an exception, which has members of the library's own."""
+"""The paths of exceptions in records. The members of an exception are named by the library."""
 
 
 def fingerprint_of(secret: bytes, key: bytes) -> str:
@@ -76,21 +76,21 @@ class Redactor:
     """
 
     on_write: Checks | None = None
-    """The checks of values that are written, if there are any."""
+    """The checks of written values, or None."""
     on_read: Checks | None = None
-    """The checks of values that are read, if there are any."""
+    """The checks of values that are read, or None."""
 
     def __init__(self, secrets: Secrets, handles: Handles | None, key: bytes) -> None:
         self._secrets = secrets
         self._handles = handles
         self._key = key
         self._refuses = secrets.on_found == "refuse"
-        self._telling: dict[str, bool] = {}
+        self._sensitive_names: dict[str, bool] = {}
         self._names = _Names(self)
 
     @property
     def parts(self) -> tuple[Secrets, Handles | None, bytes]:
-        """The rules, the handles and the key: what it was made of."""
+        """The rules, the handles and the key of the redactor: the arguments of the class."""
         return self._secrets, self._handles, self._key
 
     def fingerprint(self, secret: bytes) -> str:
@@ -100,7 +100,7 @@ class Redactor:
     # --- the hook ---------------------------------------------------------------
 
     def writes(self, writes: Sequence[W], thread: str) -> list[W]:
-        """Return writes without secrets, as the checks let them be stored. Raises SecretError, CheckError."""
+        """Return writes to a thread as the guard lets them be stored. Raises SecretError, CheckError."""
         if self.on_write is None:
             return [write.redacted(self.item) for write in writes]
 
@@ -110,15 +110,16 @@ class Redactor:
         return [write.redacted(clean) for write in writes]
 
     def entry(self, write: W, key: str, agent: str | None) -> W:
-        """Return a write to an entry of the board, as `writes`. The key is the first name in its path."""
+        """Return a write to an entry of the board as `writes` does. The path of its value begins with the key."""
         where = Where("write", "board", key, key=key, agent=agent)
         redacted: W = write.redacted(lambda item, _path: self.checked_item(item, where))
         return redacted
 
     def checked_item(self, item: bytes, where: Where, before: bytes | None = None) -> bytes:
-        """Return an encoded value without secrets, as the checks let it be stored: the same object if they allow it.
+        """Return an encoded value as the guard lets it be stored. Return the same object if the guard changes nothing.
 
-        `before` is what is stored there: the checks see what is new in a list or dict.
+        `before` is the value that is stored there now. Of a list or dict, the checks see only the parts that are not in
+        `before`.
         """
         item = self.item(item, where.path)
         if self.on_write is None or where.is_own or where.thread == _CACHE or _is_packed(item):
@@ -126,7 +127,7 @@ class Redactor:
         return self.on_write.item(item, where, before)
 
     def metadata(self, item: bytes, path: str, thread: str) -> bytes:
-        """Return encoded metadata as `item`. It stays a dict."""
+        """Return encoded metadata without secrets, as the checks let it be stored. It stays a dict."""
         if item == _NO_METADATA:
             return item
         item = self.item(item, path)
@@ -135,8 +136,8 @@ class Redactor:
         return self.on_write.metadata(item, Where("write", "metadata", path, thread))
 
     def item(self, item: bytes, path: str, _before: bytes | None = None) -> bytes:
-        """Return an encoded value without secrets: the same object if it has none."""
-        return redact_item(item, (path,), self) if self.may_hold(item) or self._tells(path) else item
+        """Return an encoded value without secrets. It is the same object if the value has none."""
+        return redact_item(item, (path,), self) if self.may_hold(item) or self._is_sensitive(path) else item
 
     def recorded(self, item: bytes, what: str) -> bytes:
         """Return an item as it will be stored in a record of the library's own, such as that of a step."""
@@ -144,23 +145,23 @@ class Redactor:
         return item if self.on_write is None else self.on_write.item(item, Where("write", "durable", what))
 
     def recorded_error(self, item: bytes, path: tuple[str, ...]) -> bytes:
-        """Return the record of an exception without secrets and without the texts that the checks do not allow.
+        """Return the record of an exception without secrets, and without texts that the checks do not allow.
 
-        A failure has to be recorded, so nothing is refused.
+        A failure has to be recorded, so this never refuses.
         """
         if self.may_hold(item):
             item = redact_item(item, path, self._lenient())
         return item if self.on_write is None else self.on_write.error_item(item, Where("write", "durable", "exception"))
 
     def error(self, text: str, key: str, agent: str | None) -> str:
-        """Return the error of a claim as `recorded_error`."""
+        """Return the error text of a claim as `recorded_error` does."""
         text = self._lenient().text(text, key)
         if self.on_write is None:
             return text
         return self.on_write.error_text(text, Where("write", "claim", key, key=key, agent=agent))
 
     def _lenient(self) -> Redactor:
-        """Return the redactor itself, or one that redacts secrets where this one refuses them."""
+        """Return a redactor that redacts secrets instead of refusing them: this one, or a copy."""
         if not self._refuses:
             return self
         made = copy(self)
@@ -177,7 +178,7 @@ class Redactor:
 
         Bytes that a serialiser has encrypted stay.
         """
-        if not (self.may_hold(data) or (path and self._tells(path[-1])) or self.names_field(path)):
+        if not (self.may_hold(data) or (path and self._is_sensitive(path[-1])) or self.names_field(path)):
             return data
         if kind == _MSGPACK:
             try:
@@ -208,13 +209,13 @@ class Redactor:
         if self.may_hold(data):
             self.refuse_if_found(data, (what,), "a record that was made elsewhere")
 
-    def _tells(self, name: str) -> bool:
-        """Return True if a channel or an entry has a name that tells: its value alone does not show it."""
-        found = self._telling.get(name)
+    def _is_sensitive(self, name: str) -> bool:
+        """Return True if the name of a channel or an entry may make its value a secret."""
+        found = self._sensitive_names.get(name)
         if found is None:
-            if len(self._telling) >= _NAMES_MAX:
-                self._telling.clear()
-            found = self._telling[name] = self.names_field((name,)) or self._secrets.is_telling(name)
+            if len(self._sensitive_names) >= _NAMES_MAX:
+                self._sensitive_names.clear()
+            found = self._sensitive_names[name] = self.names_field((name,)) or self._secrets.is_telling(name)
         return found
 
     # --- what the walk over a value asks -----------------------------------------------
@@ -307,7 +308,7 @@ class Redactor:
 
 
 def _is_packed(item: bytes) -> bool:
-    """Return True for a value of LangGraph's serialiser, or a list of such values."""
+    """Return True if an item is a value of LangGraph's serialiser, or a list that begins with one."""
     start = _HEAD_SIZES.get(item[0] & 31, 1) if item[0] >> 5 == _LIST else 0
     return item.startswith(_PACKED, start)
 

@@ -17,7 +17,7 @@ _SIZES = {24: 1, 25: 2, 26: 4, 27: 8}
 _SETS = frozenset((258, 51301))
 _CODEC = 27
 _NULLS = frozenset((b"\xf4", b"\xf5", b"\xf6"))
-"""False, true and null: they are no secrets."""
+"""False, true and null, which are never secrets."""
 
 _PACKED = b"\x67msgpack"
 _PACKED_HEAD = b"\xd8\x1b\x82" + _PACKED
@@ -302,7 +302,7 @@ class _Cbor(_Walker):
 
 
 def packed_body(item: bytes) -> bytes | None:
-    """Return what a serialiser has packed into an item, or None if the item is something else."""
+    """Return the msgpack body of an item of LangGraph's serialiser, or None for any other item."""
     if not item.startswith(_PACKED_HEAD):
         return None
     first = item[len(_PACKED_HEAD)]
@@ -310,7 +310,7 @@ def packed_body(item: bytes) -> bytes | None:
 
 
 def packed_item(body: bytes) -> bytes:
-    """Return the item of what a serialiser has packed."""
+    """Return the item with a msgpack body. The inverse of `packed_body`."""
     return _PACKED_HEAD + cbor.head(_BYTES, len(body)) + body
 
 
@@ -321,7 +321,7 @@ def redact_secret(body: bytes, path: Path, redactor: Redactor) -> bytes:
 
 
 def _sorted_pairs(item: bytes, redactor: Redactor) -> bytes:
-    """Return the pairs of a dict whose keys are no texts, by the bytes of their keys."""
+    """Return the pairs of a dict whose keys are not texts, by the bytes of their keys."""
     reader = _Cbor(item, redactor)
     _major, count, at = reader.head(0)
     parts = []
@@ -446,7 +446,7 @@ class Msgpack(_Walker):
         return extension_head(data[start - 1], len(made)) + made, end
 
     def extension_span(self, at: int, first: int) -> tuple[int, int]:
-        """Return where the content of an extension starts and ends. Its code is the byte before."""
+        """Return the start and the end of the content of an extension. The byte before the start is its code."""
         width = _WIDTHS.get(first, 0)
         size = _FIXED.get(first) or int.from_bytes(self._data[at + 1 : at + 1 + width], "big")
         start = at + 2 + width
@@ -486,12 +486,12 @@ class Msgpack(_Walker):
 
 
 def packed_text(text: bytes) -> bytes:
-    """Return a text in msgpack."""
+    """Encode a text in msgpack."""
     size = len(text)
     return (bytes((0xA0 | size,)) if size < _SHORT_SIZE else b"\xdb" + size.to_bytes(4, "big")) + text
 
 
 def extension_head(code: int, size: int) -> bytes:
-    """Return what is before the content of an extension of msgpack."""
+    """Return the bytes of an extension of msgpack before its content."""
     width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
     return bytes((0xC6 + width.bit_length(),)) + size.to_bytes(width, "big") + bytes((code,))

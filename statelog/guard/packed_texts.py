@@ -1,7 +1,7 @@
-"""Texts in msgpack that a check hides: each becomes an extension, which has the reason, the check and the text.
+"""Hides texts in msgpack. A hidden text becomes an extension, which holds the reason, the check and the text.
 
-LangGraph's serialiser does not know the extension. So a text that says what is hidden takes its place before a value is
-decoded, and its own place again when a value with that text is stored.
+LangGraph's serialiser does not know the extension. So before a value is decoded, a placeholder text replaces each
+extension. When a value with that placeholder text is stored again, the extension replaces the placeholder.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from statelog.format.quarantined import Quarantined
 
 MARK: Final = bytes((0xA0 | len(QUARANTINED_NAME),)) + QUARANTINED_NAME.encode()
-"""Is in each value with a hidden text. It is not UTF-8, so no text has it."""
+"""Bytes that every value with a hidden text contains. They are not UTF-8, so no text contains them."""
 
 _START = b"\x94" + MARK
 _PLACEHOLDER = b"[QUARANTINED by "
 _TAG_SIZE_BYTES = 8
 _SNAPSHOT_CODE = 7
-"""The extension code of what LangGraph stores of a DeltaChannel: a value, without a constructor."""
+"""The extension code of LangGraph's snapshot of a DeltaChannel: a value without a constructor."""
 _REMEMBERED_MAX: Final = 4096
 
 _remembered: dict[bytes, bytes] = {}
-"""The extension of each placeholder that was shown lately, so that storing it again keeps the text."""
+"""The extensions by the placeholder texts that were shown lately, so that storing a placeholder keeps its text."""
 
 
 class _Texts(Msgpack):
-    """A walk that replaces texts and hidden texts."""
+    """Walks a value in msgpack, and replaces texts and hidden texts."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class _Texts(Msgpack):
         self._of_hidden = of_hidden
 
     def whole(self) -> bytes:
-        """Return the value with what was replaced. Raises NotMsgpackError."""
+        """Return the value with its texts replaced. Raises NotMsgpackError."""
         try:
             made, end = self.value(0, (), is_secret=False)
         except (IndexError, RecursionError) as error:
@@ -101,7 +101,7 @@ class _Texts(Msgpack):
 
 
 def hide_texts(data: bytes, replace: Callable[[str, tuple[str, ...]], str | Quarantined]) -> bytes:
-    """Return a value in msgpack with texts as a function of text and names returns them. Raises NotMsgpackError."""
+    """Return a value in msgpack with each text replaced by `replace(text, names)`. Raises NotMsgpackError."""
 
     def of_text(held: bytes, path: Path) -> bytes | None:
         text = held.decode("utf-8", "replace")
@@ -112,7 +112,7 @@ def hide_texts(data: bytes, replace: Callable[[str, tuple[str, ...]], str | Quar
 
 
 def show_texts(data: bytes, *, include_quarantined: bool = False) -> bytes:
-    """Return a value in msgpack with texts in place of hidden ones: placeholders, or the hidden texts themselves."""
+    """Replace the extensions in a value in msgpack by placeholder texts, or by the hidden texts. Return the value."""
 
     def of_hidden(body: bytes) -> bytes:
         reason, check, text = _parts_of(body)
@@ -131,7 +131,7 @@ def show_texts(data: bytes, *, include_quarantined: bool = False) -> bytes:
 
 
 def restore_texts(data: bytes) -> bytes:
-    """Return a value in msgpack with hidden texts in place of the placeholders that this process has shown."""
+    """Replace the placeholder texts that this process has shown by their extensions. Return the value."""
     if _PLACEHOLDER not in data or not _remembered:
         return data
     try:
@@ -146,7 +146,7 @@ def holds_hidden(data: bytes) -> bool:
 
 
 def hidden_in(data: bytes) -> list[tuple[str, str]]:
-    """Return check and reason of each hidden text in a value in msgpack."""
+    """Return the check and the reason of each hidden text in a value in msgpack."""
     found: list[tuple[str, str]] = []
 
     def of_hidden(body: bytes) -> None:
@@ -168,7 +168,7 @@ def _packed(made: str | Quarantined) -> bytes:
 
 
 def _parts_of(body: bytes) -> list[bytes]:
-    """Return reason, check and text."""
+    """Return the reason, the check and the text of an extension."""
     at, parts = len(_START), []
     for _ in range(3):
         end = Msgpack(body, UNCHANGED).value(at, (), is_secret=False)[1]

@@ -39,9 +39,10 @@ class Guard:
     Args:
         secrets: what counts as a secret, and what happens to it; the rules, with redaction, if left out.
         handles: secrets that have a name.
-        on_write: checks of values that are written: functions (value, where) -> Verdict, asked in this order.
+        on_write: checks of values that are written: functions (value, where) -> Verdict, called in this order.
         on_read: checks of values that are read.
-        check_timeout_s: the time that one call of a check may take, up to 600 s. A check that takes longer refuses.
+        check_timeout_s: the maximum duration of one call of a check, above 0 and up to 600 s. A check that takes longer
+            refuses the value.
 
     Raises:
         GuardError: google-re2 is missing.

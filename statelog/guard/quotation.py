@@ -19,7 +19,7 @@ _KEPT = (
     "|(?<=[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f])\u200d(?=[\u2190-\u2bff\U0001f000-\U0001faff])"
     "|(?<=[#*0-9\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f](?![\ufe00-\ufe0f])"
 )
-"""Invisible characters by which scripts join letters, and by which emoji are made."""
+"""Invisible characters that scripts and emoji need."""
 _SHOWN = (
     "[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
@@ -29,17 +29,18 @@ _TOKEN = re.compile(TEMPLATE)
 
 
 def quote(value: Any) -> str:
-    """Return untrusted text between delimiters that the text cannot close, for a prompt.
+    """Return untrusted text for a prompt, between delimiters that the text cannot close.
 
-    The delimiters have a number that is random in each call. Invisible characters are shown as `[U+200B]`, except those
-    that Arabic and Indian scripts and emoji need. Tokens of chat templates get blanks, so that no model takes them for
-    its own. This does not make a model obey or ignore the text: tell it what is between the delimiters.
+    The delimiters have a random number, which is new in each call. Invisible characters are shown as `[U+200B]`, except
+    those that Arabic and Indian scripts and emoji need. Blanks are inserted into the tokens of chat templates, so that
+    a model does not take them for real ones. The delimiters alone do not protect a model: the prompt has to say that
+    the text between them is data.
 
     Args:
-        value: a text; any other value that JSON has, which is written as JSON.
+        value: a text, or a value that JSON can represent, which is written as JSON.
 
     Raises:
-        UsageError: JSON does not have the value.
+        UsageError: JSON cannot represent the value. Facts: argument.
     """
     if isinstance(value, Quarantined):
         value = repr(value)
@@ -47,7 +48,7 @@ def quote(value: Any) -> str:
         try:
             value = json.dumps(value, ensure_ascii=False, default=_plain)
         except (TypeError, ValueError, RecursionError) as error:
-            message = f"quote takes a text, or a value that JSON has, not {type(value).__name__}"
+            message = f"value is a text, or a value that JSON can represent, not {type(value).__name__}"
             raise UsageError(message, argument="value") from error
     value = value.encode("utf-8", "replace").decode()
     value = _INVISIBLE.sub(lambda found: found[1] or f"[U+{ord(found[2]):04X}]", value)
@@ -57,12 +58,12 @@ def quote(value: Any) -> str:
 
 
 def _apart(token: str) -> str:
-    """Return a token with blanks between its signs."""
+    """Insert blanks behind the opening and before the closing signs of a token."""
     return re.sub(r"(?<=[<\[|\uff5c/])|(?=[>\]|\uff5c])", " ", token)
 
 
 def _plain(value: Any) -> Any:
-    """Return a view of a state, or a placeholder, as JSON has it."""
+    """Return the JSON form of a view of a state or of a placeholder. Raises TypeError for any other object."""
     if isinstance(value, Quarantined):
         return repr(value)
     if hasattr(value, "to_python"):

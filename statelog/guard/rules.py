@@ -1,6 +1,6 @@
 """Rules for well-known credentials. Precision comes first: each has its vendor's prefix, and a checksum if possible.
 
-A text without a prefix counts as a secret only beside a field name that tells so, and only if it looks random.
+A text without a prefix counts as a secret only beside a sensitive field name (`api_key`), and only if it looks random.
 """
 
 from __future__ import annotations
@@ -216,9 +216,9 @@ RULES: Final = (
     ),
 )
 
-# --- entropy beside a telling name ----------------------------------------------------
+# --- entropy beside a sensitive name --------------------------------------------------
 
-_TELLING = re.compile(
+_SENSITIVE_NAME = re.compile(
     rb"(?:(?:api|access|secret|private|auth|client|encryption|signing|master|account|subscription|storage|app|service"
     rb"|shared)keys?|secrets?|passwords?|passwd|passphrases?|pwd|"
     rb"(?:access|auth|refresh|bearer|api|session|security|bot|oauth|personal|secret|deploy|github|gitlab|slack|user|id"
@@ -236,7 +236,7 @@ ASSIGNMENT = (
     rb"[\"'\\\]]{0,4}(?:\s{0,4}(?:=>|:=|[:=])\s{0,4}(?:[>|][+-]?\s{1,20})?|>|\s{1,4})[\"'\\]{0,4}"
     rb"(?:(?i:bearer|basic|token|bot) {1,2})?(?P<secret>" + _VALUE + rb")"
 )
-"""A telling name and the beginning of a value in a text: a setting, JSON, YAML, a header, a query, XML, a command."""
+"""A sensitive name and the beginning of a value in a text: a setting, JSON, YAML, a header, a query, XML, a command."""
 
 
 def assigns(before: bytes, name: bytes, between: bytes) -> bool:
@@ -272,10 +272,10 @@ between a key and its value. A list, tuple or set behind a name may have a value
 bytes or a list. A map of msgpack begins like a list of CBOR, and the next byte tells them apart."""
 
 STORED_HINTS = rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*[\xfc\xfd]"
-"""A name that may tell, before a ref to its value: in a record, a long value is in a node of its own."""
+"""A possible name of a secret, before a ref to its value, because a record stores a long value in a separate node."""
 
-TELLING_HINTS = rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)"
-"""What is in each name that tells."""
+NAME_HINTS = rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)"
+"""A pattern that matches in every name of a secret, such as `api_key`."""
 
 SETTING_HINTS = (
     rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*(?:>|: ?[>|][+-]?\s+)"
@@ -293,7 +293,7 @@ SINGLE_ARGUMENT = rb"Secret(?:Str|Bytes)"
 
 def is_telling(name: bytes) -> bool:
     """Return True if a field of this name probably holds a secret: `api_key`, `clientSecret`, `token`."""
-    return _TELLING.search(re.sub(rb"[^a-z0-9]", b"", name.lower())) is not None
+    return _SENSITIVE_NAME.search(re.sub(rb"[^a-z0-9]", b"", name.lower())) is not None
 
 
 _SCHEME = re.compile(rb"(?i:bearer|basic|token|bot) {1,2}")

@@ -1,4 +1,4 @@
-"""What a search for secrets in a store asks about its values, and what a purge puts in their place."""
+"""Finds the secrets in the values of a store (`Finder`), and replaces them in a purge (`Purger`)."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SecretFound:
-    """A secret that is in a store. It has the secret's fingerprint, and never its text."""
+    """A secret in a store: its place, its rule and its fingerprint, and never its text."""
 
     thread: str | None
-    """The id of the thread; None for an entry of the board, and for what no thread has any more."""
+    """The id of the thread, or None for an entry of the board and for records without a thread."""
     version: int | None
-    """The version that wrote it; of an entry the LSN of its record; None for what is not of a version, such as a
-    name."""
+    """The version that wrote the secret. For an entry of the board, the LSN of its record. None for a secret that is
+    not in a version or an entry, such as one in a name."""
     path: str
-    """The names that lead to it, joined by dots. The first one is the channel, or the key of the entry. A name in
-    brackets is no channel: `(id)`, `(name)`, `(agent)`, `(error)`, `(bytes)`, `(removed)`."""
+    """The names on the way to the secret, joined by dots. The first name is the channel or the key of the entry. A name
+    in brackets is not a channel: `(id)`, `(name)`, `(agent)`, `(error)`, `(bytes)`, `(removed)`."""
     rule: str
-    """The rule that found it. Of the value of a handle, the handle."""
+    """The rule that found the secret, or the handle whose value it is."""
     fingerprint: str
-    """Equal secrets of a store have equal fingerprints."""
+    """The fingerprint of the secret. Equal secrets of a store have equal fingerprints."""
     lsn: int
-    """The LSN of the record that has it."""
+    """The LSN of the record that holds the secret."""
 
 
 IN_NAME = "(name)"
-"""The end of the path of a secret in a name: the key of a dict."""
+"""The last part of the path of a secret in the key of a dict."""
 
 IN_BYTES = "(bytes)"
-"""The end of the path of a secret in bytes that cannot be changed."""
+"""The last part of the path of a secret in bytes that cannot be changed."""
 
 
 class Sighting(NamedTuple):
@@ -52,47 +52,48 @@ class Sighting(NamedTuple):
     fingerprint: str
     text: bytes
     is_literal: bool
-    """Whether the text is a secret wherever it is. A short one, or a number, is one only where it was found."""
+    """Whether the text counts as a secret everywhere in the store. A short text, or a number, counts only where a rule
+    or a field finds it."""
 
 
 class Finder(Redactor):
-    """Notes the secrets that the guard of a store would redact."""
+    """Collects in `found` the secrets that the guard of a store would redact."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__(*redactor.parts)
         self.found: list[Sighting] = []
 
     def look(self, item: bytes, path: Path) -> bool:
-        """Note the secrets in an encoded value. Return True if there is one."""
+        """Note the secrets in an encoded value. Return True if it has a secret."""
         count = len(self.found)
         redact_item(item, path, self)
         return len(self.found) > count
 
-    def may_be_stored_in(self, record: bytes, *, tells: bool) -> bool:
+    def may_be_stored_in(self, record: bytes, *, any_name: bool) -> bool:
         """Return False if a record certainly holds no secret: see `Secrets.may_be_stored_in`."""
         handles = self._handles
         is_held = handles is not None and handles.are_in(record)
-        return is_held or self._secrets.may_be_stored_in(record, tells=tells)
+        return is_held or self._secrets.may_be_stored_in(record, any_name=any_name)
 
     def look_at_name(self, name: bytes, path: Path) -> bool:
-        """Note the secrets in a text that is a name. Return True if there is one."""
+        """Note the secrets in a name. Return True if it has a secret."""
         count = len(self.found)
         self.refuse_if_found(name, path[:-1], path[-1])
         return len(self.found) > count
 
-    def tells(self, path: Path) -> bool:
-        """Return True if a value may be a secret for its path alone."""
-        return path != () and (self._tells(path[-1]) or self.names_field(path))
+    def is_sensitive(self, path: Path) -> bool:
+        """Return True if the path alone may make a value a secret."""
+        return path != () and (self._is_sensitive(path[-1]) or self.names_field(path))
 
     def hidden(self, data: bytes, path: Path) -> bytes:
-        """Note a value that is a secret as a whole."""
+        """Note a value that is a secret as a whole. Return its redaction."""
         made = super().hidden(data, path)
         if self._handles is not None and made != data and made.startswith(b"$CRED{"):
             self._note(made.decode(), data, path)
         return made
 
     def redact(self, data: bytes, path: Path) -> bytes:
-        """Note the secrets in a text."""
+        """Note the secrets in a text. Return the redacted text."""
         if self._handles is not None:
             for each in self._handles.find(data):
                 self._note(each.rule, data[each.start : each.end], path)
@@ -127,7 +128,7 @@ class Finder(Redactor):
 
 
 def is_searched(text: bytes) -> bool:
-    """Return True if a text is long enough to be found wherever it is, and is no encoded number."""
+    """Return True if a text is printable and long enough to be searched everywhere in the store."""
     try:
         decoded = text.decode()
     except UnicodeDecodeError:
@@ -136,10 +137,10 @@ def is_searched(text: bytes) -> bool:
 
 
 class Purger(Redactor):
-    """Puts redactions in the place of some secrets, and changes nothing else.
+    """Replaces some secrets by their redactions, and changes nothing else.
 
     Args:
-        redactor: what the guard of the store does.
+        redactor: the redactor of the guard that found the secrets.
         sightings: the secrets.
     """
 
@@ -158,41 +159,44 @@ class Purger(Redactor):
             self._forms.learn(texts)
 
     def redacted(self, item: bytes, path: Path) -> bytes:
-        """Return an encoded value without the secrets. Raises SecretError if one cannot be cut out."""
+        """Return an encoded value without the secrets. Raises SecretError if a secret cannot be cut out."""
         return redact_item(item, path, self)
 
     def look(self, item: bytes, path: Path) -> bool:
-        """Return True if an encoded value has one of the secrets. Raises SecretError if it cannot be cut out."""
+        """Return True if an encoded value has one of the secrets. Raises SecretError as `redacted`."""
         return self.redacted(item, path) != item
 
     def look_at_name(self, name: bytes, path: Path) -> bool:
-        """Return False if a name has none of the secrets. Raises SecretError if it has one."""
+        """Return False. Raise SecretError if a name has one of the secrets, because names cannot be changed."""
         self.refuse_if_found(name, path[:-1], path[-1].strip("()"))
         return False
 
-    def tells(self, path: Path) -> bool:
-        """Return True if a value may be one of the secrets for its path alone."""
-        return bool(self._short) and path != () and (self._tells(path[-1]) or self.names_field(path))
+    def is_sensitive(self, path: Path) -> bool:
+        """Return True if the path alone may make a value one of the secrets."""
+        return bool(self._short) and path != () and (self._is_sensitive(path[-1]) or self.names_field(path))
 
     def may_hold(self, data: bytes) -> bool:
         """Return False if bytes certainly hold none of the secrets."""
         return self._forms.are_in(data) or (bool(self._short) and self._secrets.may_be_in(data))
 
-    def may_be_stored_in(self, record: bytes, *, tells: bool) -> bool:
+    def may_be_stored_in(self, record: bytes, *, any_name: bool) -> bool:
         """Return False if a record certainly holds none of the secrets: see `Secrets.may_be_stored_in`."""
         is_held = self._forms.are_in(record)
-        return is_held or (bool(self._short) and self._secrets.may_be_stored_in(record, tells=tells))
+        return is_held or (bool(self._short) and self._secrets.may_be_stored_in(record, any_name=any_name))
 
     def holds(self, data: bytes) -> bool:
-        """Return True if bytes hold one of the texts that are searched everywhere, in any form."""
+        """Return True if bytes hold, in any form, one of the texts that are searched everywhere."""
         return bool(self._forms.find(data))
 
     def names_field(self, path: Path) -> bool:
-        """Return True if the value at a path is a secret, whatever it is."""
+        """Return True if every value at a path is a secret."""
         return bool(self._short) and super().names_field(path)
 
     def hidden(self, data: bytes, path: Path) -> bytes:
-        """Return what replaces a value that is a secret as a whole: the value itself if it is another secret."""
+        """Return the replacement of a value that is a secret as a whole.
+
+        If the value is not one of the secrets to purge, it is redacted as any text.
+        """
         mark = self.fingerprint(data)
         rule = next((rule for rule, each in self._short if each == mark), None)
         return self.redact(data, path) if rule is None else _written(rule, mark)
@@ -206,7 +210,7 @@ class Purger(Redactor):
         return made[: named.start] + redaction_of(ASSIGNED, self.fingerprint(made[named.start : named.end]))
 
     def redact(self, data: bytes, path: Path) -> bytes:  # noqa: ARG002 - as of any redactor
-        """Return a text without the secrets: the same object if it has none."""
+        """Return a text without the secrets. It is the same object if the text has none."""
         for each in reversed(self._forms.find(data)):
             data = data[: each.start] + each.rule.encode() + data[each.end :]
         if self._short and self._secrets.may_be_in(data):
@@ -218,11 +222,11 @@ class Purger(Redactor):
         return data
 
     def refuse_if_found(self, data: bytes, path: Path, what: str) -> None:
-        """Refuse bytes that cannot be changed if they hold one of the secrets. Raises SecretError."""
+        """Raise SecretError if bytes that cannot be changed hold one of the secrets."""
         if self.redact(data, path) != data:
             raise SecretError("it cannot be cut out", path=self.shown(".".join((*path, f"({what})"))))
 
 
 def _written(rule: str, mark: str) -> bytes:
-    """Return the text that replaces a secret: its handle if it was the value of one."""
+    """Return the text that replaces a secret: its handle if the secret is the value of a handle, or a redaction."""
     return rule.encode() if rule.startswith("$CRED{") else redaction_of(rule, mark)

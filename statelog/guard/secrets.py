@@ -13,11 +13,11 @@ from statelog.guard.rules import (
     ASSIGNMENT,
     FIELD_HINTS,
     HINTS,
+    NAME_HINTS,
     RULES,
     SETTING_HINTS,
     SINGLE_ARGUMENT,
     STORED_HINTS,
-    TELLING_HINTS,
     WIDE,
     assigns,
     end_of_value,
@@ -77,8 +77,8 @@ def _stored_scan_of(names: tuple[str, ...]) -> Pattern:
 
 
 @lru_cache(maxsize=1)
-def _telling_hints() -> Pattern:
-    return Pattern(TELLING_HINTS, captures=False)
+def _name_hints() -> Pattern:
+    return Pattern(NAME_HINTS, captures=False)
 
 
 @lru_cache(maxsize=1)
@@ -155,7 +155,7 @@ class Secrets:
         fields: paths whose values are secrets whatever they look like, such as `config.db.password` or `**.password`.
             The first name is the channel, or the key of an entry; `*` is one name, `**` any number. Positions in lists
             do not count. `**.password` also stands for a member `password` of JSON within a text.
-        allow: texts that are no secrets, and `rule:NAME` for a rule that is not to be applied.
+        allow: texts that are not secrets, and `rule:NAME` for each rule that is not applied.
 
     Raises:
         UsageError: an argument is not valid; the rule is not known.
@@ -198,16 +198,17 @@ class Secrets:
         """Return False if encoded values certainly hold no secret."""
         return self._scans_all or self._scan.is_in(encoded)
 
-    def may_be_stored_in(self, record: bytes, *, tells: bool) -> bool:
+    def may_be_stored_in(self, record: bytes, *, any_name: bool) -> bool:
         """Return False if a record certainly holds no secret.
 
         Args:
             record: the record.
-            tells: whether a name that tells counts wherever it is, because it may be that of the whole value.
+            any_name: whether a sensitive name, such as `api_key`, counts anywhere in the record, because it may be the
+                name of the whole value.
         """
         if self._scans_all or _stored_scan_of(self._last).is_in(record):
             return True
-        return tells and _telling_hints().is_in(record)
+        return any_name and _name_hints().is_in(record)
 
     def find(self, text: bytes, *, is_text: bool = True) -> list[Found]:
         """Return the secrets in a text in UTF-8, in order. No two overlap.
@@ -262,7 +263,7 @@ class Secrets:
         return None if span is None or value[span[0] :] in self._allowed else Found(*span, ASSIGNED)
 
     def names_field(self, path: Sequence[str]) -> bool:
-        """Return True if `fields` names a path. The parts of a key of the board are names of their own, too.
+        """Return True if `fields` names a path. The parts of a key of the board also count as names.
 
         An entry below a key that is named is a secret: `**.password` names the entry `password/prod`.
         """

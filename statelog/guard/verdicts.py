@@ -1,4 +1,4 @@
-"""What a check of a guard is told about a value, and what it answers."""
+"""The arguments and the verdicts of the checks of a guard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kind = Literal["allow", "redact", "quarantine", "refuse"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer of a check: `allow`, `redact`, `quarantine` or `refuse` make one.
+    """The answer of a check. `allow`, `redact`, `quarantine` and `refuse` return one.
 
     Attributes:
         kind: "allow", "redact", "quarantine" or "refuse".
@@ -30,22 +30,22 @@ _ALLOWED = Verdict("allow")
 
 
 def allow() -> Verdict:
-    """Return the verdict that a value stays as it is."""
+    """Return the verdict that stores or shows a value as it is."""
     return _ALLOWED
 
 
 def redact(reason: str) -> Verdict:
-    """Return the verdict that `[REDACTED by check: reason]` takes the place of a value. Nobody can read it again."""
+    """Return the verdict that replaces a value by `[REDACTED by check: reason]`. On write, the value is lost."""
     return _verdict("redact", reason)
 
 
 def quarantine(reason: str) -> Verdict:
-    """Return the verdict that a value is kept, and hidden from reads without `include_quarantined=True`."""
+    """Return the verdict that keeps a value and hides it from reads without `include_quarantined=True`."""
     return _verdict("quarantine", reason)
 
 
 def refuse(reason: str) -> Verdict:
-    """Return the verdict that a write, or the read of a value, raises CheckError."""
+    """Return the verdict that makes the write, or the read of the value, raise CheckError."""
     return _verdict("refuse", reason)
 
 
@@ -63,11 +63,11 @@ class Where:
     Attributes:
         act: "write" or "read".
         source: "thread", "metadata", "board", "claim", "durable" or "langgraph".
-        path: the channel; the key of an entry; in the library's own records a name of the part, such as `arguments`.
-            Where a check is asked about a part of a value, the names and positions on the way to the part follow.
+        path: the channel, or the key of an entry. In records of the library, the name of a part, such as `arguments`.
+            If the check is called for a part of a value, the names and positions down to the part follow.
         thread: the id of the thread, or None.
         key: the key of the entry of the board, or None.
-        agent: the agent of the board that writes, or wrote, the entry; or None.
+        agent: the board's agent that writes or wrote the entry, or None.
     """
 
     act: Literal["write", "read"]
@@ -79,7 +79,7 @@ class Where:
 
     @property
     def is_own(self) -> bool:
-        """Whether a record of the library is here. Its values are checked when runs and LangGraph give them."""
+        """Whether the place is in a record of the library. Runs and LangGraph check values before they store them."""
         return self.path in _OWN_CHANNELS if self.key is None else self.key.startswith(_OWN_ENTRIES)
 
 

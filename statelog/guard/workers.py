@@ -1,4 +1,4 @@
-"""Calls functions of users in threads of their own, so that a call that hangs can be left behind."""
+"""Calls functions of users in worker threads, so that a call that hangs can be abandoned."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HANGING_MAX: Final = 8
-"""The maximum number of calls that were left behind and have not returned yet. Then no further call is begun."""
+"""The number of abandoned calls that still run from which on no further call is begun."""
 
 _IDLE_S: Final = 10.0
-"""A worker without a call ends after this time."""
+"""A worker ends after this time without a call."""
 
 
 class HangingError(Exception):
-    """A call has not returned in time, or was not begun because too many earlier calls hang."""
+    """A call did not return in time, or was not begun because too many earlier calls hang."""
 
 
 class Workers:
-    """Threads that make one call at a time. An idle one is used again."""
+    """Worker threads, each of which makes one call at a time. An idle worker is used again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
         self._hanging_count = 0
-        """Calls that were left behind and have not returned."""
+        """The number of abandoned calls that have not returned."""
 
     def call(self, function: Callable[..., Any], *given: Any, timeout_s: float) -> Any:
-        """Return what a function returns. It runs in a copy of the caller's context.
+        """Call a function in a worker, in a copy of the caller's context. Return its result.
 
         Raises:
-            HangingError: it has not returned in time, or was not begun.
-            BaseException: what the function raises.
+            HangingError: the function did not return in time, or was not called.
+            BaseException: the error that the function raised.
         """
         with self._lock:
             if self._hanging_count >= HANGING_MAX:
@@ -47,7 +47,7 @@ class Workers:
         if not call.done.acquire(timeout=timeout_s):
             with self._lock:
                 if not call.has_returned:
-                    call.is_left = True
+                    call.is_abandoned = True
                     self._hanging_count += 1
                     raise HangingError
         if call.error is not None:
@@ -55,14 +55,14 @@ class Workers:
         return call.made
 
     def end(self, worker: _Worker, call: _Call) -> None:
-        """Take note that a call has returned."""
+        """Note that a call has returned, and that its worker is idle."""
         with self._lock:
             call.has_returned = True
-            self._hanging_count -= call.is_left
+            self._hanging_count -= call.is_abandoned
             self._idle.append(worker)
 
     def retire(self, worker: _Worker) -> bool:
-        """Return True if a worker may end: it is idle, and gets no further call."""
+        """Return True if a worker may end. An idle worker may, and it gets no further call."""
         with self._lock:
             is_idle = worker in self._idle
             if is_idle:
@@ -71,9 +71,9 @@ class Workers:
 
 
 class _Call:
-    """One call, and what comes of it."""
+    """One call, and its result or its error."""
 
-    __slots__ = ("done", "error", "function", "given", "has_returned", "is_left", "made")
+    __slots__ = ("done", "error", "function", "given", "has_returned", "is_abandoned", "made")
 
     def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
         self.function = function
@@ -82,11 +82,11 @@ class _Call:
         self.error: BaseException | None = None
         self.done = threading.Semaphore(0)
         self.has_returned = False
-        self.is_left = False
+        self.is_abandoned = False
 
 
 class _Worker:
-    """One thread."""
+    """One worker thread."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -95,7 +95,7 @@ class _Worker:
         threading.Thread(target=self._work, name="statelog-check", daemon=True).start()
 
     def begin(self, call: _Call) -> None:
-        """Begin a call. The worker is idle."""
+        """Begin a call. The worker must be idle."""
         self._call = call
         self._begun.release()
 

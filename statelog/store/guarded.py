@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def check_guard(guard: object, *, read_only: bool) -> None:
-    """Refuse a guard that is none, or that has nothing to do.
+    """Raise an error if a value is not a Guard, or if the guard would do nothing.
 
-    In a store that is opened for reading only, a guard has only its checks of reads to do.
+    In a store that is opened for reading only, a guard only applies its checks of reads.
     """
     if not isinstance(guard, Guard):
         message = f"guard is a statelog.Guard, not {type(guard).__name__}"
@@ -34,9 +34,9 @@ def check_guard(guard: object, *, read_only: bool) -> None:
 
 
 def redactor_for(engine: Engine, guard: Guard | None) -> Redactor:
-    """Return what a guard does in a store: the given guard, that of the store, or one with the rules alone.
+    """Return the redactor of the given guard, of the store's guard, or of a guard with the rules alone.
 
-    A store that was never opened with a guard has no key of its own. Its id takes the place of the key.
+    A store that was never opened with a guard has no key of fingerprints. A digest of its id is used as the key.
     """
     if guard is None and engine.guard is not None:
         return engine.guard
@@ -52,16 +52,16 @@ def _key_without_mark(engine: Engine) -> bytes:
 
 
 def find_secrets(engine: Engine, guard: Guard | None, threads: Iterable[str] | None) -> list[SecretFound]:
-    """Return the secrets in a store; see `Store.find_secrets`."""
-    from statelog.log.care import secret_finding
+    """Return the secrets in a store. See `Store.find_secrets`."""
+    from statelog.log.care import secret_search
 
-    return secret_finding.find_secrets(engine, redactor_for(engine, guard), threads)
+    return secret_search.find_secrets(engine, redactor_for(engine, guard), threads)
 
 
 def purge(
     engine: Engine, found: Iterable[SecretFound], guard: Guard | None, progress: Callable[[int, int], None] | None
 ) -> PurgeReport:
-    """Cut secrets out of a store; see `Store.purge`."""
+    """Cut secrets out of a store. See `Store.purge`."""
     from statelog.log.care import purge as care
 
     engine.store_file.lmdb_file.check_writable()

@@ -1,4 +1,4 @@
-"""What checks of a guard have quarantined in a store, and its release."""
+"""Lists and releases the values of a store that checks of a guard have quarantined."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class QuarantinedPlace:
     check: str
     reason: str
     placeholder: Quarantined | None = field(default=None, repr=False, compare=False)
-    """The placeholder; None of a text in a value of LangGraph (internal)."""
+    """The placeholder, or None for a text in a value of LangGraph (internal)."""
 
 
 def list_quarantined(session: StoreSession) -> list[QuarantinedPlace]:
-    """Return what is quarantined in the heads of all branches, and in the board. Reads all of them."""
+    """Return the places of quarantined values in the heads of all branches and in the board. This reads all of them."""
     found: list[QuarantinedPlace] = []
     with cbor.reading_unregistered():
         with session.read() as view:
@@ -77,7 +77,7 @@ def _place(
 
 
 def _walk(value: Any, path: Path) -> Iterator[tuple[Path, Quarantined | tuple[str, str]]]:
-    """Yield path and placeholder of each hidden part; of a value of LangGraph, check and reason."""
+    """Yield the path of each hidden part with its placeholder, or with check and reason in a value of LangGraph."""
     if isinstance(value, Quarantined):
         yield path, value
     elif isinstance(value, dict):
@@ -91,14 +91,14 @@ def _walk(value: Any, path: Path) -> Iterator[tuple[Path, Quarantined | tuple[st
 
 
 def release_quarantined(session: StoreSession, place: QuarantinedPlace) -> None:
-    """Store a quarantined value as an ordinary one, in a new version. No check is asked.
+    """Store a quarantined value as an ordinary value, in a new version. No check is called.
 
     Raises:
-        ConflictError: another value is there now. Facts: thread, key, path.
+        ConflictError: another value is at the place now. Facts: thread, key, path.
         UsageError: the place is in a thread of LangGraph, or in a record of a durable run.
     """
     if not isinstance(place, QuarantinedPlace):
-        message = f"release takes what Store.quarantined has returned, not {type(place).__name__}"
+        message = f"place is an item that Store.quarantined has returned, not {type(place).__name__}"
         raise UsageError(message, argument="place", value=place)
     if place.placeholder is None or (place.key or "").startswith("durable/"):
         message = "a value in a thread of LangGraph, or in a record of a durable run, cannot be released"
@@ -126,7 +126,7 @@ def _release_entry(board: Board, place: QuarantinedPlace, key: str) -> None:
 
 
 def _released(value: Any, path: Path, place: QuarantinedPlace) -> Any:
-    """Return a value with the hidden part at a path. Raises ConflictError."""
+    """Return a value in which the hidden part at a path is revealed. Raises ConflictError if the part has changed."""
     if not path:
         if not isinstance(value, Quarantined) or value != place.placeholder:
             raise _changed(place)
@@ -141,5 +141,5 @@ def _released(value: Any, path: Path, place: QuarantinedPlace) -> Any:
 
 
 def _changed(place: QuarantinedPlace) -> ConflictError:
-    message = "another value is at this place by now: list what is quarantined again"
+    message = "another value is at this place now: call Store.quarantined again"
     return ConflictError(message, thread=place.thread, key=place.key, path=place.path)

@@ -150,7 +150,7 @@ def test_redaction_wins_over_quarantine(tmp_path, order):
 @pytest.mark.parametrize("answer", [None, True, "allow", guard.Verdict("pass"), guard.allow])
 def test_a_check_that_returns_nonsense_refuses(tmp_path, answer):
     with opened(tmp_path, lambda _value, _where: answer) as store:
-        with pytest.raises(CheckError, match="where a Verdict is expected"):
+        with pytest.raises(CheckError, match=r"it returned \w+, not a valid Verdict"):
             store.thread("t").commit({"a": 1})
         assert written(store) == []
 
@@ -274,10 +274,10 @@ def test_a_check_runs_before_the_commit_takes_its_lock(tmp_path):
     [
         ({"on_write": guard.injection}, "on_write is a list of functions"),
         ({"on_read": "injection"}, "on_read is a list of functions"),
-        ({"on_write": [1]}, "on_write has functions"),
-        ({"on_write": ["injection"]}, "on_write has functions"),
-        ({"on_read": [None]}, "on_read has functions"),
-        ({"on_write": [guard.Verdict]}, "on_write has functions"),
+        ({"on_write": [1]}, "each item of on_write is a function"),
+        ({"on_write": ["injection"]}, "each item of on_write is a function"),
+        ({"on_read": [None]}, "each item of on_read is a function"),
+        ({"on_write": [guard.Verdict]}, "each item of on_write is a function"),
         ({"check_timeout_s": 0}, "check_timeout_s is a number of seconds"),
         ({"check_timeout_s": -1}, "check_timeout_s is a number of seconds"),
         ({"check_timeout_s": True}, "check_timeout_s is a number of seconds"),
@@ -734,5 +734,5 @@ def test_a_place_that_was_written_since_is_not_released(tmp_path):
 
 
 def test_release_takes_a_place(tmp_path):
-    with opened(tmp_path) as store, pytest.raises(UsageError, match=r"release takes what Store\.quarantined"):
+    with opened(tmp_path) as store, pytest.raises(UsageError, match=r"place is an item that Store\.quarantined"):
         store.release("t")

@@ -36,7 +36,7 @@ RULE = SECRETS["github-token"](RANDOM)
 FIELD = "hunter2 and more"
 """A canary that only `fields=` names."""
 NAMED = SECRETS["named-secret"](RANDOM)
-"""A canary that looks random, beside a name that tells."""
+"""A canary that looks random, beside a sensitive name."""
 VALUE = 'va1ue"of/a+canary é'
 """A canary that is the value of a handle."""
 PACKAGE = Path(statelog.__file__).parent

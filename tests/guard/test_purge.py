@@ -187,7 +187,7 @@ def test_only_some_threads_are_looked_at(store):
     for name in ("a", "b"):
         store.thread(name).commit({"v": TOKEN})
     assert [each.thread for each in store.find_secrets(threads=["b"])] == ["b"]
-    with pytest.raises(UsageError, match="ids of threads"):
+    with pytest.raises(UsageError, match="list of thread ids"):
         store.find_secrets(threads="b")
     with pytest.raises(ThreadNotFoundError, match="'c'"):
         store.find_secrets(threads=["c"])

@@ -76,4 +76,4 @@ def test_what_is_listed_is_released_by_its_id(path):
 
 
 def test_an_id_that_is_not_there_is_refused(path):
-    assert "nothing that is quarantined has the id" in fails("quarantine", "release", path, "0123456789").output
+    assert "no quarantined value has the id" in fails("quarantine", "release", path, "0123456789").output

@@ -62,7 +62,7 @@ def compact(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
 
 
 def rekey(engine: Engine, key: StoreKey, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
-    """Put the store into a new file that has another key; see `Store.rekey`."""
+    """Copy the store to a new file with another key. See `Store.rekey`."""
     started_s = time.perf_counter()
     engine.check_alone()
     compacted = compact_file(

@@ -1,8 +1,8 @@
-"""Purge: it cuts secrets out of all records of a store, in a new file that takes the place of the old one.
+"""Cuts secrets out of all records of a store. The records are written into a new file, which replaces the old one.
 
-A record keeps its LSN, its time, and the numbers of its nodes. Digests of nodes, checkpoints and the chain are new
-from the first change on, because a digest of a short secret confirms a guess of it. The index follows from the new
-log (L4).
+A record keeps its LSN, its time, and the numbers of its nodes. From the first changed record on, the digests of nodes,
+checkpoints and the chain are new, because the digest of a short secret confirms a guess. The new index is the one that
+follows from the new log (L4).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from statelog.guard.search import Purger, SecretFound, Sighting
 from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX, METADATA_SIZE_BYTES_MAX
 from statelog.log.care.purge_nodes import NodeRewriter
 from statelog.log.care.rebuild import DerivedIndex
-from statelog.log.care.secret_finding import sightings_in
 from statelog.log.care.secret_scan import SETS, Scanner, parts_of, pieces_of
+from statelog.log.care.secret_search import sightings_in
 from statelog.log.chain import read_chained
 from statelog.log.events import NOTHING_BORROWED, LoanEvent, decode_checkpoint
 from statelog.log.index import node_facts
@@ -54,8 +54,8 @@ from statelog.log.operations import METADATA
 from statelog.log.times import now_us
 from statelog.log.view import View
 from statelog.storage.compaction import check_compactable
+from statelog.storage.file_rewrite import rewrite_file
 from statelog.storage.mapped_pages import MappedPages
-from statelog.storage.rewriting import rewrite_file
 from statelog.tree.node import PIECE, ROOT, Node, Workspace, node_digest
 from statelog.tree.tree import STRINGS, Tree
 from statelog.tree.value import string_body, tree_item
@@ -66,24 +66,24 @@ if TYPE_CHECKING:
     from statelog.guard.hook import Redactor
     from statelog.log.engine import Engine
     from statelog.log.transaction import Transaction
+    from statelog.storage.file_rewrite import NewFile
     from statelog.storage.read_transaction import ReadTransaction
-    from statelog.storage.rewriting import NewFile
 
     Path = tuple[str, ...]
     Progress = Callable[[int, int], None]
 
 _BATCH_SIZE_BYTES = 512 * 1024
 _PROGRESS_RECORDS = 256
-_OF_NOTHING = (NO_DIGEST, part_digest(b""))
-"""Digests that a redacted record has if no event was ever in it."""
+_EMPTY_DIGESTS = (NO_DIGEST, part_digest(b""))
+"""The possible digests of a redacted record that never had an event."""
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeReport:
-    """What a purge did."""
+    """The counts, sizes and duration of a purge."""
 
     records: int
-    """The records of the log."""
+    """The number of records in the log."""
     redactions: int
     """The number of places in which a secret was replaced, in all versions."""
     size_before_bytes: int
@@ -94,7 +94,7 @@ class PurgeReport:
 def purge(
     engine: Engine, found: Iterable[SecretFound], redactor: Redactor, *, progress: Progress | None = None
 ) -> PurgeReport:
-    """Replace secrets in all versions by their redactions; see `Store.purge`."""
+    """Replace secrets with their redactions in all versions. See `Store.purge`."""
     started_s = time.perf_counter()
     wanted = _checked(found)
     engine.check_alone()
@@ -114,7 +114,7 @@ def purge(
     def check(data: bytes) -> None:
         assert work is not None
         if work.purger.holds(data):
-            message = "a secret is still in the new file, outside of the records that had it. The store is as it was"
+            message = "a secret is still in the new file, outside the records that had it. The store was not changed"
             raise SecretError(message, path=str(file.path))
 
     def swapped() -> None:
@@ -122,7 +122,7 @@ def purge(
         engine.purged(work.last_lsn)
 
     size_after_bytes = rewrite_file(file, engine.store_file.wal, fill, check, swapped)
-    swapped()  # Another OS thread may have read something between the two.
+    swapped()  # Again: another OS thread may have read old records since the first call.
     assert work is not None
     return PurgeReport(
         work.last_lsn, work.redactions, size_before_bytes, size_after_bytes, time.perf_counter() - started_s
@@ -132,27 +132,27 @@ def purge(
 def _checked(found: Iterable[SecretFound]) -> list[SecretFound]:
     wanted = list(found) if hasattr(found, "__iter__") and not isinstance(found, str | bytes) else None
     if wanted is None or not all(isinstance(each, SecretFound) for each in wanted):
-        message = f"purge takes what find_secrets has returned, not {type(found).__name__}"
+        message = f"found is a list that find_secrets has returned, or a part of it, not {type(found).__name__}"
         raise UsageError(message, argument="found")
     return wanted
 
 
 def _refuse_remote(engine: Engine) -> None:
-    """Refuse a store that a fleet ships: what was shipped has the secrets, too."""
+    """Raise UsageError if a fleet ships the store, because the shipped segments have the secrets as well."""
     if engine.remote is not None:
         path = engine.store_file.path
         message = (
-            f"{path} is shipped by a fleet, and what was shipped would keep the secrets: restore it to a file, purge"
-            " that, ship it under another name, and delete this one"
+            f"{path} is shipped by a fleet, and the shipped segments would keep the secrets: restore the store to a"
+            " file, purge the file, ship it under another name, and delete this store"
         )
         raise UsageError(message, path=str(path))
 
 
 def _sightings(old: Transaction, redactor: Redactor, wanted: list[SecretFound]) -> list[Sighting]:
-    """Return the secrets with their texts, which are read from the records in which they were found.
+    """Read the texts of the secrets from the records that have them, and return both.
 
     Raises:
-        UsageError: a record has no such secret.
+        UsageError: a record does not have the secret. Facts: lsn, rule, fingerprint.
     """
     at = {(each.lsn, each.rule, each.fingerprint) for each in wanted}
     found = {
@@ -162,15 +162,15 @@ def _sightings(old: Transaction, redactor: Redactor, wanted: list[SecretFound]) 
     }
     for lsn, rule, fingerprint in sorted(at - found.keys()):
         message = (
-            f"record {lsn} has no secret with rule {rule} and fingerprint {fingerprint}: it was found in another store,"
-            " with another guard, or was purged since"
+            f"record {lsn} has no secret with rule {rule} and fingerprint {fingerprint}: the secret was found in"
+            " another store or with another guard, or it was purged since"
         )
         raise UsageError(message, lsn=lsn, rule=rule, fingerprint=fingerprint)
     return [*found.values()]
 
 
 class _Purge:
-    """One purge: first it looks where the secrets are, then it writes all records anew."""
+    """A purge in two passes: the first locates the secrets, and the second writes all records into the new file."""
 
     def __init__(
         self, engine: Engine, old: ReadTransaction, new: NewFile, purger: Purger, progress: Progress | None
@@ -184,23 +184,25 @@ class _Purge:
         self.last_lsn = old.last_lsn()
         self._scanner = Scanner(old, purger, is_thorough=True)
         self._is_spreading = False
-        """Whether a string or a set has to be built anew."""
+        """Whether a long string or a set has to be rebuilt."""
         self._hit: set[int] = set()
-        """The records that have to be walked, whoever has them."""
+        """The LSNs of records with nodes that have to change, whatever their owner."""
         self._edits: dict[bytes, set[Path]] = {}
+        """The paths of the secrets in a node, by the digest of the node."""
         self._blanks: set[bytes] = set()
+        """The digests of nodes that are replaced by a leaf `null`, because nothing refers to them any more."""
         self._chain = b""
-        """The chain digest of the last record that was put, from the first one on that has changed."""
+        """The chain digest of the last record in the new file. Empty until the first record that changes."""
         self._checkpoints: dict[bytes, bytes] = {}
         """The new digests of checkpoints by the former ones."""
         self._changed_versions: set[int] = set()
-        """Threads with a version that has another digest. All later ones have, too."""
+        """Threads with a version whose digest has changed. The digests of all later versions change as well."""
         self._dirty: set[int] = set()
-        """Owners with a node that has changed."""
+        """Owners of at least one changed node."""
         self._lenders = _lenders(old)
         self._alive: dict[int, bool] = {}
         self._borrowers: dict[bytes, set[int]] = {}
-        """The owners that have borrowed a node which has changed, by its former digest."""
+        """The owners that borrow a changed node, by the former digest of the node."""
         self._nodes = NodeRewriter(old, new, purger, self._edits, self._blanks)
         self._redactions = 0
 
@@ -217,7 +219,7 @@ class _Purge:
         self._new.copy_meta(self._old, self.last_lsn)
         for lsn, data in self._records():
             self._rewrite(lsn, data)
-            self._tell(self.last_lsn + lsn)
+            self._report_progress(self.last_lsn + lsn)
         for borrower, lender in sorted(self._loans()):
             self._lend(borrower, lender)
         self._new.put_index(sorted((self._renamed_index() or self._derived_index()).items()))
@@ -229,7 +231,7 @@ class _Purge:
                 self._old.check_log(lsn)  # A forged record must not get a MAC.
                 yield lsn, bytes(data)
 
-    def _tell(self, done: int) -> None:
+    def _report_progress(self, done: int) -> None:
         if self._progress is not None and (done % _PROGRESS_RECORDS == 0 or done == 2 * self.last_lsn):
             self._progress(done, 2 * self.last_lsn)
 
@@ -239,7 +241,7 @@ class _Purge:
         lsn = 0
         try:
             for lsn, _data, scanned in self._scanner.all(self._old, self._pages):
-                self._tell(lsn)
+                self._report_progress(lsn)
                 if scanned is None:
                     continue
                 self._hit.add(lsn)
@@ -250,10 +252,10 @@ class _Purge:
                     self._take_apart(tree, path)
                 self._is_spreading = self._is_spreading or scanned.rebuilds
         except SecretError as error:
-            raise self._kept(lsn + 1, error) from None
+            raise self._refusal(lsn + 1, error) from None
 
     def _take_apart(self, tree: Tree, path: Path) -> None:
-        """Note the pieces that a long string has no more without its secrets."""
+        """Add to `_blanks` the pieces of a long string that it does not have without its secrets."""
         item = tree_item(tree)
         for each in ((), path):
             item = self.purger.redacted(item, each)
@@ -266,12 +268,13 @@ class _Purge:
         self._blanks.update(piece.digest for piece in pieces_of(tree) if piece.digest not in kept)
 
     def _spread(self) -> None:
-        """Take note of all strings and sets that have to be built anew, and of their chunks, which go.
+        """Find all strings and sets that have to be rebuilt, and add their chunks and pieces to `_blanks`.
 
-        A chunk that goes may be in other strings or sets. Those are built anew, too, and so on.
+        Another string or set may share a blanked chunk or piece, so it has to be rebuilt as well. This repeats until
+        no further string or set is found.
         """
         workspace = Workspace(partial(read_node, self._old, NodeCache()))
-        roots: dict[bytes, tuple[set[int], list[tuple[bytes, int, int]]]] = {}
+        roots: dict[bytes, tuple[set[int], list[tuple[bytes, int, int, int]]]] = {}
         for lsn, data in self._records():
             for type_, digest, at, content_size, total_size in kernels.record_rows(data).values():
                 if type_ != ROOT or data[at] not in (*STRINGS, *SETS):
@@ -280,20 +283,20 @@ class _Purge:
                     roots[digest][0].add(lsn)
                     continue
                 tree = Tree(workspace, Node(data[at : at + total_size], content_size, lsn))
-                with suppress(ExpiredError, CorruptionError):  # Retention may have taken what nothing reads any more.
+                with suppress(ExpiredError, CorruptionError):  # Retention may have removed nodes of an unused tree.
                     roots[digest] = {lsn}, [*parts_of(tree)]
         is_found = True
         while is_found:
             is_found = False
             for digest, (lsns, parts) in list(roots.items()):
-                if digest in self._edits or not self._blanks.isdisjoint(part for part, _lsn, _level in parts):
+                if digest in self._edits or not self._blanks.isdisjoint(part for part, _lsn, _number, _level in parts):
                     is_found = True
                     del roots[digest]
                     self._hit |= lsns
-                    self._blanks.update(part for part, _lsn, level in parts if level)
-                    self._hit.update(lsn for part, lsn, _level in parts if part in self._blanks)
+                    self._blanks.update(part for part, _lsn, _number, level in parts if level)
+                    self._hit.update(lsn for part, lsn, _number, _level in parts if part in self._blanks)
 
-    def _kept(self, lsn: int, error: SecretError) -> SecretError:
+    def _refusal(self, lsn: int, error: SecretError) -> SecretError:
         """Return the error for a secret that cannot be cut out."""
         record = decode_record(bytes(self._old.get_log(lsn) or b""), lsn)
         owner = record.redacted().thread if record.flags & FLAG_REDACTED else owner_of(decode_event(record), lsn)
@@ -309,7 +312,7 @@ class _Purge:
     # --- one record ----------------------------------------------------------------------
 
     def _rewrite(self, lsn: int, data: bytes) -> None:
-        """Put a record into the new file, without the secrets and behind the record before it."""
+        """Append a record to the new file, without the secrets and with the chain digest of its predecessor."""
         record = decode_record(data, lsn)
         if not self._may_change(record):
             self._put(record, with_previous_chain(data, self._chain) if self._chain else data)
@@ -340,14 +343,14 @@ class _Purge:
         if self._chain:
             self._chain = _chain_digest(data, record, self._chain)
         if record.lsn in self._hit and self.purger.holds(data):
-            message = f"a secret is still in record {record.lsn} of the new file. The store is as it was"
+            message = f"a secret is still in record {record.lsn} of the new file. The store was not changed"
             raise SecretError(message, lsn=record.lsn, path=_place(data, record, self.purger))
         self._new.put_log(record.lsn, data)
 
     # --- the index (L4) ------------------------------------------------------------------------
 
     def _renamed_index(self) -> dict[bytes, bytes] | None:
-        """Return the former index with new digests of nodes; None if more has changed than the digests."""
+        """Return the former index with the new digests of nodes, or None if more than digests has changed."""
         if self._nodes.is_reshaped:
             return None
         rows: dict[bytes, bytes] = {}
@@ -374,7 +377,7 @@ class _Purge:
     # --- the parts of a record -------------------------------------------------------------------
 
     def _rows(self, lsn: int, data: bytes, owner: int, record: Record, event: Any) -> dict[int, NodeRow] | None:
-        """Return the nodes of a record that has one which changes, or None."""
+        """Return all nodes of a record by number, or None if no node of the record changes."""
         if lsn not in self._hit and not (self._nodes.renewed and self._is_touched(owner, record, event)):
             return None
         rows = self._nodes.rewrite(lsn, owner, data, kernels.record_rows(data))
@@ -384,11 +387,11 @@ class _Purge:
         return rows
 
     def _is_touched(self, owner: int, record: Record, event: Any) -> bool:
-        """Return True if a record may lead to a node that has changed."""
+        """Return True if a record may refer to a changed node."""
         return self._is_of_changed(owner) or any(digest in self._nodes.renewed for digest in _borrowed(record, event))
 
     def _is_of_changed(self, owner: int) -> bool:
-        """Return True if an owner has nodes that have changed, or may have some of another one that has."""
+        """Return True if an owner has changed nodes, or may borrow nodes from an owner that has."""
         if not owner or owner in self._dirty or not self._is_alive(owner):
             return True
         return not self._dirty.isdisjoint(self._lenders.get(owner, ()))
@@ -403,7 +406,7 @@ class _Purge:
         borrowed = [self._renewed(each, owner) for each in _borrowed(record, event)]
         if event is None:
             digest = record.redacted().digest
-            if digest not in _OF_NOTHING:  # It would confirm a guess of what was there.
+            if digest not in _EMPTY_DIGESTS:  # The old digest would confirm a guess of the removed content.
                 digest = blake2b(digest, digest_size=DIGEST_SIZE_BYTES, key=os.urandom(32)).digest()
             return cbor.encode([owner, digest, borrowed])
         kind = kind_of(record)
@@ -421,8 +424,8 @@ class _Purge:
             return record.body
         parts = split_array(record.body)
         for at, (field, part) in enumerate(zip(event._fields, parts, strict=False)):
-            if field in _TOLD and may_hold:
-                parts[at] = self._told(record.lsn, field, part, event)
+            if field in _USER_FIELDS and may_hold:
+                parts[at] = self._redacted_field(record.lsn, field, part, event)
             else:
                 parts[at] = changed.get(at, changed.get(field, part))
         body = cbor.head(LIST, len(parts)) + b"".join(parts)
@@ -432,20 +435,23 @@ class _Purge:
         return body
 
     def _renewed(self, digest: bytes, borrower: int) -> bytes:
-        """Return the digest that a borrowed node has now."""
+        """Return the new digest of a borrowed node, and note its borrower if the digest has changed."""
         made = self._nodes.renewed.get(digest)
         if made is None:
             return digest
         self._borrowers.setdefault(digest, set()).add(borrower)
         return made.digest
 
-    def _told(self, lsn: int, field: str, part: bytes, event: Any) -> bytes:
+    def _redacted_field(self, lsn: int, field: str, part: bytes, event: Any) -> bytes:
         """Return metadata, or the error of a claim, without the secrets."""
         path = (METADATA,) if field == METADATA else (event.key,)
         made = self.purger.redacted(part, path)
         self._redactions += made != part
         if field == METADATA and len(made) > METADATA_SIZE_BYTES_MAX:
-            message = f"record {lsn}: with the redactions, its metadata has {len(made)} bytes"
+            message = (
+                f"the metadata of record {lsn} has {len(made)} bytes with its redactions, and the limit is"
+                f" {METADATA_SIZE_BYTES_MAX}"
+            )
             raise LimitError(message, lsn=lsn, actual=len(made), limit=METADATA_SIZE_BYTES_MAX)
         if field != METADATA and made != part:
             text = cbor.decode(made).encode()[:ENTRY_ERROR_SIZE_BYTES_MAX].decode("utf-8", "ignore")
@@ -465,7 +471,7 @@ class _Purge:
         }
 
     def _lend(self, borrower: int, lender: int) -> None:
-        """Append a loan, which keeps what the borrower refers to."""
+        """Append a loan, so that retention keeps the nodes of the lender that the borrower refers to."""
         lsn = self._new.last_lsn() + 1
         body = LOAN_KIND.encode(LoanEvent(borrower, lender, []), lsn)
         data, _chain = encode_record(LOAN_KIND.type, lsn=lsn, time_us=now_us(), previous_chain=self._chain, body=body)
@@ -473,14 +479,14 @@ class _Purge:
 
 
 _DIGEST_AT = {b"d": 1, b"O": 1, b"o": 9}
-"""Where the digest of a node is in a key of the index, by the first byte."""
+"""The offset of a node's digest in a key of the index, by the first byte of the key."""
 
-_TOLD = frozenset((METADATA, "error"))
-"""The fields of events that have values of users."""
+_USER_FIELDS = frozenset((METADATA, "error"))
+"""The fields of events that hold values given by users."""
 
 
 def _borrowed(record: Record, event: Any) -> list[bytes]:
-    """Return the digests that a record has borrowed."""
+    """Return the digests of the nodes that a record borrows."""
     if event is None:
         return record.redacted().borrowed
     field = kind_of(record).borrowed_field
@@ -491,7 +497,7 @@ def _borrowed(record: Record, event: Any) -> list[bytes]:
 
 
 def _lenders(old: Transaction) -> dict[int, set[int]]:
-    """Return whose nodes each thread may have as a copy, also by way of another copy."""
+    """Return the lenders of each thread: the threads whose nodes it may refer to, directly or through other lenders."""
     lenders: dict[int, set[int]] = {}
     for key, _payload in old.scan_index(b"L"):
         lender = keys.decode_debt_lender(key)
@@ -506,7 +512,7 @@ def _lenders(old: Transaction) -> dict[int, set[int]]:
 
 
 def _chain_before(old: Transaction, record: Record) -> bytes:
-    """Return the chain digest before a record, in the log as it was."""
+    """Return the chain digest before a record in the old log."""
     if record.previous_chain:
         return record.previous_chain
     found = read_chained(old.get_log, record.lsn)
@@ -515,14 +521,14 @@ def _chain_before(old: Transaction, record: Record) -> bytes:
 
 
 def _nodes_in(data: bytes, record: Record) -> Nodes:
-    """Return the nodes of a record that was not vacuumed, as they stand in it."""
+    """Return the encoded nodes of a record that was not vacuumed."""
     start = ENVELOPE_SIZE_BYTES + len(record.body)
     end = start + ROW.size * record.node_count
     return Nodes(record.node_count, data[start:end], data[end:])
 
 
 def _encoded(data: bytes, record: Record, body: bytes, rows: dict[int, NodeRow] | None, previous: bytes) -> bytes:
-    """Return a record with another body, and with other nodes if there are any."""
+    """Encode a record with a new body. With `rows` its nodes are these, and else the former ones."""
     lsn, time_us = record.lsn, record.time_us
     if record.flags & FLAG_VACUUMED:
         if rows is None:
@@ -540,7 +546,7 @@ def _encoded(data: bytes, record: Record, body: bytes, rows: dict[int, NodeRow] 
 
 
 def _chain_digest(data: bytes, record: Record, previous: bytes) -> bytes:
-    """Return the chain digest of a record, of which `record` may be the former envelope."""
+    """Return the chain digest of an encoded record. `record` may have the former previous digest."""
     if record.flags & FLAG_REDACTED:
         return record_chain_digest(data, record._replace(previous_chain=previous))
     start = ENVELOPE_SIZE_BYTES + len(record.body)
@@ -550,7 +556,7 @@ def _chain_digest(data: bytes, record: Record, previous: bytes) -> bytes:
 
 
 def _place(data: bytes, record: Record, purger: Purger) -> str:
-    """Return where in a record a secret is."""
+    """Return the place of a secret in an encoded record, for a message."""
     if purger.holds(record.body):
         return "body"
     for number, (_type, _digest, at, _content, total_size) in kernels.record_rows(data).items():

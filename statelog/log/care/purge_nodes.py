@@ -1,9 +1,9 @@
 """Rewrites the nodes of records for a purge. Each node keeps its record and its number, so every locator holds.
 
-A node in which a secret was replaced, and each node that leads to one, has a new digest. A value that becomes too
-large for its parent, and the parts of a set or a long string that is built anew, are added behind the last node of
-the record. Where a chunk of a list or dict closes (T1) and where a value is stored (T2) stays as it was: these rules
-bind what writes a tree, and nothing that reads one depends on them.
+A node in which a secret was replaced gets a new digest, and so does each node above it. New nodes are added behind the
+last node of the record: a value that has become too large for its parent, and the parts of a rebuilt set or long
+string. The chunks of lists and dicts keep their borders, and other values stay where they are stored. So a purged tree
+may break the rules T1 and T2, which only writers follow and no reader depends on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from statelog.errors import CorruptionError, ExpiredError, SecretError
 from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES, NodeRow, varint
 from statelog.guard.items import packed_body, packed_item
-from statelog.log.care.secret_scan import is_cut, pieces_of
+from statelog.log.care.secret_scan import SETS, is_cut, pieces_of
 from statelog.log.nodes import NodeCache, read_node
 from statelog.tree.builder import Builder, assemble_root
 from statelog.tree.node import (
@@ -51,17 +51,16 @@ if TYPE_CHECKING:
     """The open levels of a root, as `assemble_root` takes them."""
     Row = tuple[int, bytes, int, int, int]
 
-_SETS = (kernels.KIND_SET, kernels.KIND_FROZENSET)
 _NULL = b"\xf6"
 _UNREADABLE = (ExpiredError, CorruptionError)
-"""What reading a tree raises that nothing reads any more: retention has taken some of its nodes."""
+"""The errors of reading an unused tree, of which retention may have removed some nodes."""
 _VALUE = "value"
 _CACHE_SIZE_BYTES = 16 * 1024 * 1024
 _GONE = NodeRow(0, b"", b"", 0)
 
 
 class Renewed(NamedTuple):
-    """What a node has become."""
+    """The new type and digest of a node that has changed."""
 
     type: int
     digest: bytes
@@ -71,12 +70,12 @@ class NodeRewriter:
     """Rewrites nodes, record by record in the order of the log.
 
     Args:
-        old: reads the log as it was.
-        new: reads the records that were rewritten before.
+        old: reads the old log.
+        new: reads the records that were rewritten already.
         purger: cuts the secrets out.
-        edits: the paths of secrets in the nodes that hold one, by digest.
-        blanks: the digests of pieces and of chunks that nothing refers to any more, because the strings and the sets
-            that have them are built anew. A node that stays would refer to others, which retention may take.
+        edits: the paths of the secrets in a node, by the digest of the node.
+        blanks: the digests of pieces and chunks that become a leaf `null`: their strings and sets are rebuilt, so
+            nothing refers to them any more. If they stayed, they would refer to nodes that retention may remove.
     """
 
     def __init__(
@@ -91,29 +90,29 @@ class NodeRewriter:
         self.edits = edits
         self.blanks = blanks
         self.renewed: dict[bytes, Renewed] = {}
-        """By the digest that a node had."""
+        """The changed nodes, by their former digests."""
         self.has_renewed_large = False
-        """Whether a node that the index knows by its digest has changed. Any thread may have borrowed it."""
+        """Whether a node has changed whose digest is in the index. Any thread may have borrowed such a node."""
         self.is_reshaped = False
-        """Whether the index has to know more or fewer nodes by their digests than before."""
+        """Whether the index needs keys for more or fewer digests than before."""
         self.redactions = 0
         """The number of places in which a secret was replaced."""
         self.shrunk: dict[bytes, set[int]] = {}
-        """Owners of leaves that were large enough to be lent by their digest (key `d`), and are not any more."""
+        """The owners of leaves that have become too small to be lent by digest (key `d`), by the former digest."""
         self.old_workspace = Workspace(partial(read_node, old, NodeCache(_CACHE_SIZE_BYTES)))
         self.read_new = partial(read_node, new, NodeCache(_CACHE_SIZE_BYTES))
         self.headers: dict[bytes, bytes] = {}
         """The new headers of values that were cut into the items of a list, by the former ones."""
         self.added: dict[int, dict[bytes, tuple[int, int]]] = {}
-        """Where each owner has nodes that were added, by digest."""
+        """The record and the number of each added node, by owner and digest."""
 
     def rewrite(self, lsn: int, owner: int, data: bytes, rows: Mapping[int, Row]) -> dict[int, NodeRow] | None:
-        """Return the nodes of a record by number, or None if none has changed."""
+        """Return the nodes of a record by number, or None if no node has changed."""
         return _RecordNodes(self, lsn, owner, data, rows).rewrite()
 
 
 class _RecordNodes:
-    """The nodes of one record."""
+    """Rewrites the nodes of one record."""
 
     def __init__(self, whole: NodeRewriter, lsn: int, owner: int, data: bytes, rows: Mapping[int, Row]) -> None:
         self._whole = whole
@@ -132,7 +131,7 @@ class _RecordNodes:
         if CUT in self._data:
             self._mend_headers()
         for number in self._rows:
-            self._settle(number)
+            self._place(number)
         if not self._is_changed:
             return None
         rows = self._workspace.rows
@@ -144,8 +143,8 @@ class _RecordNodes:
                 added[rows[number].digest] = (self._lsn, number)
         return {number: row for number, row in enumerate(rows) if row is not _GONE}
 
-    def _settle(self, number: int) -> None:
-        """Put a node, as it becomes, in its place among the rows."""
+    def _place(self, number: int) -> None:
+        """Put the rewritten node of a number at its place among the rows. Its children are placed first."""
         if number in self._done or number not in self._rows:
             return
         self._done.add(number)
@@ -164,13 +163,13 @@ class _RecordNodes:
         self._whole.renewed[digest] = Renewed(row.type, row.digest)
 
     def _child(self, digest: bytes, lsn: int, number: int) -> Renewed | None:
-        """Return what the node has become to which a ref leads, or None if it is as it was."""
+        """Return the new type and digest of the node that a ref names, or None if the node has not changed."""
         if not lsn:
-            self._settle(number)
+            self._place(number)
         return self._whole.renewed.get(digest)
 
     def _made(self, type_: int, digest: bytes, node: Node) -> NodeRow | None:
-        """Return what a node becomes, or None if it stays."""
+        """Return the rewritten node, or None if the node does not change."""
         paths = self._whole.edits.get(digest, ())
         if digest in self._whole.blanks:
             return _row(LEAF, _NULL)
@@ -187,7 +186,7 @@ class _RecordNodes:
         kind = node.data[0]
         if kind in STRINGS and type_ == ROOT:
             return self._string(node, paths)
-        if kind in _SETS:
+        if kind in SETS:
             return self._set(type_, node, paths)
         return self._tree(type_, node, paths)
 
@@ -226,7 +225,7 @@ class _RecordNodes:
         return _row_of(assemble_root(kind, head.key, spine, (count, entries, behind)))
 
     def _with_new_digests(self, type_: int, node: Node, table: list[int], spine: Spine, level: int) -> NodeRow | None:
-        """Return a node of which only children have changed: it is of the same size."""
+        """Return a node with the new digests of its children, or None if no child has changed. Its size stays."""
         data = node.data
         changed: list[tuple[int, bytes]] = []
         for (_covered, digest, _lsn, _number), (_same, made, _at, _node) in zip(
@@ -253,11 +252,11 @@ class _RecordNodes:
         return _row(type_, content, data[node.content_size :])
 
     def _empty(self, node: Node) -> NodeRow:
-        """Return an empty root of the kind of one that nothing reads any more."""
+        """Return an empty root of the same kind, for an unused tree that cannot be read."""
         return _row_of(Builder(self._workspace, node.data[0]).finish())
 
     def _spine(self, type_: int, node: Node) -> tuple[Spine, bool]:
-        """Return the open levels of a root, and whether one has changed."""
+        """Return the open levels of a root, and whether a level has changed."""
         if type_ != ROOT:
             return [], False
         spine = []
@@ -282,7 +281,7 @@ class _RecordNodes:
         return entry, varint(lsn) + varint(number)
 
     def _entry(self, node: Node, numbers: list[int], paths: Iterable[Path]) -> tuple[bytes, bytes]:
-        """Return an entry of level 0, and its locator: none if its value is inline."""
+        """Return an entry of level 0, and its locator, which is empty if the value is inline."""
         at, slot_at, end, _covered, lsn, number = numbers
         before, old = node.data[at:slot_at], Slot(node.data[slot_at:end], lsn, number)
         slot = old
@@ -302,13 +301,16 @@ class _RecordNodes:
         return before + slot.data, slot.locators
 
     def _of_entry(self, key_item: bytes, paths: Iterable[Path]) -> list[Path]:
-        """Return the paths that lead to an entry of a dict, or to a field that the whole dict is."""
+        """Return the paths of an entry of a dict, and the paths of fields whose value is the whole dict."""
         key = cbor.decode(key_item)
         names_field = self._whole.purger.names_field
         return [path for path in paths if path[-1:] == (key,) or key == _VALUE or (path and names_field(path))]
 
     def _fingerprint(self, before: bytes, old: Slot, new: Slot) -> bytes:
-        """Return the fingerprint of a changed item's identity. Only the root of the list has the key."""
+        """Return the fingerprint of a changed item's identity.
+
+        Only the root of the list has the name of the identity's key, so the key is found by the former fingerprint.
+        """
         old = old._replace(lsn=old.lsn or (self._lsn if old.is_ref else 0))
         former, item = read_item(self._whole.old_workspace, old), read_item(self._workspace, new)
         pairs = zip(split(former), split(item), strict=True)
@@ -321,7 +323,7 @@ class _RecordNodes:
     # --- values that were cut into the items of a list ------------------------------------------
 
     def _mend_headers(self) -> None:
-        """Note the new headers of values that were cut: a header has the sizes of the items behind it."""
+        """Store the new headers of values that were cut into items, because a header has the sizes of its items."""
         for type_, _digest, at, content_size, total_size in self._rows.values():
             if type_ != ROOT or self._data[at] != kernels.KIND_LIST:
                 continue
@@ -344,10 +346,10 @@ class _RecordNodes:
     def _paths_of(self, item: bytes) -> Iterable[Path]:
         return self._whole.edits.get(node_digest(LEAF, item), ())
 
-    # --- sets and long strings: they are built anew ---------------------------------------------
+    # --- sets and long strings, which are rebuilt -----------------------------------------------
 
     def _set(self, type_: int, node: Node, paths: Iterable[Path]) -> NodeRow | None:
-        """Return a set whose elements have changed. The chunks that it had are among `blanks`."""
+        """Return a rebuilt set, or None if no element has changed. Its former chunks are in `blanks`."""
         if type_ == CHUNK or not (paths or self._spine(ROOT, node)[1]):
             return None
         tree = Tree(self._whole.old_workspace, node)
@@ -364,14 +366,14 @@ class _RecordNodes:
         return _row_of(builder.finish())
 
     def _paths_in(self, tree: Tree, paths: Iterable[Path]) -> set[Path]:
-        """Return the paths of the secrets in a set: of its root, and of its chunks."""
+        """Return the paths of the secrets in the root and in the chunks of a set."""
         found = set(paths)
         for run in tree.runs(0, tree.count):
             found |= {*self._whole.edits.get(node_digest(CHUNK, run.node.content), ())}
         return found
 
     def _string(self, node: Node, paths: Iterable[Path]) -> NodeRow | None:
-        """Return a long string that has changed, or that had a piece with a part of a secret."""
+        """Return a rebuilt long string, or None if neither its text nor a node below it has changed."""
         if not paths and not self._spine(ROOT, node)[1]:
             return None
         tree = Tree(self._whole.old_workspace, node)
@@ -391,7 +393,7 @@ class _RecordNodes:
         return _row_of(builder.finish())
 
     def _know_added(self) -> None:
-        """Let the workspace find the nodes again that were added to earlier records of the same owner."""
+        """Register the nodes that were added to earlier records of this owner, so that the workspace reuses them."""
         for digest, place in self._whole.added.get(self._owner, {}).items():
             self._workspace.know(digest, *place)
 

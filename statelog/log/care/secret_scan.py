@@ -1,8 +1,8 @@
-"""Looks for secrets in the records of a log: in their nodes, and in what their bodies say.
+"""Scans the nodes and the bodies of the records of a log for secrets.
 
-The bytes of a record are scanned as a whole. Only a record that may hold a secret is decoded, and only its own nodes
-are walked, from its roots, because the name of a field tells whether its value is a secret. Nodes of earlier records
-were looked at with these. A long string is cut into pieces, so the joints at new pieces are scanned, too.
+The bytes of a record are scanned as a whole. Only a record that may hold a secret is decoded. Its nodes are walked from
+its roots, because the names on the path can make a value a secret. The walk skips nodes of earlier records, which were
+scanned with those records. A long string is cut into pieces, so a new piece is scanned together with its neighbours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from statelog.display.packed import CUT
 from statelog.errors import CorruptionError, ExpiredError
 from statelog.format import cbor, keys
 from statelog.format.fields import split_array
-from statelog.format.record import FLAG_REDACTED, TYPE_AT, TYPE_ENTRY, decode_record
+from statelog.format.record import DIGEST_SIZE_BYTES, FLAG_REDACTED, TYPE_AT, TYPE_ENTRY, decode_record
 from statelog.guard.items import packed_body
 from statelog.log.events import CheckpointEvent
 from statelog.log.kinds.entries import EntryEvent
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     """The nodes of a record, as `kernels.record_rows` returns them."""
 
 REMOVED = "(removed)"
-"""The path of what no event refers to any more, such as the nodes of an expired version."""
+"""The path of secrets in nodes that no event refers to, such as the nodes of an expired version."""
 
 _NAMES = {
     "thread_id": "(id)",
@@ -55,13 +55,13 @@ _NAMES = {
     "written": "(channel)",
     "pattern": "(pattern)",
 }
-"""The fields of events that have names, and what the paths of secrets in them are."""
+"""The fields of events that hold names, and the paths of secrets in these fields."""
 
 _VALUE = "value"
-"""The key of the dict that has the value of an entry of the board."""
+"""The key under which the root of an entry of the board has its value."""
 
 _PAIR = 2
-_THREADS = 2
+_OS_THREADS = 2
 _BATCH_SIZE_BYTES = 512 * 1024
 _CACHE_SIZE_BYTES = 8 * 1024 * 1024
 
@@ -70,29 +70,29 @@ SETS = (kernels.KIND_SET, kernels.KIND_FROZENSET)
 
 
 class Looker(Protocol):
-    """What looks at the parts of a record: see `guard.search`."""
+    """Decides which parts of a record are secrets. See `guard.search`."""
 
     def may_hold(self, data: bytes, /) -> bool:
         """Return False if bytes certainly hold no secret."""
 
-    def may_be_stored_in(self, record: bytes, /, *, tells: bool) -> bool:
-        """Return False if a record certainly has no secret. `tells`: a name in it may tell of the whole value."""
+    def may_be_stored_in(self, record: bytes, /, *, any_name: bool) -> bool:
+        """Return False if a record certainly has no secret. `any_name` is as in `guard.Secrets.may_be_stored_in`."""
 
-    def tells(self, path: Path, /) -> bool:
-        """Return True if a value may be a secret for its path alone."""
+    def is_sensitive(self, path: Path, /) -> bool:
+        """Return True if the path alone may make a value a secret."""
 
     def names_field(self, path: Path, /) -> bool:
-        """Return True if all that is at a path is a secret."""
+        """Return True if every value at a path is a secret."""
 
     def look(self, item: bytes, path: Path, /) -> bool:
-        """Return True if there is a secret in an encoded value."""
+        """Return True if an encoded value has a secret."""
 
     def look_at_name(self, name: bytes, path: Path, /) -> bool:
-        """Return True if there is a secret in a name."""
+        """Return True if a name has a secret."""
 
 
 class Piece(NamedTuple):
-    """A piece of a long string, and where it is stored."""
+    """The digest of a piece of a long string, and the record and number of its node."""
 
     digest: bytes
     lsn: int
@@ -100,101 +100,98 @@ class Piece(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """A record that was walked."""
+    """The secrets of a record that was walked."""
 
     record: Record
     event: Any
     """None if the record is redacted."""
     owner: int
     edits: list[tuple[bytes, Path]]
-    """The digests of nodes with a secret in their own content, and the path there. Of a long string it is its root."""
+    """The digest of each node with a secret in its own content, and the path of the secret. A long string has the
+    digest of its root."""
     strings: list[tuple[Tree, Path]]
     """The long strings with a secret."""
     blanks: list[bytes]
-    """The digests of chunks of sets with a secret, and of pieces with a secret, or next to one, whose string is not in
-    the record."""
+    """The digests of chunks of sets that have a secret, and of loose pieces: runs of pieces whose string is not in the
+    record, if the run has a secret."""
     rebuilds: bool
-    """Whether one of these is a string or a set that is a tree."""
+    """Whether a long string, or a set, has a secret, so that it has to be rebuilt."""
 
 
 def is_cut(item: bytes) -> bool:
-    """Return True if an item is what stands before the items of a value that was cut into a list."""
+    """Return True if an item is the header of a value that was cut into the items of a list."""
     body = packed_body(item)
     return body is not None and body.startswith(CUT)
 
 
 def pieces_of(tree: Tree) -> Iterator[Piece]:
-    """Yield the pieces of a long string. The bytes behind the last one are in its root."""
-    for level, _covered, node in tree.groups():
-        if level:
-            yield from _pieces_below(tree, node, level)
+    """Yield the pieces of a long string. The bytes behind the last piece are in the root of the string."""
+    for digest, lsn, number, level in parts_of(tree):
+        if not level:
+            yield Piece(digest, lsn, number)
 
 
-def parts_of(tree: Tree) -> Iterator[tuple[bytes, int, int]]:
-    """Yield the chunks, and the pieces, of a string or a set: digest, LSN of the record, and level."""
+def parts_of(tree: Tree) -> Iterator[tuple[bytes, int, int, int]]:
+    """Yield the digest, the LSN, the number and the level of each chunk and piece of a string or a set.
+
+    Pieces have the level 0, and so have the lowest chunks of a set.
+    """
     level = len(tree.head.levels)
-    for _covered, digest, lsn, _number in tree.head.levels:
+    for _covered, digest, lsn, number in tree.head.levels:
         if digest is not None:
-            yield digest, lsn, level
+            yield digest, lsn, number, level
         level -= 1
     for level, _covered, node in tree.groups():
         if level:
             yield from _parts_below(tree, node, level)
 
 
-def _parts_below(tree: Tree, node: Node, level: int) -> Iterator[tuple[bytes, int, int]]:
+def _parts_below(tree: Tree, node: Node, level: int) -> Iterator[tuple[bytes, int, int, int]]:
     table = tree.table(node, level)
     for index in range(len(table) // STRIDE):
-        _at, digest_at, _end, _covered, lsn, _number = table[index * STRIDE : (index + 1) * STRIDE]
-        yield node.data[digest_at : digest_at + 20], lsn, level - 1
+        _at, digest_at, _end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
+        yield node.data[digest_at : digest_at + DIGEST_SIZE_BYTES], lsn, number, level - 1
         if level > 1:
             yield from _parts_below(tree, tree.child(node, table, index, level), level - 1)
 
 
-def _pieces_below(tree: Tree, node: Node, level: int) -> Iterator[Piece]:
-    table = tree.table(node, level)
-    for index in range(len(table) // STRIDE):
-        if level > 1:
-            yield from _pieces_below(tree, tree.child(node, table, index, level), level - 1)
-        else:
-            _at, digest_at, _end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
-            yield Piece(node.data[digest_at : digest_at + 20], lsn, number)
-
-
 def _lsns_with_large_nodes(transaction: Transaction) -> set[int]:
-    """Return the LSNs of records with nodes that the index knows by their digests (keys `d` and `O`)."""
+    """Return the LSNs of records with nodes whose digests are in the index (keys `d` and `O`)."""
     return {
         keys.decode_place(payload).lsn for prefix in (b"d", b"O") for _key, payload in transaction.scan_index(prefix)
     }
 
 
 class Scanner:
-    """Looks at records in any order.
+    """Scans records, in any order.
 
     Args:
         transaction: reads the log.
         looker: decides what is a secret.
-        is_thorough: look at each copy of a value. Otherwise a version's root is looked at where the version has
-        written.
+        is_thorough: whether to scan every copy of a value. If False, only the channels that a version has written are
+            scanned in its root.
     """
 
     def __init__(self, transaction: Transaction, looker: Looker, *, is_thorough: bool) -> None:
         self._looker = looker
         self.large = _lsns_with_large_nodes(transaction)
-        """The records with nodes that the index knows by their digests, such as roots of long strings."""
+        """The LSNs of records with nodes whose digests are in the index, such as roots of long strings."""
         self._is_thorough = is_thorough
         self._workspace = Workspace(partial(read_node, transaction, NodeCache(_CACHE_SIZE_BYTES)))
 
     def all(self, transaction: ReadTransaction, pages: MappedPages) -> Iterator[tuple[int, bytes, Scanned | None]]:
-        """Look at all records, in order. Other OS threads scan the next ones meanwhile."""
-        with ThreadPoolExecutor(_THREADS) as pool:
+        """Yield the LSN, the bytes and the scan of each record, in order. Other OS threads scan ahead.
+
+        The scan is None if the record certainly has no secret.
+        """
+        with ThreadPoolExecutor(_OS_THREADS) as pool:
             ahead: deque[Future[list[tuple[int, bytes, bool]]]] = deque()
             for batch in chain(transaction.log_batches(_BATCH_SIZE_BYTES), [None]):
                 if batch is not None:
                     copied = [(lsn, bytes(data)) for lsn, data in batch]
                     pages.read(sum(len(data) for _lsn, data in copied))
                     ahead.append(pool.submit(self._sift, copied))
-                while ahead and (batch is None or len(ahead) > _THREADS):
+                while ahead and (batch is None or len(ahead) > _OS_THREADS):
                     for lsn, data, may_hold in ahead.popleft().result():
                         yield lsn, data, self._walk(lsn, data) if may_hold else None
 
@@ -202,10 +199,10 @@ class Scanner:
         return [(lsn, data, lsn in self.large or self._may_hold(data)) for lsn, data in records]
 
     def _may_hold(self, data: bytes) -> bool:
-        return self._looker.may_be_stored_in(data, tells=data[TYPE_AT] == TYPE_ENTRY)
+        return self._looker.may_be_stored_in(data, any_name=data[TYPE_AT] == TYPE_ENTRY)
 
     def scan(self, lsn: int, data: bytes) -> Scanned | None:
-        """Look at one record. Return None if it certainly has no secret."""
+        """Scan one record. Return None if it certainly has no secret."""
         return self._walk(lsn, data) if lsn in self.large or self._may_hold(data) else None
 
     def _walk(self, lsn: int, data: bytes) -> Scanned | None:
@@ -249,7 +246,7 @@ class Scanner:
 
 
 class _Walk:
-    """A walk over the nodes of one record."""
+    """Walks over the nodes of one record, and collects the fields of `Scanned`."""
 
     def __init__(self, looker: Looker, workspace: Workspace, lsn: int, data: bytes, rows: Rows) -> None:
         self._looker = looker
@@ -266,7 +263,7 @@ class _Walk:
         self.rebuilds = False
 
     def begin(self, event: Any, *, is_thorough: bool) -> None:
-        """Take note of what an event tells of its root."""
+        """Note the key of an entry, or the channels that a version has written."""
         if type(event) is EntryEvent:
             self._key = event.key
         elif type(event) is CheckpointEvent and not is_thorough:
@@ -294,7 +291,7 @@ class _Walk:
 
     def _chunk(self, tree: Tree, digest: bytes, place: tuple[int, int], level: int, path: Path) -> None:
         lsn, number = place
-        if not self._is_own(lsn) and not self._looker.tells(path):
+        if not self._is_own(lsn) and not self._looker.is_sensitive(path):
             return
         self._visit(lsn, number)
         node = self._read(CHUNK, digest, lsn, number)
@@ -304,17 +301,18 @@ class _Walk:
             return
         for index in range(len(table) // STRIDE):
             _at, digest_at, _end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
-            self._chunk(tree, node.data[digest_at : digest_at + 20], (lsn, number), level - 1, path)
+            child = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]
+            self._chunk(tree, child, (lsn, number), level - 1, path)
 
     def _entries(self, tree: Tree, node: Node, table: list[int], home: bytes, path: Path) -> None:
         is_dict = tree.kind == kernels.KIND_DICT
         is_field = is_dict and path != () and self._looker.names_field(path)
         may_hold_any = self._looker.may_hold(node.content)
-        is_skipped = not is_dict and not self._looker.tells(path)
+        is_skipped = not is_dict and not self._looker.is_sensitive(path)
         for index in range(len(table) // STRIDE):
             at, _slot_at, end, _covered, lsn, _number = table[index * STRIDE : (index + 1) * STRIDE]
             if is_skipped and (lsn != self._lsn if lsn else not may_hold_any):
-                continue  # A node of another record, or a value inside of a node that has no secret.
+                continue  # The node is of another record, or the value is in a node without a secret.
             may_hold = may_hold_any and self._looker.may_hold(node.data[at:end])
             below = path
             if is_dict:
@@ -323,7 +321,7 @@ class _Walk:
                     self._looker.look_at_name(key.encode(), (*path, "(name)"))
                 if not path and self._written is not None and key not in self._written:
                     continue
-                if not is_field:  # Otherwise all below is the same secret.
+                if not is_field:  # In a field, every value below is a part of the same secret.
                     below = (*path, self._key if not path and self._key is not None and key == _VALUE else key)
             in_set, is_chunk = tree.kind in SETS, node is not tree.node
             slot = tree.slot(node, table, index)
@@ -331,34 +329,34 @@ class _Walk:
 
     def _slot(self, slot: Slot, home: bytes, path: Path, *, may_hold: bool, in_set: bool, is_chunk: bool) -> None:
         looker = self._looker
-        tells = looker.tells(path)
+        is_sensitive = looker.is_sensitive(path)
         if not slot.is_ref:
             if is_cut(slot.data):
                 self._cut(slot.data, home, path)
-            elif (tells or may_hold) and looker.look(slot.data, path):
+            elif (is_sensitive or may_hold) and looker.look(slot.data, path):
                 self.edits.append((home, path))
                 self.rebuilds = self.rebuilds or in_set
                 if in_set and is_chunk:
                     self.blanks.append(home)
             return
-        if not self._is_own(slot.lsn) and not tells:
+        if not self._is_own(slot.lsn) and not is_sensitive:
             return
         digest = slot.data[1:]
-        with suppress(ExpiredError, CorruptionError):  # Retention may have taken what nothing reads any more.
+        with suppress(ExpiredError, CorruptionError):  # Retention may have removed nodes of an unused tree.
             if slot.data[:1] != REF_LEAF:
                 self.root(digest, slot.lsn, slot.number, path)
                 return
             self._visit(slot.lsn, slot.number)
-            self._leaf(self._read(LEAF, digest, slot.lsn, slot.number).content, digest, path, tells=tells)
+            self._leaf(self._read(LEAF, digest, slot.lsn, slot.number).content, digest, path, is_sensitive=is_sensitive)
 
-    def _leaf(self, content: bytes, digest: bytes, path: Path, *, tells: bool) -> None:
+    def _leaf(self, content: bytes, digest: bytes, path: Path, *, is_sensitive: bool) -> None:
         if is_cut(content):
             self._cut(content, digest, path)
-        elif (tells or self._looker.may_hold(content)) and self._looker.look(content, path):
+        elif (is_sensitive or self._looker.may_hold(content)) and self._looker.look(content, path):
             self.edits.append((digest, path))
 
     def _cut(self, item: bytes, home: bytes, path: Path) -> None:
-        """Look at what stands around the items of a value that was cut."""
+        """Scan the header of a value that was cut into items. It has the bytes around the items."""
         body = packed_body(item)
         if body is not None and self._looker.may_hold(body):
             text = b"".join(bytes((each,)) if 0x20 <= each < 0x7F else b"\n" for each in body)
@@ -366,7 +364,7 @@ class _Walk:
                 self.edits.append((home, path))
 
     def _pair(self, tree: Tree, node: Node, table: list[int], digest: bytes, path: Path) -> None:
-        """Look at a pair as a whole: one of its items may be the name of the other."""
+        """Scan a pair as a whole, because one of its items may be the name of the other."""
         is_list = tree.kind in (*LISTS, kernels.KIND_TUPLE)
         keys = [] if is_list else [tree.key(node, table, index)[1:] for index in range(_PAIR)]
         if is_list or (tree.kind == kernels.KIND_DICT and b"value" in keys):
@@ -375,10 +373,10 @@ class _Walk:
                 self.edits.append((digest, path))
 
     def _string(self, tree: Tree, digest: bytes, path: Path) -> None:
-        """Look at a long string where it is new: at its new pieces, with one on each side, and at its end."""
+        """Scan the new pieces of a long string, each with its neighbours, and the end of the string."""
         pieces = [*pieces_of(tree), Piece(b"", self._lsn, -1)]
         near = [any(self._is_own(each.lsn) for each in pieces[max(at - 1, 0) : at + 2]) for at in range(len(pieces))]
-        is_found = self._looker.tells(path)
+        is_found = self._looker.is_sensitive(path)
         parts: list[bytes] = []
         for piece, is_near in zip([*pieces, None], [*near, False], strict=True):
             if piece is not None and is_near:
@@ -395,10 +393,10 @@ class _Walk:
             self.strings.append((tree, path))
             self.rebuilds = True
 
-    # --- what no root leads to -----------------------------------------------------------
+    # --- nodes below no root -------------------------------------------------------------
 
     def look_at_rest(self) -> None:
-        """Look at the nodes that were not visited, each by itself, and at pieces that follow each other as one text."""
+        """Scan each node that was not visited. Pieces that follow each other are scanned as one text."""
         data, rows = self._data, self._rows
         looker, path = self._looker, (REMOVED,)
         run: list[bytes] = []
@@ -418,7 +416,7 @@ class _Walk:
                 continue
             node = Node(data[at : at + total_size], content_size, self._lsn)
             if type_ == LEAF:
-                self._leaf(node.content, digest, path, tells=False)
+                self._leaf(node.content, digest, path, is_sensitive=False)
             elif node.data[0] not in STRINGS:
                 self._look_at_loose(type_, node, digest, path)
             elif looker.look(cbor.encode(node.content.decode("utf-8", "replace")), path):

@@ -266,7 +266,7 @@ def _check_history(
 
 
 def _is_of_history(error: Exception) -> bool:
-    """Return True if the log has another history than the anchor. A MAC that does not hold is damage of its record."""
+    """Return True if the log does not have the history of an anchor. A wrong MAC is damage of its record instead."""
     return isinstance(error, RollbackError | ForgeryError) and "expected" in error.facts
 
 

@@ -1,4 +1,4 @@
-"""Finds the secrets that were written before: in every version, also in values that were replaced since."""
+"""Finds the secrets that a store has in any version, including values that were replaced since."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def find_secrets(engine: Engine, redactor: Redactor, threads: Iterable[str] | None = None) -> list[SecretFound]:
-    """Return the secrets in a store, in the order of the log; see `Store.find_secrets`."""
+    """Return the secrets in a store, in the order of the log. See `Store.find_secrets`."""
     finder = Finder(redactor)
     found: list[SecretFound] = []
     pages = MappedPages(engine.store_file.lmdb_file)
@@ -46,7 +46,7 @@ def find_secrets(engine: Engine, redactor: Redactor, threads: Iterable[str] | No
 
 
 def sightings_in(transaction: Transaction, redactor: Redactor, lsns: Iterable[int]) -> list[tuple[int, Sighting]]:
-    """Return the secrets in some records, with their LSNs. LSNs without a record are left out."""
+    """Return the secrets in the records with some LSNs, each with its LSN. Skip LSNs without a record."""
     finder = Finder(redactor)
     scanner = Scanner(transaction, finder, is_thorough=False)
     found: list[tuple[int, Sighting]] = []
@@ -61,7 +61,7 @@ def sightings_in(transaction: Transaction, redactor: Redactor, lsns: Iterable[in
 
 def _owners(view: View, threads: Iterable[str]) -> set[int]:
     if isinstance(threads, str) or not hasattr(threads, "__iter__"):
-        message = f"threads are the ids of threads, not {threads!r}"
+        message = f"threads is a list of thread ids, not {threads!r}"
         raise UsageError(message, argument="threads")
     owners = set()
     for thread in threads:
@@ -74,7 +74,7 @@ def _owners(view: View, threads: Iterable[str]) -> set[int]:
 
 
 class _Report:
-    """Turns sightings into what users see, each secret once for the version that wrote it."""
+    """Turns sightings into `SecretFound` objects. Each secret is reported once for the version that wrote it."""
 
     def __init__(self, view: View, finder: Finder, redactor: Redactor) -> None:
         self._view = view
@@ -82,12 +82,12 @@ class _Report:
         self._redactor = redactor
         self._workspace = Workspace(partial(read_node, view.transaction, NodeCache()))
         self._seen: set[tuple[int, Known]] = set()
-        """The secrets of each thread."""
+        """The secrets that were reported, with their threads."""
 
     def of(self, scanned: Scanned) -> list[SecretFound]:
-        """Return the secrets of a record, without those that the version has only copied.
+        """Return the secrets of a record, except those that its version only copied from its parent.
 
-        A version that changes a part of a channel stores other parts of it again, which it has not written.
+        A version that changes a part of a channel stores some unchanged parts of the channel again.
         """
         if not self._finder.found:
             return []
@@ -121,7 +121,7 @@ class _Report:
         return thread, scanned.record.lsn if type(event) is EntryEvent else None
 
     def _before(self, event: CheckpointEvent, channel: str) -> set[Known]:
-        """Return the secrets that a channel has in the version before."""
+        """Return the secrets of a channel in the parent version."""
         assert event.parent_branch is not None
         assert event.parent_version is not None
         entry = self._view.entry(event.thread, event.parent_branch, event.parent_version)

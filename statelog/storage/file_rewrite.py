@@ -1,9 +1,9 @@
-"""Rewriting: it replaces the file of a store in use by a new file with other records.
+"""Replaces the file of a store in use by a new file with other records.
 
-It holds the writer lock from the first record that it reads to the rename, so nobody commits meanwhile. Unlike a
-compaction, it leaves no process in the new file that had the old one open: what such a process remembers of the old
-records is not true of the new ones. The word `PURGED` in the old file ends its openings. If a rewriting is cut off,
-the name leads to the old file or to the new one, and each is whole.
+A rewrite holds the writer lock from its first read to the rename, so nobody commits meanwhile. Unlike after a
+compaction, a process that had the old file open cannot follow to the new file, because its memory of the old records
+is not true of the new ones. The word `PURGED` in the old file tells such a process that its handles have ended. If a
+rewrite is interrupted, the path names either the old file or the new file, and that file is complete.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 
 _SEARCHED_SIZE_BYTES = 8 * 1024 * 1024
 _OVERLAP_SIZE_BYTES = 256 * 1024
-"""Bytes that are searched twice, so that nothing on the border of two parts is missed."""
+"""The overlap of two searched parts, so that a text on their border is found."""
 
 
 class NewFile:
-    """The file that is filled: first `meta`, then the log in order, then the index.
+    """The new file, which is filled in order: the table `meta`, the log, the index.
 
     Args:
         appender: puts keys and values into the file.
@@ -68,7 +68,7 @@ class NewFile:
         self._last_lsn = 0
 
     def copy_meta(self, old: ReadTransaction, upto: int) -> None:
-        """Copy the facts about the store, and note that the records up to an LSN are new."""
+        """Copy the table `meta`, and store the mark that a purge has rewritten the records up to an LSN."""
         facts = {**dict(old.metas()), PURGE_KEY: self._sealed(PURGE_KEY, encode_purged_lsn(upto))}
         for key, value in sorted(facts.items()):
             self._put(META_TABLE, key, value)
@@ -80,7 +80,7 @@ class NewFile:
         self._last_lsn = lsn
 
     def get_log(self, lsn: int) -> memoryview | None:
-        """Return a record that was appended before, until the next one is appended."""
+        """Return a record that was appended already. The memory is valid until the next record is appended."""
         found = self._appender.transaction.get(keys.encode_lsn(lsn), db=self._table(LOG_TABLE))
         if found is None:
             return None
@@ -93,7 +93,7 @@ class NewFile:
         return self._last_lsn
 
     def put_index(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Append the keys of the index in order, with their payloads."""
+        """Append the rows of the index. They must be in the order of their keys."""
         self._table(INDEX_TABLE)
         for key, payload in rows:
             self._put(INDEX_TABLE, key, self._sealed(key, payload))
@@ -117,14 +117,14 @@ def rewrite_file(
     check: Callable[[bytes], None],
     swapped: Callable[[], None],
 ) -> int:
-    """Replace the file of a store by one with other records. Return the new size in bytes.
+    """Replace the file of a store by a file with other records. Return the size of the new file in bytes.
 
     Args:
         file: the LMDB file.
         wal: the write-ahead log.
-        fill: reads the old file and fills the new one. If it raises, the old file stays.
-        check: is given all bytes of the new file, in parts that overlap. If it raises, the old file stays.
-        swapped: called when the new file has the name, before anybody can commit to it.
+        fill: reads the old file and fills the new file. If it raises, the old file stays.
+        check: called with all bytes of the new file, in parts that overlap. If it raises, the old file stays.
+        swapped: called after the new file has taken the path, before anybody can commit to the new file.
 
     Raises:
         ...: as `check_compactable`.
@@ -170,9 +170,8 @@ def rewrite_file(
             finally:
                 file.follows_purge = file.has_moved
             swapped()
-            make_name_durable(
-                file.path
-            )  # First: otherwise a power failure would bring the old file back without its WAL.
+            # Before the WAL is removed: a power failure could otherwise bring the old file back without its WAL.
+            make_name_durable(file.path)
             point("purge.after_directory_sync")
             remove_journal(file.path)
         file.follow()
