@@ -373,7 +373,7 @@ int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64
 
 /* --- rows of a sealed table ------------------------------------------------------------- */
 
-/* The first bytes of the MAC of a row: of the size of its key, and of the key and the payload. */
+/* Return the MAC of a row, which covers the size of the key, the key and the payload. */
 static uint64_t row_mac(const uint8_t *mac_key, const uint8_t *row, size_t key_size, size_t sealed_size)
 {
     static const char PERSONAL[16] = "stlg-rowmac-1";

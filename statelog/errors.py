@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ADDRESSES: Final = ("url", "value", "path", "reason")
 """Facts that may be addresses."""
 _NAMES: Final = ("thread", "key", "branch", "run", "name", "channel", "agent", "target")
-"""Facts that are names, which programs use. Only what the rules of a guard find is hidden in them."""
+"""Facts that are names, which programs use. Only secrets that the rules of a guard find are hidden in them."""
 
 
 class StatelogError(Exception):
@@ -82,7 +82,7 @@ class GuardError(UsageError):
 
 
 class CheckError(GuardError):
-    """A check of a guard refuses a value, or has failed or run out of time. Facts: check, reason, thread, key, path."""
+    """A check of a guard refuses a value, fails, or takes too long. Facts: check, reason, thread, key, path."""
 
 
 class SecretError(UsageError, ValueError):
@@ -152,7 +152,7 @@ class CursorError(UsageError):
 
 
 class KeyArgumentError(UsageError, ValueError):
-    """A value for `key=` that cannot be the key of a store. Facts: argument. The value is in no fact."""
+    """A value for `key=` is not a valid key. Facts: argument. No fact has the value."""
 
 
 class AnchorError(UsageError, ValueError):
@@ -247,7 +247,7 @@ class JournalMissingError(CorruptionError):
 
 
 class HeaderLostError(CorruptionError):
-    """A store that has a key is salvaged, and its header is lost. Give any anchor of the store. Facts: path."""
+    """The header of a store with a key is lost, so salvage needs an anchor of the store. Facts: path."""
 
 
 class RollbackError(CorruptionError):
@@ -258,11 +258,11 @@ class RollbackError(CorruptionError):
 
 
 class ForgeryError(CorruptionError):
-    """The bytes of a store that has a key are damaged or forged, or the log has another history than an anchor names.
+    """Bytes of a store that has a key are damaged or forged, or the log does not have the history of an anchor.
 
-    With a key: the MAC of a record, a row of the index or the header does not hold. Facts: lsn or key where known.
+    With a key: the MAC of a record, of a row of the index or of the header does not match. Facts: lsn or key if known.
 
-    With an anchor: records up to its LSN were changed, or an earlier copy was put back and others have committed since.
+    With an anchor: records up to its LSN were changed, or commits were made to an earlier copy that was put back.
     Facts: path, lsn (of the anchor), expected, found (chain digests in hex).
     """
 
@@ -317,19 +317,19 @@ class AccessError(StatelogError):
 
 
 class StoreKeyError(AccessError):
-    """The key of a store is missing, or is not the right one. Facts: path."""
+    """The key of a store is missing or wrong. Facts: path."""
 
 
 class KeyMissingError(StoreKeyError):
-    """The store has a key, and none was given. Facts: path."""
+    """The store has a key, and none was given. Facts: path, or object for a segment of a fleet."""
 
 
 class WrongKeyError(StoreKeyError):
-    """The store has another key than the one given. Facts: path."""
+    """The given key is not the key of the store. Facts: path."""
 
 
 class UnkeyedStoreError(StoreKeyError):
-    """A key was given, and the store has none: the file is another one, or was not rekeyed yet. Facts: path."""
+    """A key was given, and the store has none: it was replaced by another file, or not rekeyed yet. Facts: path."""
 
 
 class ExecutionError(StatelogError):

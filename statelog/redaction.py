@@ -43,14 +43,14 @@ def hide_with(hide: Callable[[str], str]) -> None:
 
 
 def hidden(text: str) -> str:
-    """Return a text without the secrets that the guards of this process know. Addresses stay as they are."""
+    """Redact the secrets in a text that the guards of this process know. URLs stay as they are."""
     for hide in _hiders:
         text = hide(text)
     return text
 
 
 def redacting_logger(name: str) -> Logger:
-    """Return the logger of a name. Its lines, with their exceptions, are passed through `redacted`."""
+    """Return the logger with a name. Its messages and exceptions pass through `redacted`."""
     import logging
 
     logger = logging.getLogger(name)
@@ -60,7 +60,7 @@ def redacting_logger(name: str) -> Logger:
 
 
 def _redact_record(record: LogRecord) -> bool:
-    """Redact a record of a log. Every record passes."""
+    """Redact a log record in place. Return True, because this filter drops no record."""
     import logging
 
     record.msg, record.args = redacted(record.getMessage()), None

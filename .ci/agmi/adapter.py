@@ -1,9 +1,9 @@
 """A store for the suite agmi (`agent-memory-integrity`), and an attacker who knows its format.
 
-A record of the suite is a version of a thread. The attacker can write the file, has this library and old copies of the
-file, and has no key. He makes what he wants as a new store without a key, so that every checksum, digest and the chain
-fit. Of a store with a key he keeps the header and the MACs, and puts the new records and rows beside them. If he has a
-genuine copy with the wanted contents, he puts that back instead.
+A record of the suite is a version of a thread. The attacker can write the file, and has this library and old copies of
+the file, but no key. The attacker creates a new store without a key that has the wanted contents, so that every
+checksum, every digest and the chain match. In a store with a key, the attacker keeps the header and the MACs, and
+replaces the records and rows. If an old copy has the wanted contents, the attacker puts the copy back instead.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class StoreAdapter(MemoryAdapter):
     """A statelog store.
 
     Args:
-        has_key: the store has a key.
-        has_anchor: the program keeps an anchor elsewhere, and takes a new one after each of its commits.
-        verifies: after a restart, the program calls `verify`. Otherwise it only opens the store and reads it.
+        has_key: whether the store has a key.
+        has_anchor: whether the program keeps an anchor elsewhere, and takes a new one after each of its commits.
+        verifies: whether the program calls `verify` after a restart. If not, it only opens and reads the store.
     """
 
     name = "statelog"
@@ -94,7 +94,7 @@ class StoreAdapter(MemoryAdapter):
     # --- the attacker reads ------------------------------------------------------------
 
     def _read(self, path: Path) -> dict[str, list[dict]]:
-        """Return content and metadata of all versions in a file, without its key."""
+        """Return the content and metadata of all versions in a file, without using its key."""
         copy = self._folder / "read"
         shutil.copy(path, copy)
         with _opened(copy) as (tables, transaction):
@@ -137,7 +137,7 @@ class StoreAdapter(MemoryAdapter):
     # --- the attacker writes -------------------------------------------------------------
 
     def _put(self, wanted: list[dict]) -> None:
-        """Have the first context be as the attacker wants it."""
+        """Replace the versions of the first context by those that the attacker wants."""
         present = self._read(self._path)
         contents = {**present, FIRST: wanted}
         if self._key is None and wanted[: len(present[FIRST])] == present[FIRST]:
@@ -204,7 +204,7 @@ class StoreAdapter(MemoryAdapter):
         self._restore_store(token, self._path)
 
 
-class _opened:  # noqa: N801 - it is used as a function is
+class _opened:  # noqa: N801 - it is used as a function
     """Lend the tables of a file to the attacker."""
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The nine attacks at rest of agmi on a statelog store: fails unless they come out as `store/ANCHORS.md` says."""
+"""Runs the nine attacks at rest of agmi on a statelog store. Fails unless the results are those of `store/KEYS.md`."""
 
 from __future__ import annotations
 

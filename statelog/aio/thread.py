@@ -57,7 +57,7 @@ class Thread(Written[S, W]):
         return self._opened
 
     def _including_quarantined(self) -> Self:
-        """Have reads of this object give values that a check has quarantined. Return the object."""
+        """Let reads of this object return values that a check has quarantined. Return the object."""
         make = self._make
         self._make = lambda: make()._including_quarantined()  # noqa: SLF001 - its twin
         return self

@@ -1,4 +1,4 @@
-"""A guard, and a key: what they add to a commit, which planted secrets it misses, and which clean texts it changes."""
+"""Measures what a guard and a key add to a commit, and which planted secrets and clean texts a guard gets wrong."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TIMES_MAX: dict[Durability, float] = {"commit": 1.15, "interval": 1.6}
 _CHANGED_PERCENT_MAX = 0.5
 _FALSE_ALARMS_PERCENT_MAX = 0.5
 _PYTHON = "a guard and a check in Python"
-"""Its time is shown and has no bound: a function of a user takes what it takes, in another OS thread."""
+"""The name of a measurement without a bound, because a function of a user runs in another OS thread for any time."""
 _VERSIONS = 10_000
 _THREADS = 20
 _PLANTED_EVERY = 1000
@@ -164,7 +164,7 @@ def _measure_purge(bench: Bench) -> Result:
                 text = f"{text} {planted(random, number // _PLANTED_EVERY % _PLANTED_RULES).text}"
             threads[number % _THREADS].commit({"text": text, "number": number})
         store.compact()
-        store.find_secrets()  # It compiles the rules, once in a process.
+        store.find_secrets()  # The first call in a process compiles the rules.
         finding = interleave({"verify": store.verify, "find": store.find_secrets}, count=_SEARCHES)
         compaction_s = min(_took_s(store.compact) for _ in range(_SEARCHES))
         purge_s = float("inf")

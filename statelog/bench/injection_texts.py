@@ -1,6 +1,6 @@
-"""Clean texts and texts with an injected instruction: what `guard.injection` is measured and tested on.
+"""Clean texts, and texts with an injected instruction, with which `guard.injection` is measured and tested.
 
-The clean ones are chosen to be hard: scripts that need invisible characters, emoji, code, and writing about injection.
+The clean texts are hard cases: scripts that need invisible characters, emoji, code, and writing about injection.
 """
 
 # ruff: noqa: RUF001 - texts in other scripts

@@ -122,8 +122,8 @@ def check_cursor(view: View, cursor: object) -> int:
     lsn = int(number)
     if lsn > last or cursor_at(view, lsn) != cursor:
         message = (
-            f"cursor {cursor!r} is of another history: of another store, of records that a power cut took back, or from"
-            " before a purge. List what is there, and watch on from now"
+            f"cursor {cursor!r} is of another history: of another store, of records that a power cut undid, or from"
+            " before a purge. List the entries, and watch from now on"
         )
         raise CursorError(message, cursor=cursor)
     return lsn

@@ -43,7 +43,7 @@ _CACHE_FOLDER = click.option(
 )
 
 
-def _CACHE(command: Command) -> Command:  # noqa: N802 - stands among the others, and is used as they are
+def _CACHE(command: Command) -> Command:  # noqa: N802 - it is a decorator as the others here
     """Give a command --cache and --key-env."""
     return _CACHE_FOLDER(KEY_ENV(command))
 

@@ -1,4 +1,4 @@
-"""Keys of stores in the shell: from a variable of the environment or a file, never from the command line."""
+"""Reads keys of stores for the shell: from environment variables and files, never from the command line."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NAME = f"{__name__}.variable"
 
 
 def remember_variable(context: click.Context, _parameter: click.Parameter, name: str | None) -> None:
-    """Keep what --key-env says for whatever opens a store in this command."""
+    """Store the name that --key-env gives, for the code of this command that opens a store."""
     context.meta[_NAME] = name
 
 
 def key_variable() -> str:
-    """Return the name of the variable that has the key of the store; an empty text if the command has no key."""
+    """Return the name of the variable with the key of the store, or an empty text if the command has no key."""
     context = click.get_current_context(silent=True)
     named: str | None = None if context is None else context.meta.get(_NAME)
     if named is None and VARIABLE_DEFAULT in os.environ:
@@ -31,10 +31,10 @@ def key_variable() -> str:
 
 
 def read_variable(name: str) -> str | None:
-    """Return the key in a variable of the environment, or None if the name is empty.
+    """Return the key in an environment variable, or None if the name is empty.
 
     Raises:
-        UsageError: there is no such variable. Facts: variable.
+        UsageError: the environment does not have the variable. Facts: variable.
     """
     if not name:
         return None

@@ -67,7 +67,7 @@ def open_store(path: Path, *, max_size_bytes: int | None = None, **options: Any)
         path: of the file.
         max_size_bytes: its quota; what --max-size says if left out. If that says nothing either: the default, or the
             largest part of it that the address space has room for (`ulimit -v`, a small container).
-        options: of `statelog.open`. If `key` is left out, it is that of the command.
+        options: options of `statelog.open`. By default, `key` is the key of the command.
 
     Raises:
         StatelogError: as `statelog.open`.

@@ -30,7 +30,7 @@ KEY_ENV = click.option(
     metavar="NAME",
     expose_value=False,
     callback=remember_variable,
-    help=f"The variable of the environment that has the key of the store; {VARIABLE_DEFAULT}, if it is set.",
+    help=f"The environment variable that has the key of the store. By default {VARIABLE_DEFAULT}, if it is set.",
 )
 
 

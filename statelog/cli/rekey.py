@@ -1,4 +1,4 @@
-"""`statelog rekey`: the store in a new file, under another key."""
+"""`statelog rekey`: gives a store a key, or another key."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from statelog.cli.text import count, format_duration
 
 @click.command(short_help="Give the store a key, or another key.")
 @STORE
-@click.option("--new-key-env", metavar="NAME", help="The variable of the environment that has the new key.")
+@click.option("--new-key-env", metavar="NAME", help="The environment variable that has the new key.")
 @click.option(
     "--new-key-file",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="The file that has the new key, and no more.",
+    help="The file that has the new key, and nothing else.",
 )
 @AS_JSON
 def rekey(*, store: Path, new_key_env: str | None, new_key_file: Path | None, as_json: bool) -> None:
-    """Put STORE into a new file under another key, or under its first one, that takes its name.
+    """Give STORE another key, or its first key. A new file replaces STORE.
 
-    The present key comes from STATELOG_KEY, or from the variable that --key-env names. Anchors stay valid. Others that
-    have STORE open have to open it again with the new key. Cut anywhere, the old file is there or the new one.
+    The present key comes from STATELOG_KEY, or from the variable that --key-env names. Anchors stay valid. Other
+    processes that have STORE open have to open it again with the new key. If the command dies, either the old file or
+    the new file is there.
     """
     if (new_key_env is None) == (new_key_file is None):
-        message = "give the new key by one of --new-key-env and --new-key-file"
+        message = "give the new key by either --new-key-env or --new-key-file"
         raise click.UsageError(message)
     key = read_variable(new_key_env or "") if new_key_file is None else read_key_file(new_key_file)
     assert key is not None

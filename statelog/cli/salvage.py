@@ -34,7 +34,7 @@ _RANGES_SHOWN = 10
 @click.command(short_help="Make a new store of what a damaged file still has.")
 @click.argument("damaged", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@click.option("--anchor", metavar="ANCHOR", help="Any anchor of DAMAGED, if it has a key, and its header is lost.")
+@click.option("--anchor", metavar="ANCHOR", help="Any anchor of DAMAGED: needed if it has a key and lost its header.")
 @MAX_SIZE
 @KEY_ENV
 @AS_JSON

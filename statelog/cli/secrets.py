@@ -1,4 +1,4 @@
-"""`statelog secrets`: finds the secrets that are in a store, and cuts them out."""
+"""`statelog secrets`: finds the secrets in a store, and cuts them out."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _FINGERPRINTS = click.option(
     "--fingerprint", "fingerprints", multiple=True, metavar="HEX", help="Only the secret with this fingerprint."
 )
 _FIELDS = click.option(
-    "--field", "fields", multiple=True, metavar="PATH", help="A path whose values are secrets, as **.password."
+    "--field", "fields", multiple=True, metavar="PATH", help="A path whose values are secrets, such as **.password."
 )
 
 
 @click.group(short_help="Find secrets, and cut them out.")
 def secrets() -> None:
-    """Find the secrets that are in a store, and cut them out of every version."""
+    """Find the secrets in a store, and cut them out of every version."""
 
 
-@secrets.command("scan", short_help="List the secrets that are in a store.")
+@secrets.command("scan", short_help="List the secrets in a store.")
 @STORE
 @click.option("--thread", "threads", multiple=True, metavar="THREAD", help="Only this thread.")
 @_RULES
@@ -49,7 +49,7 @@ def scan(
     fields: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """List the secrets in STORE, in every version: where each one is, and never its text."""
+    """List the secrets in all versions of STORE. The list shows the place of each secret, and never its text."""
     output = Output(as_json=as_json)
     with open_for_reading(store) as opened, output.progress("scanning"):
         found = _found(opened, _guard(fields), rules, fingerprints, threads or None)
@@ -76,14 +76,14 @@ def purge(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Put redactions in the place of the secrets in STORE, in every version. They are gone for good.
+    """Replace the secrets in all versions of STORE with redactions, for good.
 
-    Whoever has the store open has to open it again. Cut anywhere, the old file is there or the new one. It takes room
-    for a second file until it is done.
+    Other processes that have STORE open have to open it again. If the command dies, either the old file or the new file
+    is there. The disk needs room for a second file meanwhile.
     """
     output = Output(as_json=as_json)
     if not (yes or dry_run):
-        message = "this rewrites the history of the store for good: say --yes, or --dry-run"
+        message = "this rewrites the history of the store for good: give --yes, or --dry-run"
         raise UsageError(message, argument="--yes")
     guard = _guard(fields)
     with open_for_writing(store) as opened:

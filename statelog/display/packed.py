@@ -120,16 +120,16 @@ def shown_serialised(type_: str, data: bytes) -> Any:
 
 
 def mended_header(header: bytes, items: Sequence[bytes], made: Sequence[bytes], whole: bytes) -> bytes:
-    """Return the header of a value that was cut, after its items have changed.
+    """Return the header of a value that was cut into items, after the items have changed.
 
     Args:
-        header: what stood before the items.
-        items: as they were.
-        made: as they are.
-        whole: the whole value, as it is. What stands around the items follows from it.
+        header: the old header.
+        items: the old items.
+        made: the new items.
+        whole: the new value as a whole. The bytes around its items are taken from it.
 
     Raises:
-        ValueError: the value is not made of these items.
+        ValueError: the new value does not consist of the new items.
     """
     at = len(CUT)
     (count,) = _SIZE.unpack_from(header, at)
@@ -157,7 +157,7 @@ def mended_header(header: bytes, items: Sequence[bytes], made: Sequence[bytes], 
         sizes[-1] = (len(whole) - end) << 1
     new = CUT + _SIZE.pack(count) + b"".join(map(_SIZE.pack, sizes)) + b"".join(around)
     if put_together(new + b"".join(made)) != whole:
-        message = "the value is not made of these items"
+        message = "the value does not consist of these items"
         raise ValueError(message)
     return new
 
@@ -264,7 +264,7 @@ def _read_sized(data: bytes, at: int, kind: str, size: int, depth: int) -> tuple
 
 
 def quarantined_text(check: str, reason: str) -> str:
-    """Return the text that stands for a hidden value where there can only be a text."""
+    """Return the text that replaces a hidden value where only a text is possible."""
     return f"[QUARANTINED by {check}: {reason}]"
 
 

@@ -537,9 +537,9 @@ class Execution:
         return decode(guarded(self.store, encode(value, what), RECORDED))
 
     def recorded_error(self, record: dict[str, Any], *names: str) -> dict[str, Any]:
-        """Return the record of an exception as a replay will read it. It has texts, and never a placeholder.
+        """Return the record of an exception as a replay will read it. It has only texts, and never a placeholder.
 
-        `names` are those of the members that the record will be in.
+        `names` are the names of the members that will contain the record.
         """
         guard = session_of(self.store).owner.guard
         if guard is None:

@@ -109,7 +109,7 @@ def guarded(store: Any, item: bytes, path: str) -> bytes:
 
 
 def recorded(held: Any, value: Any, what: str) -> Any:
-    """Return a value as it will be stored, of a store or of a transaction. Raises ValueTypeError, LimitError."""
+    """Return a value as `held`, a store or a transaction, will store it. Raises ValueTypeError, LimitError."""
     guard = session_of(held).owner.guard
     return storable(value) if guard is None else decode(guard.recorded(encode(value, what), what))
 

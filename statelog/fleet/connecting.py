@@ -24,8 +24,8 @@ def connect(url: str, cache: str | os.PathLike[str], *, key: Key | None = None, 
     Args:
         url: `file:///folder` (one host), `s3://bucket/folder`, `gs://...`, `az://...`, `postgresql://...`.
         cache: a folder of this machine for the copies, which is made if need be.
-        key: the key of all stores of the fleet, as for `statelog.open`. Segments are shipped with a MAC under it. A
-            store gets its key when it is made.
+        key: the key of all stores of the fleet, as for `statelog.open`. Segments are shipped with a MAC. A store gets
+            the key when it is created.
         options: of a bucket, as obstore takes them; else from the environment.
 
     Raises:

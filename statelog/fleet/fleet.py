@@ -193,7 +193,7 @@ class Fleet:
                 message = f"who opens a store of a fleet writes it: {option} is no option (`follow` reads one)"
                 raise UsageError(message, argument=option, value=options[option])
         if "key" in options:
-            message = "all stores of a fleet have the key that statelog.fleet.connect(key=) was given"
+            message = "the key of a fleet's stores is an argument of statelog.fleet.connect(key=), not of this call"
             raise UsageError(message, argument="key")
         if timeout_s is not None:
             check_number("timeout_s", timeout_s)

@@ -31,7 +31,7 @@ class Performer:
 
     Attributes:
         requests: how many were made.
-        key: the key of the store; None if it has none.
+        key: the key of the store, or None if it has no key.
 
     """
 
@@ -113,7 +113,7 @@ class Performer:
         return [each.data for each in found if each is not None]
 
     def read_segments(self, names: Sequence[str]) -> list[bytes]:
-        """Return several segments without their MACs. Raises CorruptionError as `read_all`; as `open_segment`."""
+        """Return several segments without their MACs. Raises as `read_all` and `open_segment`."""
         return [
             segments.open_segment(self.folder + name, data, self.key)
             for name, data in zip(names, self.read_all(names), strict=True)

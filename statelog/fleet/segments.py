@@ -13,8 +13,8 @@ from xxhash import xxh64_intdigest
 from statelog.errors import CorruptionError, ForgeryError, KeyMissingError, StatelogError
 from statelog.fleet.head import Cut
 from statelog.format import cbor
+from statelog.format.mac import SEGMENT_MAC_SIZE_BYTES
 from statelog.format.record import decode_record
-from statelog.format.seal import RECORD_MAC_SIZE_BYTES
 from statelog.portable.frames import RECORD, FrameReader
 from statelog.portable.log_export import export_records
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MAGIC = b"stlgseg1"
 _MAGIC_KEYED = b"stlgsegk"
-"""Of a segment of a store that has a key: then comes the MAC, and then the segment as of any other store."""
+"""The beginning of a shipped segment of a store that has a key. The MAC and the segment follow."""
 
 _SIZE = struct.Struct(">I")
 _LEVEL = 3
@@ -101,16 +101,17 @@ def _records(reader: FrameReader) -> Iterator[tuple[int, bytes]]:
 
 
 def seal_segment(segment: bytes, key: StoreKey | None) -> bytes:
-    """Return what is shipped of a segment: with its MAC before it, if the store has a key."""
+    """Return a segment as it is shipped. If the store has a key, the MAC is before the segment."""
     return segment if key is None else _MAGIC_KEYED + key.segment_mac(segment) + segment
 
 
 def open_segment(name: str, data: bytes, key: StoreKey | None) -> bytes:
-    """Return the segment of what was shipped. The inverse of `seal_segment`.
+    """Return the segment in a shipped object. The inverse of `seal_segment`.
 
     Raises:
-        KeyMissingError: it has a MAC, and there is no key. Facts: object.
-        ForgeryError: its MAC is missing, or does not hold: it is damaged or forged, or has another key. Facts: object.
+        KeyMissingError: the object has a MAC, and there is no key. Facts: object.
+        ForgeryError: the MAC is missing or does not match, because the object is damaged or forged, or was shipped with
+            another key. Facts: object.
 
     """
     is_keyed = data.startswith(_MAGIC_KEYED)
@@ -119,7 +120,7 @@ def open_segment(name: str, data: bytes, key: StoreKey | None) -> bytes:
             message = f"{name} is of a store that has a key: connect to the fleet with key="
             raise KeyMissingError(message, object=name)
         return data
-    start = len(_MAGIC_KEYED) + RECORD_MAC_SIZE_BYTES
+    start = len(_MAGIC_KEYED) + SEGMENT_MAC_SIZE_BYTES
     segment = data[start:]
     if not is_keyed or not compare_digest(data[len(_MAGIC_KEYED) : start], key.segment_mac(segment)):
         message = f"{name} is damaged or forged, or was shipped with another key: its MAC does not hold"

@@ -27,7 +27,7 @@ def export_lost(
         live: the store as it is now; None if there is none.
         target: what is written to. Nothing is, if no thread has gone on.
         suffix: of the ids of copies.
-        key: the key of both files; None if they have none.
+        key: the key of both files, or None if they have no key.
 
     Returns:
         By the id of each thread: the one by which it went out.

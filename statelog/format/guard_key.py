@@ -14,11 +14,11 @@ _FIELD = "fingerprint_key"
 
 class _Reader(Protocol):
     def get_meta(self, key: bytes) -> bytes | None:
-        """Return the payload of a fact about the store, or None."""
+        """Return the payload under a key of the table `meta`, or None."""
 
 
 def encode_guard_key(key: bytes) -> bytes:
-    """Return the mark of a store, with the key of its fingerprints: 32 random bytes."""
+    """Encode the mark of a guarded store. It has the key of the store's fingerprints: 32 random bytes."""
     return cbor.encode({_FIELD: key})
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 5
 KEYED_FORMAT_VERSION = 6
-"""The format of a store that has a key. It is a format of its own, so that older releases refuse it by its number."""
+"""The format of a store that has a key. It has a separate number, so that older releases refuse the store."""
 FORMAT_VERSION_READ_MIN = 1
 """Of this one and later ones all that is in a store is in a store of this release, too."""
 HEADER_KEY = b"header"
@@ -46,7 +46,7 @@ def encode_header(*, store_id: bytes, created_us: int, key: StoreKey | None = No
     Args:
         store_id: 16 random bytes.
         created_us: microseconds since 1970.
-        key: the key of the store; None for a store without a key.
+        key: the key of the store, or None for a store without a key.
     """
     if len(store_id) != STORE_ID_SIZE_BYTES:
         message = f"a store id has {STORE_ID_SIZE_BYTES} bytes, not {len(store_id)}"
@@ -67,7 +67,7 @@ def encode_header(*, store_id: bytes, created_us: int, key: StoreKey | None = No
 
 
 def decode_header(value: bytes | memoryview) -> dict[str, Any]:
-    """Return the header's fields, each checked. `check_key` checks the MAC of a store that has a key.
+    """Return the fields of a header, which are valid. `check_key` checks the MAC of a store that has a key.
 
     Raises:
         CorruptionError: the seal does not hold, or a field is not what the format allows.
@@ -89,17 +89,17 @@ def decode_header(value: bytes | memoryview) -> dict[str, Any]:
 
 
 def check_key(header: dict[str, Any], key: StoreKey | None) -> StoreMac | None:
-    """Return the MACs of a store, or None if it has no key.
+    """Return the MACs of a store, or None if the store has no key.
 
     Args:
-        header: the fields of its header, from `decode_header`.
-        key: the key that the store should have; None if it should have none.
+        header: the fields of the header, from `decode_header`.
+        key: the key that the store should have, or None if it should have no key.
 
     Raises:
         KeyMissingError: the store has a key, and `key` is None.
         UnkeyedStoreError: the store has no key, and `key` is not None.
         WrongKeyError: the store has another key.
-        ForgeryError: the key is right, and the MAC of the header does not hold.
+        ForgeryError: the key is right, and the MAC of the header does not match.
     """
     if "mac" not in header:
         if key is not None:
@@ -111,7 +111,7 @@ def check_key(header: dict[str, Any], key: StoreKey | None) -> StoreMac | None:
         raise KeyMissingError(message)
     mac = key.for_store(header["store_id"])
     if mac.check != header["key_check"]:
-        message = "the store has another key than the one given"
+        message = "the given key is not the key of the store"
         raise WrongKeyError(message)
     fields = {name: value for name, value in header.items() if name != "mac"}
     if mac.header_mac(cbor.encode(fields)) != header["mac"]:

@@ -1,7 +1,8 @@
 """MACs of the records and rows of a store that has a key. FORMAT.md section 10.
 
-A checksum finds damage. Everybody can compute it, so it does not find a change that was made on purpose. Here a message
-authentication code (MAC) takes its place: keyed BLAKE2b (RFC 7693), which only a process with the key can compute.
+A checksum finds damage. Anybody can compute a checksum, so it does not find a deliberate change. A message
+authentication code (MAC) finds such a change, because only a process with the key can compute it. The MACs here are
+keyed BLAKE2b (RFC 7693).
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ _KEY_SIZE = Struct(">H").pack
 
 
 class StoreKey:
-    """The key of a user. It appears in no text, and is not pickled, so it does not get into another process.
+    """The key that a user gives. It has no text form and refuses to be pickled, so it does not reach another process.
 
     Args:
-        key: bytes, or text, of at least 16 bytes. It should be random: anybody who has the file can test guesses.
+        key: bytes or text of at least 16 bytes. It should be random, because anybody with the file can test guesses.
 
     Raises:
-        KeyArgumentError: `key` is something else, or too short. Facts: argument.
+        KeyArgumentError: `key` is of another type, or too short. Facts: argument.
     """
 
     __slots__ = ("_secret",)
@@ -43,7 +44,7 @@ class StoreKey:
     def __init__(self, key: object) -> None:
         data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
         if not isinstance(data, bytes):
-            message = f"key is bytes, a text, or a function that returns one of them, not {type(key).__name__}"
+            message = f"key is bytes, a text, or a function that returns either, not {type(key).__name__}"
             raise KeyArgumentError(message, argument="key")
         if len(data) < KEY_SIZE_BYTES_MIN:
             message = f"a key has at least {KEY_SIZE_BYTES_MIN} bytes, and this one has {len(data)}"
@@ -58,7 +59,7 @@ class StoreKey:
         raise TypeError(message)
 
     def for_store(self, store_id: bytes) -> StoreMac:
-        """Return the MACs of one store. Those of another store differ, also if it has the same key."""
+        """Return the MACs of one store. Another store with the same key has other MACs."""
         person = b"stlg-subkey-1"
         return StoreMac(blake2b(store_id, digest_size=_SUBKEY_SIZE_BYTES, key=self._secret, person=person).digest())
 
@@ -69,10 +70,10 @@ class StoreKey:
 
 
 def as_store_key(key: object) -> StoreKey:
-    """Return the key that a caller gives: bytes, text, a function that returns one of them, or a `StoreKey`.
+    """Return the `StoreKey` of a caller's argument: bytes, text, a function that returns either, or a `StoreKey`.
 
     Raises:
-        KeyArgumentError: as for `StoreKey`. A function may raise its own errors.
+        KeyArgumentError: as for `StoreKey`. Errors that the function raises pass through.
     """
     if isinstance(key, StoreKey):
         return key
@@ -83,8 +84,8 @@ class StoreMac:
     """Computes and checks the MACs of one store.
 
     Attributes:
-        row_key: the key of rows, for `kernels.rows_read`.
-        check: what the header keeps of the key, so that a wrong key is told from a forged file.
+        row_key: the key of the MACs of rows, for `kernels.rows_read`.
+        check: a digest of the key that the header stores. It distinguishes a wrong key from a forged header.
     """
 
     __slots__ = ("_header", "_records", "_rows", "check", "row_key")
@@ -102,14 +103,14 @@ class StoreMac:
     # --- records ------------------------------------------------------------------
 
     def record_mac(self, lsn: int, record: bytes | memoryview) -> bytes:
-        """Return the MAC of a record and its LSN."""
+        """Return the MAC over an LSN and the record with it."""
         state = self._records.copy()
         state.update(_NUMBER(lsn))
         state.update(record)
         return state.digest()
 
     def seal_record(self, lsn: int, record: bytes | memoryview) -> bytes:
-        """Return a record as it is stored: its MAC behind it."""
+        """Return a record followed by its MAC, as it is stored."""
         return bytes(record) + self.record_mac(lsn, record)
 
     def check_record(self, lsn: int, stored: bytes | memoryview) -> None:
@@ -120,28 +121,35 @@ class StoreMac:
             raise ForgeryError(message, lsn=lsn)
 
     def open_record(self, lsn: int, stored: bytes) -> bytes:
-        """Return the record of stored bytes. Raises ForgeryError as `check_record`."""
+        """Return a stored record without its MAC. Raises ForgeryError as `check_record`."""
         self.check_record(lsn, stored)
         return stored[:-RECORD_MAC_SIZE_BYTES]
 
     def open_records(self, lsn: int, stored: Sequence[bytes]) -> tuple[bytes, ...]:
-        """Return the records of stored bytes, from an LSN on. Raises ForgeryError as `check_record`."""
+        """Return consecutive stored records without their MACs. `lsn` is the first LSN. Raises as `check_record`."""
         return tuple([self.open_record(number, each) for number, each in enumerate(stored, lsn)])
 
     # --- rows ---------------------------------------------------------------------
 
     def row_mac(self, key: bytes, payload: bytes) -> bytes:
-        """Return the MAC of a row of `index` or `meta`. The size of the key keeps key and payload apart."""
+        """Return the MAC of a row of `index` or `meta`.
+
+        It covers the size of the key, so that no byte can move from the payload to the key.
+        """
         state = self._rows.copy()
         state.update(_KEY_SIZE(len(key)) + key + payload)
         return state.digest()
 
     def seal(self, key: bytes, payload: bytes) -> bytes:
-        """Return the value to store under `key`: payload, then its MAC."""
+        """Return the value to store under `key`: the payload, then its MAC."""
         return payload + self.row_mac(key, payload)
 
     def unseal(self, key: bytes, value: bytes | memoryview) -> bytes:
-        """Return a copy of the payload of `value`, found under `key`. Raises ForgeryError. Facts: key."""
+        """Return a copy of the payload of `value`, which is stored under `key`.
+
+        Raises:
+            ForgeryError: the MAC does not match. Facts: key.
+        """
         stored = bytes(value)
         payload, found = stored[:-SEAL_SIZE_BYTES], stored[-SEAL_SIZE_BYTES:]
         if not compare_digest(self.row_mac(key, payload), found):

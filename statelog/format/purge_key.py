@@ -13,16 +13,16 @@ _FIELD = "upto"
 
 class _Reader(Protocol):
     def get_meta(self, key: bytes) -> bytes | None:
-        """Return a fact about the store, or None."""
+        """Return the payload under a key of the table `meta`, or None."""
 
 
 def encode_purged_lsn(lsn: int) -> bytes:
-    """Return the mark of a store whose records up to an LSN were rewritten by a purge."""
+    """Encode the mark that a purge has rewritten the records up to an LSN."""
     return cbor.encode({_FIELD: lsn})
 
 
 def read_purged_lsn(transaction: _Reader) -> int:
-    """Return the LSN up to which the last purge has rewritten the history; 0 if there was none.
+    """Return the LSN up to which the last purge rewrote the history, or 0 if the store was never purged.
 
     Raises:
         CorruptionError: the mark is damaged. Facts: key.

@@ -6,15 +6,15 @@ from typing import Any, NoReturn
 
 from statelog.format.everyday import LossyError
 
-_HIDDEN = object()
-"""In place of the value in a placeholder that was pickled."""
+_LOST = object()
+"""The value of a placeholder that was unpickled: pickles do not have the value."""
 
 
 class Quarantined:
-    """Stands for a value that is in the file and that a check hides. FORMAT.md section 7 has its bytes.
+    """A placeholder for a value that is in the file and that a check hides. FORMAT.md section 7 has its bytes.
 
-    It shows the check and the reason, and nothing of the value. A placeholder that is written again, for example in a
-    dict that was read, is stored with its value. Pickles have no value.
+    It shows the check and the reason, and nothing of the value. If a program writes the placeholder back, for example
+    in a dict that it read, the store keeps the value. A pickled placeholder loses its value.
 
     Attributes:
         check: the name of the check.
@@ -27,7 +27,7 @@ class Quarantined:
     reason: str
     _value: Any
 
-    def __init__(self, check: str, reason: str, value: Any = _HIDDEN) -> None:
+    def __init__(self, check: str, reason: str, value: Any = _LOST) -> None:
         set_attribute = object.__setattr__
         set_attribute(self, "check", check)
         set_attribute(self, "reason", reason)
@@ -62,19 +62,19 @@ class Quarantined:
         return Quarantined, (self.check, self.reason)
 
     def payload(self) -> list[Any]:
-        """Return what the codec stores (internal)."""
-        if self._value is _HIDDEN:
+        """Return [reason, check, value], which the codec stores (internal)."""
+        if self._value is _LOST:
             message = "a placeholder that was pickled has lost its value, so it cannot be stored"
             raise LossyError(message)
         return [self.reason, self.check, self._value]
 
     def reveal(self) -> Any:
-        """Return the value (internal): read with `include_quarantined=True` instead."""
-        return None if self._value is _HIDDEN else revealed(self._value)
+        """Return the hidden value, or None if it was lost (internal). Callers read with `include_quarantined=True`."""
+        return None if self._value is _LOST else revealed(self._value)
 
 
 def revealed(value: Any) -> Any:
-    """Return a value with the hidden values in place of their placeholders. Containers without one stay as they are."""
+    """Replace each placeholder in a value by its hidden value. Return a container without placeholders as it is."""
     kind = type(value)
     if kind is Quarantined:
         return value.reveal()
@@ -90,7 +90,7 @@ def revealed(value: Any) -> Any:
 
 
 def holds_quarantined(value: Any) -> Quarantined | None:
-    """Return the first placeholder in a value of plain containers, or None."""
+    """Return the first placeholder in a value of plain containers, or None if it has no placeholder."""
     if type(value) is Quarantined:
         return value
     if isinstance(value, dict):

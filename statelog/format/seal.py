@@ -15,7 +15,7 @@ from statelog.errors import CorruptionError
 SEAL_SIZE_BYTES = 8
 
 RECORD_MAC_SIZE_BYTES = 16
-"""The size of the MAC behind a record of a store that has a key (`format/mac.py`)."""
+"""The size of the MAC behind each record of a store that has a key (`format/mac.py`)."""
 
 
 def seal(key: bytes, payload: bytes) -> bytes:

@@ -246,7 +246,7 @@ class Engine:
         )
 
     def purged(self, lsn: int) -> None:
-        """Forget what was read of records up to an LSN, which a purge has rewritten. End the other engines."""
+        """Drop cached records up to an LSN, which a purge has rewritten. End the other engines of this process."""
         for other in self.store_file.engines:
             if other is not self:
                 other.is_closed = other._is_purged = True  # noqa: SLF001 - of the same class

@@ -48,7 +48,7 @@ class NodeCache:
         self._old_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
         self._size = 0
         self.purged_lsn = 0
-        """Nodes of records up to this LSN may be others than those that were read before a purge by this process."""
+        """A purge by this process has rewritten the records up to this LSN. References read before may be wrong."""
 
     def get(self, digest: bytes, lsn: int, number: int) -> Node | None:
         """Return a node if it is remembered, and is the one that `digest` names.
@@ -149,7 +149,7 @@ def _read_record(
     places = kernels.record_find(kernels.lend(record), len(record), type_, digests, numbers)
     if len(places) < len(numbers):
         if lsn <= cache.purged_lsn:
-            message = f"record {lsn} was rewritten by a purge, and this was read before it: read it again"
+            message = f"a purge has rewritten record {lsn} since this value was read: read the value again"
             raise StoreReplacedError(message, lsn=lsn)
         raise _missing_node(bytes(record), lsn, numbers[len(places)])
     nodes = [_new(Node, (bytes(record[at : at + total]), content, lsn)) for at, content, total in places]

@@ -193,7 +193,7 @@ def commit(  # noqa: C901 - the step, and the general path
 
     `known`: leaves of the thread, as (digest, LSN, number), that are referred to where the writes hold them again.
     `parts`: nodes of any type, likewise; with these it is no step.
-    `is_guarded`: the writes and the metadata have passed the guard already.
+    `is_guarded`: whether the writes and the metadata have passed the guard already.
 
     Raises:
         ConflictError: the head is not `expected_version` (-1: no checkpoint yet), or not that very checkpoint.

@@ -63,7 +63,7 @@ _is_removal, _item = itemgetter(0), itemgetter(1)
 
 
 Redact: TypeAlias = "Callable[..., bytes]"
-"""Returns an item without secrets, given the item, its path, and perhaps the item that was there before.
+"""Returns an item as the guard lets it be stored, given the item, its path, and perhaps the item stored there now.
 
 See `statelog.guard`."""
 

@@ -15,14 +15,14 @@ class Log(Protocol):
         """Return a record, borrowed."""
 
     def lend_log(self, lsn: int) -> memoryview | None:
-        """Return a record whose MAC is not checked, borrowed: for nodes, which have digests."""
+        """Return a borrowed record without a check of its MAC, to read nodes, whose digests are checked instead."""
 
     def last_lsn(self) -> int:
         """Return the last LSN, 0 if none."""
 
 
 class Transaction(Log, Protocol):
-    """What is read from: a transaction of `storage`, or a batch over one."""
+    """A transaction of `storage`, or a batch over one, from which records and the index are read."""
 
     def get_index(self, key: bytes) -> bytes | None:
         """Return an index payload."""

@@ -83,7 +83,7 @@ class Finder:
 
     Attributes:
         committed_last: the last LSN that was committed, if the file still tells.
-        mac: computes the MACs behind the records; None if the store has no key.
+        mac: computes the MACs behind the records. None if the store has no key.
 
     """
 
@@ -160,7 +160,7 @@ class Finder:
         for entry in entries:
             key, offset, size, is_database, overflow_page = entry
             if not self._has_header:
-                _read_header(self._pages, entry)  # which refuses a newer one
+                _read_header(self._pages, entry)  # It raises NewerFormatError for a newer header.
             if len(key) == _LSN_SIZE_BYTES and not is_database:
                 is_record = self._take(int.from_bytes(key), offset, size - self._mac_size_bytes, trust)
                 if is_record and overflow_page:
@@ -269,14 +269,14 @@ class Finder:
 
 
 def find_mac(pages: PageFile, key: StoreKey | None, anchor: bytes | None) -> StoreMac | None:
-    """Return what computes the MACs of the file's store, or None if it has no key.
+    """Return the object that computes the MACs of the store, or None if the store has no key.
 
-    The header says whether the store has a key. If no header is left in the trees, this looks on every page. If there
-    is none at all, an anchor of the store says its id, on which the MACs depend.
+    The header shows whether the store has a key. If no header is left in the trees, this searches every page. If no
+    page has a header, an anchor of the store gives the id of the store, on which the MACs depend.
 
     Raises:
         StoreKeyError: the key is missing, or is not that of the store.
-        HeaderLostError: there is a key, and neither a header nor an anchor.
+        HeaderLostError: a key is given, but there is no header and no anchor.
         NewerFormatError: as for `Finder.find`.
 
     """
@@ -284,17 +284,19 @@ def find_mac(pages: PageFile, key: StoreKey | None, anchor: bytes | None) -> Sto
         try:
             return check_key(header, key)
         except ForgeryError:
-            continue  # It is an older copy that was written over, or was changed.
+            continue  # The header is an older copy that was written over, or somebody has changed it.
     if key is None:
         return None
     if anchor is None:
-        message = "the header is lost, and with it the id of the store, on which the MACs depend: give any anchor of it"
+        message = (
+            "the header is lost, and with it the store's id, on which the MACs depend: give any anchor of the store"
+        )
         raise HeaderLostError(message)
     return key.for_store(decode_anchor(anchor).store_id)
 
 
 def _headers(pages: PageFile) -> Iterator[dict[str, Any]]:
-    """Yield the headers whose seals hold: those in the trees first."""
+    """Yield the headers with valid seals: first those in the trees, then those on any page."""
     for _is_newest, table in pages.tables(META_TABLE):
         yield from filter(None, (_read_header(pages, entry) for entry in pages.entries(table.root)))
     for number in range(pages.page_count):

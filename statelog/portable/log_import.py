@@ -157,7 +157,7 @@ class LogImporter:
                 held = read_with_digest(view, lsn)[1]
         if held != chain:
             message = (
-                f"the store is no earlier state of the one that was exported: they differ at LSN {lsn} or before,"
+                f"the store is not an earlier state of the exported store: they differ at LSN {lsn} or before,"
                 " as they do after a purge of one of them; an export of threads goes into any store"
             )
             raise ConflictError(message, lsn=lsn)

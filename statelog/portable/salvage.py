@@ -106,9 +106,9 @@ def salvage(
         new: where the new store is made; there must be nothing yet. It has a store id of its own.
         progress: called with (steps done, steps in all), for one part of the work after the other.
         max_size_bytes: quota of the new store.
-        key: the key of the damaged store, as for `statelog.open`. The new store has the same key. A record whose MAC
-            does not hold is lost.
-        anchor: any anchor of the damaged store. It is used if the store has a key, and its header is lost.
+        key: the key of the damaged store, as for `statelog.open`. The new store has the same key. Records with a wrong
+            MAC are lost.
+        anchor: any anchor of the damaged store. It is needed if the store has a key and its header is lost.
 
     Raises:
         AlreadyExistsError: there is a file at `new`. Facts: path.
@@ -116,7 +116,7 @@ def salvage(
         NewerFormatError: it is of a newer format. Facts: path, needed, supported.
         StoreLockedError: another process has it open. Facts: path.
         StoreKeyError: the key is missing, or is not that of the damaged file. Facts: path.
-        HeaderLostError: there is a key, and neither a header nor `anchor`. Facts: path.
+        HeaderLostError: a key is given, but there is no header and no `anchor`. Facts: path.
         StoreNotFoundError, AccessError, StoreFullError, StorageError: what the system refuses.
 
     """

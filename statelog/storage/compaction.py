@@ -136,7 +136,7 @@ def compact_file(
         check_record: called with LSN and bytes of each record. An error that it raises stops the compaction, so that
             damage is not copied.
         progress: called with (entries copied, entries in all).
-        key: the key of the new file; None keeps the present one, or none.
+        key: the key of the new file. With None, the key does not change.
 
     Raises:
         ...: as `check_compactable`.
@@ -294,7 +294,7 @@ class _Filling:
 def opened_for_filling(
     file: LmdbFile, temporary: Path, descriptor: int, more_size_bytes: int = 0
 ) -> Iterator[lmdb.Environment]:
-    """Open the new file, for the size of the old one and `more_size_bytes`."""
+    """Open the new file with room for the old file and `more_size_bytes`."""
     size_bytes = os.fstat(file.locks.descriptor).st_size + os.fstat(descriptor).st_size + more_size_bytes
     keep_standard_streams()
     target = lmdb.open(
@@ -315,7 +315,7 @@ def opened_for_filling(
 
 
 class _EntryCopier:
-    """Makes the values of the new file from those of the old one.
+    """Converts values of the old file to values of the new file.
 
     Args:
         file: the LMDB file.
@@ -333,14 +333,17 @@ class _EntryCopier:
             self._header = encode_header(store_id=file.store_id, created_us=created_us, key=key)
 
     def record(self, lsn: int, value: bytes | memoryview) -> bytes | memoryview:
-        """Return the value of a record for the new file. Raises CorruptionError if it is damaged."""
+        """Return the value of a record for the new file. Raises CorruptionError if the record is damaged."""
         record = value if self._former is None else self._former.open_record(lsn, bytes(value))
         if self._check_record is not None:
             self._check_record(lsn, record)
         return value if self._mac is None else self._mac.seal_record(lsn, record)
 
     def row(self, key: bytes | memoryview, value: bytes | memoryview) -> bytes | memoryview:
-        """Return the value of a row of `index` or `meta`. With a new key, raise CorruptionError if it is damaged."""
+        """Return the value of a row of `index` or `meta` for the new file.
+
+        With a new key, raise CorruptionError if the old value is damaged.
+        """
         if self._mac is None:
             return value
         key = bytes(key)
@@ -472,7 +475,7 @@ class Appender:
         return self._target.open_db(name, txn=self.transaction)
 
     def put(self, key: bytes | memoryview, value: bytes | memoryview, table: Any) -> None:
-        """Append an entry. Raises CorruptionError if its key is not behind the last one."""
+        """Append an entry. Raises CorruptionError if its key is not above the last key."""
         if self._size_bytes >= _COPIED_SIZE_BYTES:
             self._size_bytes = 0
             self.transaction.commit()
@@ -505,7 +508,7 @@ def advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None:
 def swap(file: LmdbFile, temporary: Path, descriptor: int, word: int = MOVED) -> None:
     """Rename the new file over the old one. The caller has the writer lock, and nobody can open the file.
 
-    `word` in the old file tells the processes that have it open what became of it.
+    `word` is written into the old file, for the processes that have it open: `MOVED` or `PURGED`.
     """
     old = file.locks.descriptor
     file.check_open()

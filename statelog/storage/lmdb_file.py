@@ -80,7 +80,7 @@ class Handles:
             `await_reader_lock` first.
         map_address: address of LMDB's map; 0 until it is needed, because the map moves.
         seen: pages of the index that were found in use; see `kernels.page_in_use`.
-        mac: computes the MACs of the records and rows; None if the store has no key.
+        mac: computes the MACs of the records and rows. None if the store has no key.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class LmdbFile:
         path: real path of the data file.
         store_id: 16 bytes, from the header.
         header: the fields of the header. FORMAT.md section 2.
-        key: the key of the store; None if it has none. `rekey` replaces it.
+        key: the key of the store, or None if it has no key. `rekey` replaces it.
         locks: the locks between processes, and the descriptor of the data file. A compaction replaces them.
         handles: what LMDB has open; None while the gate is shut after a failed reopening.
         active_transactions: the transactions that are open, or about to begin.
@@ -188,7 +188,7 @@ class LmdbFile:
         write_lock: held by the thread that writes, from before it begins until its commit is accounted for.
         writer_thread: the identity of the thread that has a write transaction open; 0: none has.
         moved: a mapped word. It is `MOVED` if a compaction, of any process, has replaced this file or is about to.
-        follows_purge: this process has purged the file, and continues with the new one.
+        follows_purge: whether this process has purged the file itself, and so continues with the new one.
         fence: the error that commits of this process raise, if it has fenced the file itself.
         follow: see `Hooks`.
         closed: the store file was closed.
@@ -273,7 +273,7 @@ class LmdbFile:
 
     @property
     def is_purged(self) -> bool:
-        """Whether a purge of another process has put another file in this one's place, which is not followed."""
+        """Whether a purge of another process has replaced this file. This process must not follow to the new file."""
         return self.moved[0] == PURGED and not self.follows_purge and not self.locks.file.is_kept()
 
     def is_writing(self) -> bool:
@@ -359,7 +359,11 @@ class LmdbFile:
         self.is_shut = False
 
     def check_key(self, key: StoreKey | None) -> None:
-        """Check the key of one more opening of this process. Raises StoreKeyError, ForgeryError. Facts: path."""
+        """Check the key that this process gives to open the store once more.
+
+        Raises:
+            StoreKeyError, ForgeryError: as `statelog.format.header.check_key`. Facts: path.
+        """
         _check_key(self.header, key, self.path)
 
     def reopen(self) -> None:
@@ -444,7 +448,7 @@ def _open_handles(file: LmdbFile, max_size_bytes: int) -> tuple[Handles, dict[st
         _check_path(locks, path)  # LMDB opens a path, so it may have opened another file.
         header = _read_header(handles)
         if is_older(header, read_only=read_only):
-            _check_key({}, file.key, path)  # An older format has no key. With one, the file stays as it is.
+            _check_key({}, file.key, path)  # An older format has no key, so a given key is refused before the upgrade.
             # LMDB itself flushes this transaction, because an older format has no WAL.
             handles.close()
             handles = _open_lmdb(file, max_size_bytes, sync=True)

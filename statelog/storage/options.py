@@ -35,7 +35,7 @@ class Options(NamedTuple):
         max_size_bytes: the quota, beyond which the file never grows.
         lock_timeout_s: how long to wait for another process that writes.
         flush: False flushes nothing, for measurements.
-        key: the key of the store; None if it has none.
+        key: the key of the store, or None if it has no key.
     """
 
     read_only: bool = False

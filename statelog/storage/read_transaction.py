@@ -186,10 +186,10 @@ class ReadTransaction:
         return number
 
     def get_log(self, lsn: int) -> memoryview | None:
-        """Return the record with that LSN, lent until the transaction ends or writes, or None.
+        """Return the record with an LSN, lent until the transaction ends or writes, or None.
 
         Raises:
-            ForgeryError: the store has a key, and the MAC of the record does not hold. Facts: lsn.
+            ForgeryError: the store has a key, and the MAC of the record does not match. Facts: lsn.
         """
         view: memoryview | None = self._raw.get(encode_lsn(lsn), None, self._log)
         if view is not None:
@@ -203,7 +203,8 @@ class ReadTransaction:
     def lend_log(self, lsn: int) -> memoryview | None:
         """Return a record as `get_log` does, but without a check of its MAC.
 
-        For nodes: their digests are in their parents, up to the root in the body of a record that was checked.
+        Use it to read nodes. The digest of a node is in its parent, and the digest of a root is in the body of a record
+        whose MAC was checked.
         """
         view: memoryview | None = self._raw.get(encode_lsn(lsn), None, self._log)
         if view is not None:
@@ -252,7 +253,7 @@ class ReadTransaction:
         return payload
 
     def get_meta(self, key: bytes) -> bytes | None:
-        """Return the payload of a fact about the store, or None. Raises CorruptionError. Facts: key."""
+        """Return the payload under a key of the table `meta`, or None. Raises CorruptionError. Facts: key."""
         value: bytes | None = self._raw.get(key, None, self.handles.meta)
         return None if value is None else self._unseal(key, value)
 
@@ -261,7 +262,7 @@ class ReadTransaction:
         return unseal(key, value) if mac is None else mac.unseal(key, value)
 
     def metas(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield all facts about the store, sealed, by their keys."""
+        """Yield the keys of the table `meta` with their sealed values."""
         for key, value in self._raw.cursor(self.handles.meta):
             yield bytes(key), bytes(value)
 

@@ -95,7 +95,7 @@ def recover(writer: StoreWriter, replay: Replay) -> int:
         CorruptionError: the WAL is damaged where a power failure cannot damage it, or is of an earlier moment. Both
             files are unchanged. Facts: path, journal.
         FormatError: the file with the name of the WAL is not a WAL of this store. Facts: path, journal.
-        ForgeryError: the store has a key, and the MAC of a record in the WAL does not hold. Both files are unchanged.
+        ForgeryError: the store has a key, and the MAC of a record in the WAL does not match. Both files are unchanged.
             Facts: path, lsn.
         StorageError, ...: as for an opening.
         UnrecoveredError: the store is opened read-only, and the process that was about to recover it has ended.
@@ -320,7 +320,7 @@ class _Recovery:
                     put_metas_back(data, slot.meta, before)
             found = file.translate(error) if isinstance(error, lmdb.Error) else error
             if isinstance(found, ForgeryError):
-                message = f"{file.path}: its journal: {found.message}"
+                message = f"the journal of {file.path}: {found.message}"
                 raise ForgeryError(message, **{"path": str(file.path), **found.facts}) from error
             if isinstance(found, CorruptionError) and "journal" not in found.facts:
                 raise misfit_error(file.path, f"to go on from its journal fails: {found.message}") from error
@@ -340,7 +340,7 @@ class _Recovery:
             raise misfit_error(file.path, "its journal is another store's")
 
     def _open_records(self) -> None:
-        """Check the MACs of the records of all groups, and take the records without them, if the store has a key."""
+        """If the store has a key, check the MACs of the records in all groups, and remove the MACs from the groups."""
         mac = self._file.handles.mac
         if mac is not None:
             self._groups = [

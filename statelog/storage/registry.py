@@ -78,7 +78,7 @@ def acquire(
             descriptor of it that the store file then owns.
         writable: open the descriptor for writing.
         create: create the store if there is no file.
-        key: the key of a created store; None for a store without a key.
+        key: the key of a created store, or None for a store without a key.
     """
     with _lock:
         real = real_path(path)

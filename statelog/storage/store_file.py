@@ -129,7 +129,7 @@ class StoreFile:
             raise
         self.committer: Any = None
         self.engines: weakref.WeakSet[Any] = weakref.WeakSet()
-        """What reads and writes the store file in this process. A purge ends them, except the one that purges."""
+        """The engines of this process that use the store file. A purge ends all of them except the one that purges."""
 
     # --- opening ------------------------------------------------------------------------
 

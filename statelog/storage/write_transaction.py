@@ -348,7 +348,7 @@ class WriteTransaction(ReadTransaction):
         self.put(0, (), {key: payload})
 
     def put_meta(self, key: bytes, payload: bytes) -> None:
-        """Store a fact about the store, sealed."""
+        """Store a sealed payload under a key of the table `meta`."""
         self.changes += 1
         self.rewrites = True
         mac = self._handles.mac

@@ -240,7 +240,7 @@ class Board(ReadBoard):
     ) -> Entry:
         """Merge a value with an entry. `how` is None if the other fields of the entry stay as they are.
 
-        `is_guarded`: the value has passed the guard.
+        `is_guarded`: whether the value has passed the guard.
         """
         check_key(key)
         rights = self._rights

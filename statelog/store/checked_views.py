@@ -1,4 +1,4 @@
-"""Values as a guard's checks let them be read, with or without those that were quarantined."""
+"""Views of stored values to which the checks of reads are applied, with or without quarantined values."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How values are read.
+    """Options of reads: the checks to apply, and whether to show quarantined values.
 
     Args:
-        checks: the checks of values that are read, or None.
-        include_quarantined: whether values that a check has quarantined are read.
+        checks: the checks of reads, or None.
+        include_quarantined: whether reads return values that a check has quarantined.
     """
 
     checks: Checks | None
     include_quarantined: bool
 
     def seen(self, value: Any, where: Where) -> Any:
-        """Return a value as it may be seen. Raises CheckError."""
+        """Return a value as the checks let it be seen. Raises CheckError."""
         if self.include_quarantined:
             value = revealed(value)
         if self.checks is None or where.is_own:
@@ -40,7 +40,7 @@ class Reading:
         return revealed(seen) if self.include_quarantined else seen
 
     def metadata(self, metadata: dict[str, Any], thread: str) -> dict[str, Any]:
-        """Return metadata as it may be seen: members are hidden one by one. Raises CheckError."""
+        """Return metadata as the checks let it be seen. Members are hidden one by one. Raises CheckError."""
         if self.include_quarantined:
             metadata = revealed(metadata)
         if self.checks is None:
@@ -49,12 +49,15 @@ class Reading:
         return revealed(seen) if self.include_quarantined else seen
 
     def state(self, state: MapView, thread: str, readings: Mapping[str, Shape]) -> MapView:
-        """Return a state whose values are read as they may be seen, and then as the schema says."""
+        """Return a view of a state whose values pass the checks, and then become objects of the schema."""
         return CheckedState(state, self, thread, readings)
 
 
 def entry_seen(checks: Checks, value: Any, key: str, agent: str | None, *, raises: bool) -> Any:
-    """Return the value of an entry as it may be seen: a placeholder if its read is refused, or else CheckError."""
+    """Return the value of an entry as the checks let it be seen.
+
+    If a check refuses the read, raise CheckError if `raises`, or else return a placeholder.
+    """
     where = Where("read", "board", key, key=key, agent=agent)
     if where.is_own:
         return value
@@ -67,7 +70,7 @@ def entry_seen(checks: Checks, value: Any, key: str, agent: str | None, *, raise
 
 
 def check_mounted(checks: Checks, value: Any, channel: str, thread: str) -> None:
-    """Refuse to read a value for changing if the checks do not allow it. Raises CheckError."""
+    """Raise CheckError if the checks do not allow a value that a mount or an edit reads."""
     where = Where("read", "thread", channel, thread)
     if where.is_own:
         return
@@ -76,8 +79,8 @@ def check_mounted(checks: Checks, value: Any, channel: str, thread: str) -> None
         checks.check(each, where)
 
 
-class _Place:
-    """Makes the values of one channel as they are read."""
+class _ChannelReader:
+    """Applies the checks of reads and the schema to the values of one channel."""
 
     __slots__ = ("_channel", "_reading", "_thread")
 
@@ -87,7 +90,7 @@ class _Place:
         self._channel = channel
 
     def make(self, value: Any, shape: Shape | None) -> Any:
-        """Return a stored value as it may be seen. A list or dict is a view that does so item by item."""
+        """Return a stored value as the checks let it be seen. A list or dict becomes a view that checks each item."""
         kind = None if shape is None or shape.load is None else shape.kind
         is_plain = shape is None or shape.load is None
         if isinstance(value, ListView) and (is_plain or kind is list):
@@ -98,29 +101,29 @@ class _Place:
         return typed_value(self._channel, shape, self.seen(plain))
 
     def seen(self, value: Any) -> Any:
-        """Return a value as it may be seen. Raises CheckError."""
+        """Return a value as the checks let it be seen. Raises CheckError."""
         if isinstance(value, ListView | MapView):
             value = value.to_python()
         return self._reading.seen(value, Where("read", "thread", self._channel, self._thread))
 
     def item(self, value: Any, shape: Shape | None) -> Any:
-        """Return an item of the channel's list or dict as it may be seen."""
+        """Return an item of the channel's list or dict as the checks let it be seen."""
         return typed_value(self._channel, shape, self.seen(value))
 
 
 class CheckedList(ListView):
     """A stored list whose items are checked as they are read."""
 
-    __slots__ = ("_items", "_place")
+    __slots__ = ("_items", "_reader")
 
-    def __init__(self, stored: ListView, place: _Place, items: Shape | None) -> None:
+    def __init__(self, stored: ListView, reader: _ChannelReader, items: Shape | None) -> None:
         super().__init__(stored._source, is_lazy=stored._is_lazy)  # noqa: SLF001 - a view of the same
-        self._place = place
+        self._reader = reader
         self._items = items
 
     @property
     def lazy(self) -> CheckedList:
-        """The list itself: a check sees whole items."""
+        """The list itself, because a check sees whole items."""
         return self
 
     @overload
@@ -129,11 +132,11 @@ class CheckedList(ListView):
     def __getitem__(self, index: slice) -> list[Any]: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
         if isinstance(index, slice):
-            return [self._place.item(each, self._items) for each in super().__getitem__(index)]
-        return self._place.item(super().__getitem__(index), self._items)
+            return [self._reader.item(each, self._items) for each in super().__getitem__(index)]
+        return self._reader.item(super().__getitem__(index), self._items)
 
     def __iter__(self) -> Iterator[Any]:
-        return (self._place.item(each, self._items) for each in super().__iter__())
+        return (self._reader.item(each, self._items) for each in super().__iter__())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ListView | list):
@@ -150,24 +153,24 @@ class CheckedList(ListView):
 class CheckedMap(MapView):
     """A stored dict whose members are checked as they are read."""
 
-    __slots__ = ("_items", "_place")
+    __slots__ = ("_items", "_reader")
 
-    def __init__(self, stored: MapView, place: _Place, items: Shape | None) -> None:
+    def __init__(self, stored: MapView, reader: _ChannelReader, items: Shape | None) -> None:
         super().__init__(stored._source, is_lazy=stored._is_lazy)  # noqa: SLF001 - a view of the same
-        self._place = place
+        self._reader = reader
         self._items = items
 
     @property
     def lazy(self) -> CheckedMap:
-        """The dict itself: a check sees whole members."""
+        """The dict itself, because a check sees whole members."""
         return self
 
     def __getitem__(self, key: str) -> Any:
-        return self._place.item(super().__getitem__(key), self._items)
+        return self._reader.item(super().__getitem__(key), self._items)
 
     def _pairs(self) -> Iterator[tuple[str, Any]]:
         for key, value in super()._pairs():
-            yield key, self._place.item(value, self._items)
+            yield key, self._reader.item(value, self._items)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MapView | dict):
@@ -194,16 +197,16 @@ class CheckedState(MapView):
 
     @property
     def lazy(self) -> CheckedState:
-        """The state itself: a check sees whole items."""
+        """The state itself, because a check sees whole items."""
         return self
 
     def _made(self, channel: str, value: Any) -> Any:
         if Where("read", "thread", channel, self._thread).is_own:
             return value
-        return _Place(self._reading, self._thread, channel).make(value, self._readings.get(channel))
+        return _ChannelReader(self._reading, self._thread, channel).make(value, self._readings.get(channel))
 
     def part(self, channel: str, value: Any) -> Any:
-        """Return a part of a channel as it may be seen: a placeholder if its read is refused."""
+        """Return a part of a channel as the checks let it be seen, or a placeholder if a check refuses the read."""
         try:
             return self._reading.seen(value, Where("read", "thread", channel, self._thread))
         except CheckError as error:

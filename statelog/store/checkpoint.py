@@ -123,7 +123,7 @@ class Checkpoint(Typed[S]):
         return self.event.root_digest.hex()
 
     def _reading(self) -> Reading:
-        """Return how values are read, if not as they are stored."""
+        """Return the options of reads that do not show values as they are stored."""
         from statelog.store.checked_views import Reading
 
         guard = self._session.owner.guard

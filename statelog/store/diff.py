@@ -117,7 +117,7 @@ def _state_of(side: Any) -> MapView:
 
 
 def _seen(state: MapView, path: tuple[str | int, ...], value: Any) -> Any:
-    """Return a value of a state as it may be seen."""
+    """Return a value of a state as the checks of reads let it be seen."""
     return state.part(str(path[0]), value) if value is not None and isinstance(state, CheckedState) else value
 
 

@@ -156,7 +156,7 @@ _set_facts, _set_key, _set_value, _set_version, _set_agent = (
 def entries_of(session: Session, records: Records, *, with_values: bool = True, raises: bool = False) -> list[Entry]:
     """Convert records to entries, with or without values.
 
-    If a check of a guard refuses the read of a value, the entry has a placeholder. With `raises`, raise CheckError.
+    If a check of a guard refuses the read of a value, raise CheckError if `raises`, or else use a placeholder.
     """
     rows, facts, data, others = records
     items = [data[fact[2] : fact[3]] for fact in facts if fact[0] and not fact[12]] if with_values else []
@@ -191,7 +191,7 @@ def _read_root(session: Session, facts: tuple[int, ...], data: bytes) -> Any:
 
 
 def _check(checks: Checks, entry: Entry, *, raises: bool) -> Entry:
-    """Let the checks of a guard look at a new entry, and return it."""
+    """Apply the checks of reads to a new entry, in place. Return the entry."""
     from statelog.store.checked_views import entry_seen
 
     set_attribute = object.__setattr__
@@ -203,7 +203,7 @@ def _check(checks: Checks, entry: Entry, *, raises: bool) -> Entry:
 
 
 def value_of(session: Session, event: EntryEvent) -> Any:
-    """Return the value of a record as it may be seen: a placeholder if a check of a guard refuses its read."""
+    """Return the value of a record as the checks let it be seen, or a placeholder if a check refuses the read."""
     value = reading.read_value(session.workspace(), event)
     guard = session.owner.guard
     if guard is None or guard.on_read is None:
@@ -214,7 +214,7 @@ def value_of(session: Session, event: EntryEvent) -> Any:
 
 
 def with_quarantined(entry: Entry) -> Entry:
-    """Return an entry with the values that checks have quarantined."""
+    """Return an entry with quarantined values in place of their placeholders."""
     value = revealed(entry.value)
     return entry if value is entry.value else replace(entry, value=value)
 

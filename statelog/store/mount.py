@@ -165,7 +165,7 @@ class Mount(MountMap):
         return Loaded(cbor.decode(item), item)
 
     def _check_read(self, channel: str, value: Any) -> None:
-        """Refuse to read what a check of a guard does not allow: a value that is hidden cannot be changed."""
+        """Raise CheckError if a check does not allow a value, because a hidden value cannot be changed."""
         guard = self._thread.session.owner.guard
         if guard is None or guard.on_read is None:
             return
@@ -174,7 +174,7 @@ class Mount(MountMap):
         try:
             check_mounted(guard.on_read, plain(value), channel, self._thread.id)
         except CheckError:
-            del self._loaded[channel]  # so that it is refused again
+            del self._loaded[channel]  # The next read is checked again.
             raise
 
     def __getitem__(self, channel: str) -> Any:

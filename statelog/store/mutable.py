@@ -52,7 +52,7 @@ class Loaded:
         return value if isinstance(value, MountList | MountMap) and value.origin is self else None
 
     def stored_item(self) -> bytes | None:
-        """Return the bytes in the store, None for a new value. A mounted tree is read whole."""
+        """Return the stored item, or None for a new value. A mounted tree is read whole."""
         mounted = self.mounted
         return self.item if mounted is None else tree_item(mounted.tree)
 

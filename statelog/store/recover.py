@@ -56,7 +56,7 @@ def recover(
             Where only a process was killed, what its last commits wrote may still be in the journal alone: `salvage`,
             which reads both, is to be tried before.
         max_size_bytes: as for `open`.
-        key: as for `open`. Every record of the journal is checked with it.
+        key: as for `open`. It checks every record of the journal.
 
     Raises:
         JournalMissingError: the journal is gone, and `without_journal` was not said.

@@ -194,8 +194,8 @@ class Store(Threads):
         Args:
             agent: the name under which this handle writes. It stands in the log and in each entry.
             rules: what agents may do; this handle may do what they allow `agent`, and nothing else.
-            include_quarantined: let `get`, `list`, `history` and `claims` give values that a check of a guard has
-                quarantined. If not, a `guard.Quarantined` takes their place.
+            include_quarantined: whether `get`, `list`, `history` and `claims` return values that a check of a guard has
+                quarantined. If False, they return a `guard.Quarantined` in place of such a value.
 
         """
         from statelog.store.board import Board
@@ -205,24 +205,24 @@ class Store(Threads):
     # --- what checks have quarantined ------------------------------------------------
 
     def quarantined(self) -> list[QuarantinedPlace]:
-        """Return what checks of a guard have quarantined: in the heads of all branches, and in entries of the board.
+        """Return the places of quarantined values in the heads of all branches and in the entries of the board.
 
-        Reads all of them. Earlier versions and metadata are not listed.
+        This reads all heads and entries. Earlier versions and metadata are not listed.
         """
         from statelog.store.quarantine import list_quarantined
 
         return list_quarantined(self._session)
 
     def release(self, place: QuarantinedPlace) -> None:
-        """Store a quarantined value as an ordinary one, in a new version. No check is asked.
+        """Store a quarantined value as an ordinary value, in a new version. No check is called.
 
-        Earlier versions keep it quarantined. To drop a value instead, overwrite it.
+        The value stays quarantined in earlier versions. To remove a value instead, overwrite it.
 
         Args:
-            place: what `quarantined` has returned.
+            place: an item of the result of `quarantined`.
 
         Raises:
-            ConflictError: another value is there now. Facts: thread, key, path.
+            ConflictError: another value is at the place now. Facts: thread, key, path.
             UsageError: the value is in a thread of LangGraph, or in a record of a durable run.
         """
         from statelog.store.quarantine import release_quarantined
@@ -436,21 +436,22 @@ class Store(Threads):
         return compaction.compact(self._engine, progress=progress)
 
     def rekey(self, key: Key, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
-        """Put the store into a new file under another key, or under its first one. Anchors stay valid.
+        """Give the store another key, or its first key. The store is copied to a new file, and anchors stay valid.
 
-        As with `compact`, the new file takes the name of the old one, and the old file is there or the new one if this
-        is cut off. This store goes on with the new key. Others that have the file open get WrongKeyError (or, if it had
-        no key, KeyMissingError) from then on: close the store there, and open it with the new key.
+        As with `compact`, the new file replaces the old one. If the process dies meanwhile, either the old file or the
+        new file is there. This store continues with the new key. Other processes that have the file open get
+        WrongKeyError from then on, or KeyMissingError if the store had no key. They have to close the store, and open
+        it with the new key.
 
-        Whoever could write the old file before may have forged it, if it had no key. The new file takes its contents as
-        genuine: `verify` it first, with an anchor if there is one.
+        A store without a key may have been forged. The new file takes its contents as genuine, so call `verify` first,
+        with an anchor if there is one.
 
         Args:
             key: as for `open`.
             progress: called with (entries copied, entries in all).
 
         Raises:
-            KeyArgumentError: `key` cannot be a key. UsageError: the store is one of a fleet.
+            KeyArgumentError: `key` is not a valid key. UsageError: the store belongs to a fleet.
             CorruptionError: a record or a row is damaged. Nothing was changed.
             StoreLockedError, StoreFullError: as for `compact`.
 
@@ -460,26 +461,25 @@ class Store(Threads):
 
         check_progress(progress)
         if self._engine.remote is not None:
-            message = "a store of a fleet keeps the key that it was made with"
+            message = "a store of a fleet keeps the key that it was created with"
             raise UsageError(message, path=str(self.path))
         return compaction.rekey(self._engine, as_store_key(key), progress=progress)
 
     def find_secrets(self, *, guard: Guard | None = None, threads: Iterable[str] | None = None) -> list[SecretFound]:
-        """Return the secrets in the store, in every version, also in values that were replaced since.
+        """Return the secrets in all versions of the store, including values that were replaced since.
 
-        Each secret is reported once for each thread, version that wrote it, and path. The secrets in names, such as ids
-        and keys, are reported, too. A report never has the text of a secret.
+        Each secret is reported once for each thread, version that wrote it, and path. Secrets in names, such as ids and
+        keys, are reported as well. A report never has the text of a secret.
 
         Args:
-            guard: finds the secrets: its rules, its fields, and the values of its handles that were resolved. If it
-            is left
-                out, the guard of the store, or the rules of the library.
-            threads: the ids of the threads to look at; the whole store, with the board, if left out.
+            guard: its rules, its fields, and the values of its resolved handles are the secrets. By default, the guard
+                of the store, or the rules of the library if the store was opened without a guard.
+            threads: the ids of the threads to search. By default, the whole store with the board is searched.
 
         Raises:
-            ThreadNotFoundError: no such thread.
+            ThreadNotFoundError: a thread does not exist. Facts: thread.
             GuardError: google-re2 is missing.
-            UsageError: the guard is none.
+            UsageError: `guard` is not a Guard, or `threads` is not a list of ids. Facts: argument.
 
         """
         from statelog.store import guarded
@@ -493,27 +493,27 @@ class Store(Threads):
         guard: Guard | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> PurgeReport:
-        """Cut secrets out of every version, in a new file that takes the old one's name.
+        """Cut secrets out of all versions. The store is copied to a new file, which replaces the old one.
 
         Each text of one of these secrets becomes `[REDACTED rule fingerprint]`, in every thread and version, also
-        where no rule found it. LSNs, versions, times, tags and the ids that callers gave stay. Digests are new, and
-        so are default ids, which have a part of one. The new file is searched for the secrets before it takes the
-        name. Cut anywhere, the old file is there or the new one, and both are whole. Nobody can write meanwhile.
-        Whoever else has the store open, also in this process, gets StoreReplacedError from then on. It takes room for
-        a second file.
+        where no rule found it. LSNs, versions, times, tags and the ids that callers gave stay. Digests change, and so
+        do default ids, because they contain a part of a digest. The new file is searched for the secrets before it
+        replaces the old one. If the process dies meanwhile, either the old file or the new file is there, complete.
+        Nobody can write during a purge. Other handles of the store, in this process and in others, get
+        StoreReplacedError from then on. The disk needs room for a second file.
 
         Args:
-            found: what `find_secrets` has returned, or some of it.
-            guard: the guard with which they were found, if it is another than that of the store.
+            found: the result of `find_secrets`, or a part of it.
+            guard: the guard with which the secrets were found, if it is not the guard of the store.
             progress: called with (steps done, steps in all).
 
         Raises:
             SecretError: one of the secrets is in a name, or in bytes that cannot be changed. Facts: lsn, path, thread.
-            UsageError: `found` is something else, a record has no such secret, or the store is shipped by a fleet.
+            UsageError: `found` has another type, a record does not have the secret, or a fleet ships the store.
             GuardError: the store was opened with a guard, and now there is none.
             ReadOnlyError, StoreLockedError, StoreFullError, StorageError: as for `compact`.
 
-        Whenever it raises, the store is as it was.
+        If it raises, the store is not changed.
 
         """
         from statelog.store import guarded
@@ -647,25 +647,25 @@ def open(
             retention has left). It does not find records before the anchor that were changed without their digests, nor
             changes in values or in the index: `Store.verify` with `expect` finds them. Records after the anchor may be
             any.
-        guard: keeps secrets out of the file, and has checks of what is written and read. From then on, the store cannot
-            be opened for writing without a guard. With `read_only`, only its checks of reads count, and it needs some.
-        key: the key of the store: bytes or text of at least 16 bytes, or a function that returns them. It is asked for
-            once. A new store gets this key. It is not in the file, which has a MAC under it for each record and each
-            row of the index. Each read checks them. Older bytes of the same store that are put back have genuine MACs:
-            `expect` and `Store.verify` find them. `Store.rekey` gives a store a key, or another one.
+        guard: keeps secrets out of the file, and checks written and read values. From then on, the store cannot be
+            opened for writing without a guard. With `read_only`, the guard needs `on_read`, and does nothing else.
+        key: the key of the store: bytes or text of at least 16 bytes, or a function that returns either and is called
+            once. A new store gets this key. The file does not contain the key. It has a MAC for each record and each
+            row of the index, and each read checks the MACs that it uses. Older bytes of the same store that somebody
+            put back have genuine MACs: `expect` and `Store.verify` find such bytes. `Store.rekey` changes the key.
 
     Raises:
-        KeyMissingError, WrongKeyError, UnkeyedStoreError: the store has a key, another key, or none. The file is what
-            it was. KeyArgumentError: `key` cannot be a key; the file was not opened.
-        GuardError: there is no `guard`, and the store was opened with one before; or `read_only`, and the guard has no
-            checks of reads. CheckError, of reads and writes: a check refuses.
+        KeyMissingError, WrongKeyError, UnkeyedStoreError: the store has a key and none was given, has another key, or
+            has no key. The file is not changed. KeyArgumentError: `key` is not a valid key; the file was not opened.
+        GuardError: there is no `guard`, and the store was opened with one before; or with `read_only`, the guard has no
+            checks of reads. Later reads and writes raise CheckError if a check refuses.
         StoreNotFoundError: no such file, and `create` is False, `read_only` True or `expect` given.
         FormatError: the file is no store, or of a newer format; or what bears the name of its journal or lock file is
             something else, which is left alone.
         CorruptionError: the file is damaged. JournalMissingError: it was not closed, and its journal is gone. The files
             are what they were.
         RollbackError: the log ends before the anchor's LSN. ForgeryError: it has another history (OtherStoreError: and
-            is another store). Of a store with a key, ForgeryError also means that what was read is damaged or forged.
+            is another store). In a store with a key, ForgeryError also means that a record or row is damaged or forged.
             AnchorError: `expect` is not an anchor; the file was not opened.
         StoreReplacedError: the file was put in the place of one that another process has open.
         StoreLockedError, StorageError, AccessError: the system refused.

@@ -68,7 +68,7 @@ class Thread(Written[S, W]):
     """The number of the store's last commit when the head was read, and the head. Valid until the next commit."""
 
     _include_quarantined = False
-    """Whether reads give values that a check has quarantined."""
+    """Whether reads return values that a check has quarantined."""
 
     _kept: bool | None = None
     """Whether LangGraph keeps the thread, which is shown by its ids then. None until that is known."""
@@ -286,9 +286,9 @@ class Thread(Written[S, W]):
         fence: Fence | None = None,
         is_guarded: bool = False,
     ) -> Checkpoint[S]:
-        """Commit writes that are prepared already, or are made in the commit from the head.
+        """Commit writes that are prepared already, or that a function makes from the head within the commit.
 
-        `is_guarded`: they have passed the guard.
+        `is_guarded`: whether the writes have passed the guard.
         """
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
         written = b"" if callable(prepared) else written_item(prepared)
@@ -497,7 +497,7 @@ class Thread(Written[S, W]):
         return made._including_quarantined() if self._include_quarantined else made
 
     def _including_quarantined(self) -> Self:
-        """Have reads of this object give values that a check has quarantined. Return the object."""
+        """Let reads of this object return values that a check has quarantined. Return the object."""
         self._include_quarantined = True
         return self
 

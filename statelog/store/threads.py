@@ -89,8 +89,8 @@ class Threads(ABC):
                 shows the checkpoint that `graph.get_state` shows, on whatever branch that lies.
             reborn: begin the id anew if its thread was deleted. What holds the deleted one still gets
                 ThreadDeletedError; the log has both.
-            include_quarantined: let reads of the thread give values that a check of a guard has quarantined. If not, a
-                `guard.Quarantined` takes their place.
+            include_quarantined: whether reads of the thread return values that a check of a guard has quarantined. If
+                False, they return a `guard.Quarantined` in place of such a value.
 
         Raises:
             SchemaError: the thread remembers other reducers; the message shows both.

@@ -40,7 +40,7 @@ def typed_value(channel: str, shape: Shape | None, value: Any) -> Any:
         return shape.load(plain)
     except (MisfitError, TypeError, ValueError) as error:
         hidden = holds_quarantined(plain)
-        if hidden is not None:  # The type does not accept a placeholder in the value, so one stands for all of it.
+        if hidden is not None:  # The type does not accept a placeholder inside the value, so the whole value is hidden.
             return Quarantined(hidden.check, hidden.reason, plain)
         reason = error.reason if isinstance(error, MisfitError) else str(error)
         path = error.path.replace("value", channel, 1) if isinstance(error, MisfitError) else channel

@@ -67,7 +67,7 @@ class Child:
         fault: "point:occurrence" at which it kills itself.
         acknowledges_early: say that an operation is done before doing it. Wrong, and meant to
             be: a harness that does not notice finds nothing.
-        key: of the store.
+        key: the key of the store, or None if it has no key.
 
     """
 
@@ -145,7 +145,7 @@ def crash_at(
         schema: of every thread.
         durability: of the store.
         acknowledges_early: see `Child`.
-        key: of the store.
+        key: the key of the store, or None if it has no key.
 
     Raises:
         AssertionError: something acknowledged is lost, or something else is there.

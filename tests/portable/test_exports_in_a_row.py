@@ -58,7 +58,7 @@ def test_a_gap_a_foreign_export_and_bytes_behind_are_found(source, open_store):
     new = open_store()
     with pytest.raises(ConflictError, match=f"begins behind LSN {ends[2]}"):
         take(new, exports[0], exports[2])
-    with pytest.raises(ConflictError, match="no earlier state"):
+    with pytest.raises(ConflictError, match="not an earlier state"):
         take(open_store("b.state"), exports[0], foreign[1])
     with pytest.raises(CorruptionError, match="goes on behind its end") as caught:
         take(open_store("c.state"), *exports, b"x")

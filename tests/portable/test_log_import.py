@@ -171,7 +171,7 @@ def test_another_store_is_a_conflict_and_stays_as_it_is(rich, open_store, export
     other = open_store()
     fill(other, "one")
     before = records(other)
-    with pytest.raises(ConflictError, match="no earlier state"):
+    with pytest.raises(ConflictError, match="not an earlier state"):
         take(other, export(rich))
     assert records(other) == before
 
@@ -182,7 +182,7 @@ def test_a_copy_that_went_its_own_way_is_a_conflict(rich, open_store, export, ta
     new.thread("one").commit({"query": "mine"})
     rich.thread("one").commit({"query": "theirs"})
     rich.thread("one").commit({"query": "theirs"})
-    with pytest.raises(ConflictError, match="no earlier state"):
+    with pytest.raises(ConflictError, match="not an earlier state"):
         take(new, export(rich))
 
 

@@ -71,7 +71,7 @@ class FileIdentity:
 
 
 def purged_error(path: Path) -> StoreReplacedError:
-    """Return the error of a store in use that a purge has put another file in place of."""
+    """Return the error for a store in use whose file a purge has replaced."""
     message = f"{path} was purged of secrets while this process had it open: open it again"
     return StoreReplacedError(message, path=str(path))
 

@@ -4,9 +4,9 @@ The word is in the first page, before the dirty flag, where LMDB never writes. E
 maps it. A compaction writes `MOVED` with the writer lock, just before it renames the new file. A process that finds
 `MOVED`, and that the path leads elsewhere, continues with the new file. The new file has `SUCCESSOR` until the
 sidecar files of the former one are removed. Neither is flushed, because a power failure ends every process. `FENCED`
-is written with the writer lock and flushed. Then no process may commit to the file. A purge writes `PURGED` in the
-place of `MOVED`: a process that finds it has to open the store again, because what it remembers of the records is not
-true of the new file.
+is written with the writer lock and flushed. Then no process may commit to the file. A purge writes `PURGED`
+instead of `MOVED`. A process that finds `PURGED` has to open the store again, because its memory of the old records is
+not true of the new file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FENCED = int.from_bytes(b"stlgfenc", "little")
 PURGED = int.from_bytes(b"stlgpurg", "little")
 
 SUCCEEDED = frozenset((MOVED, PURGED))
-"""The words of a file that has a successor, unless what wrote it was cut off."""
+"""The words of a file that has a successor, unless the compaction or purge died before it renamed the new file."""
 
 NOT_MOVED = memoryview(bytes(8)).cast("Q")
 """The word of a file that is not open any more."""

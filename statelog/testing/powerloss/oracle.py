@@ -150,7 +150,7 @@ def look(
         path: of the store.
         durability: of the store.
         expectation: what may be found.
-        key: of the store.
+        key: the key of the store, or None if it has no key.
         on_step: called with 0 and the contents when it is open, with 1 and the contents after the commit.
         finish: look at everything after the commit, too, when it was opened once more; and if that was in the
             midst of a step, do it again, by this function.

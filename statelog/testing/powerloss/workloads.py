@@ -83,7 +83,7 @@ class Workload:
         files: in the directory beforehand, by name; for stores that no step can make.
         opener: "module:function" that opens the store, and may make it of those files.
         setup: "module:function" to be called first in every process that opens it; empty for none.
-        key: the key of the store; None for a store without a key.
+        key: the key of the store, or None for a store without a key.
 
     """
 

@@ -157,7 +157,7 @@ class StatelogCache(Holder, BaseCache[ValueT]):
             check_stored(text, key, "entry")
             path = f"{'.'.join(namespace)}.{key}"
             encoding, data = codec.dump(value, path)
-            if holds_hidden(data):  # A value that a check hides is not kept: it is made anew.
+            if holds_hidden(data):  # A value with a hidden text is not cached, so it is computed again.
                 hidden.append((text, key))
                 continue
             item = Encoded(data, path=path)

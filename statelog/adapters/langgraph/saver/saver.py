@@ -118,8 +118,8 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
                 so that no run overwrites what another has done; then also `update_state` of an earlier checkpoint does.
             cache_size_bytes: for lists that were read, roughly: they are not decoded again. A chat takes twice its
                 size, and 1 KB for each message; one that does not fit is decoded each time.
-            include_quarantined: give texts that a check of the store's guard hides. If not, `[QUARANTINED by ...]`
-                takes their place.
+            include_quarantined: whether reads return texts that a check of the store's guard hides. If False, they
+                return `[QUARANTINED by ...]` instead.
 
         """
         asking.check_options(serde, conflict, cache_size_bytes)

@@ -140,7 +140,7 @@ def _in_one(parts: list[Joined]) -> bytes:
 
 
 def _hide_nothing(data: bytes, _replace: object) -> bytes:
-    """Return bytes as they are: no text can be replaced in what was pickled or encrypted, so the checks refuse it."""
+    """Return pickled or encrypted bytes as they are. Their texts cannot be hidden, so a check refuses instead."""
     return data
 
 
@@ -158,12 +158,12 @@ _GLOBALS = vars(jsonplus)
 
 
 class Codec:
-    """A serialiser, and what becomes of its bytes. A guard of the store looks at them first.
+    """Converts values to stored bytes and back with a serialiser. A guard of the store examines the bytes first.
 
     Args:
         serde: the serialiser.
-        guard: the guard of the store, if there is one.
-        include_quarantined: whether texts that a check hides are decoded. If not, a placeholder takes their place.
+        guard: the guard of the store, or None.
+        include_quarantined: whether hidden texts are decoded. If False, a placeholder replaces a hidden text.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class Codec:
         return getattr(JsonPlusSerializer.dumps_typed, "__globals__", None) is _GLOBALS
 
     def of(self, thread_id: str) -> Codec:
-        """Return the codec for what is written to a thread, which it names to the checks of a guard."""
+        """Return a codec for writes to a thread. The checks of a guard see the thread's id."""
         if self._guard is None or self._guard.on_write is None:
             return self
         made = copy(self)
@@ -231,7 +231,7 @@ class Codec:
         )
 
     def _guarded(self, guard: Redactor, value: Any, kind: str, data: bytes, path: tuple[str, ...]) -> bytes:
-        """Return what the serialiser has made as a guard lets it be stored. Raises SecretError, CheckError."""
+        """Return serialised bytes as a guard lets them be stored. Raises SecretError, CheckError."""
         made = guard.serialised(kind, data, path)
         if guard.on_write is not None and path != _OWN_PATH:
             if made is not data:
@@ -241,7 +241,7 @@ class Codec:
         return restore_texts(made) if kind == MSGPACK else made
 
     def _loads(self, kind: str, data: bytes) -> Any:
-        """Return a value without the texts that checks hide. Raises what the serialiser raises, and CheckError."""
+        """Decode a value, with hidden texts replaced. Raises CheckError, and errors of the serialiser."""
         if kind == MSGPACK:
             data = show_texts(data, include_quarantined=self._include_quarantined)
         value = self.serde.loads_typed((kind, data))
