@@ -60,13 +60,21 @@ def redacting_logger(name: str) -> Logger:
 
 
 def _redact_record(record: LogRecord) -> bool:
-    """Redact a log record in place. Return True, because this filter drops no record."""
+    """Redact a log record in place if it shows a secret. Return True, because this filter drops no record.
+
+    Log collectors group records by format and exception, so these stay unchanged if they show no secret.
+    """
     import logging
 
-    record.msg, record.args = redacted(record.getMessage()), None
+    message = record.getMessage()
+    shown = redacted(message)
+    if shown != message:
+        record.msg, record.args = shown, None
     if record.exc_info:
-        record.exc_text = redacted(logging.Formatter().formatException(record.exc_info))
-        record.exc_info = None
+        text = logging.Formatter().formatException(record.exc_info)
+        shown = redacted(text)
+        if shown != text:
+            record.exc_text, record.exc_info = shown, None
     return True
 
 

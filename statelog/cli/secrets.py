@@ -26,6 +26,13 @@ _FINGERPRINTS = click.option(
 _FIELDS = click.option(
     "--field", "fields", multiple=True, metavar="PATH", help="A path whose values are secrets, such as **.password."
 )
+_ENGINE = click.option(
+    "--engine",
+    type=click.Choice(["rules", "kingfisher"]),
+    default="rules",
+    help="kingfisher: also its hundreds of rules. It starts in some seconds, and scans each text. It needs"
+    " pip install 'statelog[kingfisher]'.",
+)
 
 
 @click.group(short_help="Find secrets, and cut them out.")
@@ -39,6 +46,7 @@ def secrets() -> None:
 @_RULES
 @_FINGERPRINTS
 @_FIELDS
+@_ENGINE
 @AS_JSON
 def scan(
     *,
@@ -47,12 +55,13 @@ def scan(
     rules: tuple[str, ...],
     fingerprints: tuple[str, ...],
     fields: tuple[str, ...],
+    engine: str,
     as_json: bool,
 ) -> None:
     """List the secrets in all versions of STORE. The list shows the place of each secret, and never its text."""
     output = Output(as_json=as_json)
     with open_for_reading(store) as opened, output.progress("scanning"):
-        found = _found(opened, _guard(fields), rules, fingerprints, threads or None)
+        found = _found(opened, _guard(fields, engine), rules, fingerprints, threads or None)
     _list(output, found, as_json=as_json)
     if not as_json:
         output.say(_counted(found))
@@ -63,6 +72,7 @@ def scan(
 @_RULES
 @_FINGERPRINTS
 @_FIELDS
+@_ENGINE
 @click.option("--dry-run", is_flag=True, help="List what would be cut out, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do it.")
 @AS_JSON
@@ -72,6 +82,7 @@ def purge(
     rules: tuple[str, ...],
     fingerprints: tuple[str, ...],
     fields: tuple[str, ...],
+    engine: str,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -85,7 +96,7 @@ def purge(
     if not (yes or dry_run):
         message = "this rewrites the history of the store for good: give --yes, or --dry-run"
         raise UsageError(message, argument="--yes")
-    guard = _guard(fields)
+    guard = _guard(fields, engine)
     with open_for_writing(store) as opened:
         with output.progress("scanning"):
             found = _found(opened, guard, rules, fingerprints, None)
@@ -102,9 +113,13 @@ def purge(
     output.line(f"purged {_counted(found)}: {places} redacted, {before} -> {after} in {duration}")
 
 
-def _guard(fields: tuple[str, ...]) -> Guard | None:
+def _guard(fields: tuple[str, ...], engine: str) -> Guard | None:
     from statelog import Guard, guard
 
+    if engine == "kingfisher":
+        from statelog.guard.kingfisher import KingfisherSecrets
+
+        return Guard(secrets=KingfisherSecrets(fields=fields))
     return Guard(secrets=guard.Secrets(fields=fields)) if fields else None
 
 

@@ -35,6 +35,9 @@ FIELD: Final = "field"
 ASSIGNED: Final = "named-secret"
 """The rule of a value that looks random, beside a name such as `api_key`."""
 
+RULE_SIZE_MAX: Final = 40
+"""The maximum number of characters in the name of a rule."""
+
 _RULES_OFF = "rule:"
 _NAMES = frozenset([*(rule.name for rule in RULES), ASSIGNED])
 _ESCAPE_SIZE_MAX = 6
@@ -125,7 +128,7 @@ class _Members:
         return found
 
 
-_STANDS_FOR_SECRET = re.compile(rb"\[REDACTED [a-z0-9-]{1,40} [0-9a-f]{8}\]|\$CRED\{[^{}]*\}")
+_STANDS_FOR_SECRET = re.compile(rb"\[REDACTED [a-z0-9-]{1,%d} [0-9a-f]{8}\]|\$CRED\{[^{}]*\}" % RULE_SIZE_MAX)
 
 
 def _end_of_text(text: bytes, start: int, quote: bytes) -> int | None:

@@ -283,9 +283,9 @@ class _Filling:
     def _opened(self) -> Iterator[tuple[lmdb.Transaction, lmdb.Environment]]:
         """Open the new file, and a snapshot of the old one."""
         with (
-            opened_for_filling(self._file, self._temporary, self._descriptor) as target,
             ReadTransaction(self._file) as snapshot,
             snapshot.handles.begin_read(buffers=True) as source,
+            opened_for_filling(self._file, self._temporary, self._descriptor) as target,
         ):
             yield source, target
 

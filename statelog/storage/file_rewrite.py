@@ -148,11 +148,13 @@ def rewrite_file(
             file.locks.file.check()
             old = file.locks.descriptor
             spare_size_bytes = os.fstat(old).st_size  # Redactions may be longer than what they replace.
-            with opened_for_filling(file, temporary, descriptor, spare_size_bytes) as target:
+            with (
+                ReadTransaction(file) as snapshot,
+                opened_for_filling(file, temporary, descriptor, spare_size_bytes) as target,
+            ):
                 appender = Appender(target, MappedPages(file, descriptor))
                 try:
-                    with ReadTransaction(file) as snapshot:
-                        fill(snapshot, NewFile(appender, file.handles.mac))
+                    fill(snapshot, NewFile(appender, file.handles.mac))
                     appender.transaction.commit()
                 finally:
                     appender.transaction.abort()

@@ -13,7 +13,7 @@ HISTORY = tuple(Commit("a", ({"total": number},)) for number in range(3))
 
 
 def born(history=HISTORY, path="agent.state", environment=None):
-    job = crash.job_of(crash._do_history, (os.fspath(path), history, SCHEMA, "commit", False))
+    job = crash.job_of(crash._do_history, (os.fspath(path), history, SCHEMA, "commit", False, None))
     return nursery.Born(job, dict(os.environ) if environment is None else environment)
 
 

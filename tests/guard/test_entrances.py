@@ -15,6 +15,7 @@ import json
 import logging
 import operator
 import threading
+from functools import cache
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from random import Random
@@ -618,8 +619,15 @@ WRITES = {"Prepared", "_MadeInPython", "Removal", "_PutOnce", "_Edit", "_SetChan
 """Classes of writes: each says what is redacted of it."""
 
 
+@cache
 def files():
-    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+    """Return the classes and calls in each file of the package."""
+    return {
+        str(path.relative_to(PACKAGE)): [
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef | ast.Call)
+        ]
+        for path in PACKAGE.rglob("*.py")
+    }
 
 
 def test_every_file_that_stages_records_is_known():
@@ -637,10 +645,10 @@ def test_every_file_that_stages_records_is_known():
         "schema",
     )
     found = {}
-    for name, tree in files().items():
+    for name, nodes in files().items():
         if name.startswith(inner):
             continue
-        for node in ast.walk(tree):
+        for node in nodes:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
             text = ast.unparse(node.func)
@@ -658,8 +666,8 @@ def test_every_file_that_stages_records_is_known():
 def test_the_hook_is_called_where_the_table_says():
     found = {
         name
-        for name, tree in files().items()
-        for node in ast.walk(tree)
+        for name, nodes in files().items()
+        for node in nodes
         if not name.startswith("guard/")
         and isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -671,8 +679,8 @@ def test_the_hook_is_called_where_the_table_says():
 
 def test_every_class_of_writes_says_what_is_redacted():
     found = set()
-    for tree in files().values():
-        for node in ast.walk(tree):
+    for nodes in files().values():
+        for node in nodes:
             if isinstance(node, ast.ClassDef):
                 has = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
                 arguments = [
@@ -685,8 +693,8 @@ def test_every_class_of_writes_says_what_is_redacted():
                     found.add(node.name)
     assert found == WRITES
     inherits = {"_RemoveChannel"}
-    for name, tree in files().items():
-        for node in ast.walk(tree):
+    for name, nodes in files().items():
+        for node in nodes:
             if isinstance(node, ast.ClassDef) and node.name in WRITES - inherits:
                 assert any(isinstance(each, ast.FunctionDef) and each.name == "redacted" for each in node.body), name
 

@@ -1,0 +1,73 @@
+"""Finds secrets by the rules of kingfisher-secret-scanner, in addition to the rules of this library.
+
+Kingfisher has hundreds of rules. It takes seconds to start, and a tenth of a millisecond for a text of 2 KB. So it is
+for `statelog secrets scan --engine kingfisher`, and not for commits.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from statelog.errors import GuardError
+from statelog.guard.secrets import RULE_SIZE_MAX, Found, Secrets, apart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_NO_LETTERS = re.compile(r"[^a-z0-9]+")
+
+
+class KingfisherSecrets(Secrets):
+    """The rules of this library and of Kingfisher. A secret that both find has the name of this library's rule.
+
+    Args:
+        fields: as for `Secrets`.
+
+    Raises:
+        GuardError: kingfisher-secret-scanner or google-re2 is missing.
+        UsageError: a field is not valid.
+    """
+
+    def __init__(self, *, fields: Iterable[str] = ()) -> None:
+        super().__init__(fields=fields)
+        try:
+            from kingfisher_sdk import Scanner
+        except ImportError:
+            message = "kingfisher-secret-scanner is missing: pip install 'statelog[kingfisher]'"
+            raise GuardError(message) from None
+        # A text that was decoded has no place in the stored text. Deduplication would hide a secret's other places.
+        self._scanner: Any = Scanner(base64=False, dedup=False)
+
+    def may_be_in(self, encoded: bytes) -> bool:  # noqa: ARG002 - only a scan can find out
+        """Return True: Kingfisher has no test that costs less than a scan."""
+        return True
+
+    def may_be_stored_in(self, record: bytes, *, any_name: bool) -> bool:  # noqa: ARG002 - as in `may_be_in`
+        """Return True, as `may_be_in` does."""
+        return True
+
+    def find(self, text: bytes, *, is_text: bool = True) -> list[Found]:
+        """Return the secrets in a text in UTF-8, in order. No two overlap."""
+        found = super().find(text, is_text=is_text)
+        known = [range(each.start, each.end) for each in found]
+        return apart([*found, *(each for each in self._find_of_kingfisher(text) if not _overlaps(each, known))])
+
+    def _find_of_kingfisher(self, text: bytes) -> Iterator[Found]:
+        for each in self._scanner.scan(text):
+            place, secret = each.location, each.secret.encode("utf-8", "surrogatepass")
+            start = place["start_offset"]
+            if text[start : start + len(secret)] != secret:  # The offset is that of the whole match, or of other bytes.
+                start = text.find(secret, start)
+            if each.visible and secret and start >= 0:
+                yield Found(start, start + len(secret), _rule_of(each.rule_id))
+
+
+def _rule_of(rule_id: str) -> str:
+    """Return the name of a rule, such as `jwt` for `betterleaks.jwt`."""
+    name = re.split(r"[./]", rule_id.lower())[-1]
+    return _NO_LETTERS.sub("-", name)[:RULE_SIZE_MAX].strip("-") or "kingfisher"
+
+
+def _overlaps(found: Found, spans: list[range]) -> bool:
+    return any(found.start < span.stop and span.start < found.end for span in spans)
