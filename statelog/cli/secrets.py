@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -60,8 +61,9 @@ def scan(
 ) -> None:
     """List the secrets in all versions of STORE. The list shows the place of each secret, and never its text."""
     output = Output(as_json=as_json)
+    guard = _guard(fields, engine, rules, fingerprints)
     with open_for_reading(store) as opened, output.progress("scanning"):
-        found = _found(opened, _guard(fields, engine), rules, fingerprints, threads or None)
+        found = _found(opened, guard, rules, fingerprints, threads or None)
     _list(output, found, as_json=as_json)
     if not as_json:
         output.say(_counted(found))
@@ -96,7 +98,7 @@ def purge(
     if not (yes or dry_run):
         message = "this rewrites the history of the store for good: give --yes, or --dry-run"
         raise UsageError(message, argument="--yes")
-    guard = _guard(fields, engine)
+    guard = _guard(fields, engine, rules, fingerprints)
     with open_for_writing(store) as opened:
         with output.progress("scanning"):
             found = _found(opened, guard, rules, fingerprints, None)
@@ -113,9 +115,17 @@ def purge(
     output.line(f"purged {_counted(found)}: {places} redacted, {before} -> {after} in {duration}")
 
 
-def _guard(fields: tuple[str, ...], engine: str) -> Guard | None:
+def _guard(fields: tuple[str, ...], engine: str, rules: tuple[str, ...], fingerprints: tuple[str, ...]) -> Guard | None:
+    """Return the guard of a search, after a check of its filters. Raises UsageError, GuardError."""
     from statelog import Guard, guard
+    from statelog.guard.secrets import FIELD, check_rules
 
+    for each in fingerprints:
+        if not re.fullmatch("[0-9a-f]{8}", each):
+            message = f"a fingerprint has 8 hexadecimal digits, not {each!r}"
+            raise UsageError(message, argument="--fingerprint", value=each)
+    if engine == "rules":
+        check_rules({*rules} - {FIELD})
     if engine == "kingfisher":
         from statelog.guard.kingfisher import KingfisherSecrets
 

@@ -60,7 +60,8 @@ class Start(NamedTuple):
         """Return the start with its arguments as they will be stored. Raises SecretError: a name has a secret."""
         if session_of(store).owner.guard is None:
             return self
-        check_names(store, self.workflow, self.queue)
+        names = (self.workflow, self.queue, self.thread, self.branch, self.partition, self.dedup)
+        check_names(store, *(name for name in names if name is not None))
         arguments = guarded(store, self.arguments, "arguments")
         args, kwargs = decode(arguments)
         return self._replace(arguments=arguments, args=args, kwargs=kwargs)

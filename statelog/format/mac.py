@@ -7,6 +7,7 @@ keyed BLAKE2b (RFC 7693).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
@@ -16,10 +17,7 @@ from statelog.errors import ForgeryError, KeyArgumentError
 from statelog.format.seal import RECORD_MAC_SIZE_BYTES, SEAL_SIZE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    Key: TypeAlias = bytes | str | "StoreKey" | Callable[[], bytes | str]
-    """The key of a store, or a function that returns it, such as `guard.env("STATE_KEY")`."""
+    from collections.abc import Sequence
 
 KEY_SIZE_BYTES_MIN = 16
 CHECK_SIZE_BYTES = 16
@@ -67,6 +65,10 @@ class StoreKey:
         """Return the MAC of a segment of a fleet."""
         person = b"stlg-segmac-1"
         return blake2b(segment, digest_size=SEGMENT_MAC_SIZE_BYTES, key=self._secret, person=person).digest()
+
+
+Key: TypeAlias = bytes | str | StoreKey | Callable[[], bytes | str]
+"""The key of a store, or a function that returns it, such as `guard.env("STATE_KEY")`."""
 
 
 def as_store_key(key: object) -> StoreKey:

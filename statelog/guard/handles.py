@@ -263,8 +263,17 @@ class Handles(Forms):
         if hosts is not None and not (host is not None and any(_is_host(host, each) for each in hosts)):
             message = f"handle {name!r} is not for the host {host!r}; it is for {', '.join(hosts) or 'none'}"
             raise GuardError(message, **facts)
+        return self._learned(name, source, facts)
+
+    def learn_all(self) -> None:
+        """Fetch the value of every handle, so that each is recognised, as after `resolve`. Raises GuardError."""
+        for name, source in self._sources.items():
+            self._learned(name, source, {"handle": name})
+
+    def _learned(self, name: str, source: Any, facts: dict[str, Any]) -> str:
+        """Return the value of a handle, which is recognised from then on."""
         try:
-            value = source()
+            value: Any = source()
         except GuardError:
             raise
         except Exception as error:  # noqa: BLE001 - a source may raise anything

@@ -173,6 +173,12 @@ class Redactor:
         data = text.encode("utf-8", "surrogatepass")
         return self.redact(data, (path,)).decode("utf-8", "surrogatepass") if self.may_hold(data) else text
 
+    def field_text(self, text: str, path: Sequence[str]) -> str:
+        """Return the text of a field without secrets, given the names that lead to it. Raises SecretError."""
+        data, names = text.encode("utf-8", "surrogatepass"), tuple(path)
+        made = self.hidden(data, names) if self.names_field(names) else self.redact_field(data, names)
+        return made.decode("utf-8", "surrogatepass")
+
     def serialised(self, kind: str, data: bytes, path: tuple[str, ...]) -> bytes:
         """Return what a serialiser has made, without secrets. Raises SecretError if they cannot be cut out.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from statelog.errors import UsageError
 from statelog.guard.policy import Guard
 
 if TYPE_CHECKING:
@@ -26,10 +27,16 @@ class LogFilter(logging.Filter):
 
     Args:
         guard: its rules and handles count; the rules if left out.
+
+    Raises:
+        UsageError: `guard` is something else.
     """
 
     def __init__(self, guard: Guard | None = None) -> None:
         super().__init__()
+        if guard is not None and not isinstance(guard, Guard):
+            message = f"guard is a statelog.Guard, not {type(guard).__name__}"
+            raise UsageError(message, argument="guard")
         used = Guard() if guard is None else guard
         self._redactor: Redactor = used.redactor()
 

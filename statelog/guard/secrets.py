@@ -44,6 +44,14 @@ _ESCAPE_SIZE_MAX = 6
 _BACKSLASH: Final = 0x5C
 
 
+def check_rules(names: Iterable[str]) -> None:
+    """Raise GuardError if there is no rule with one of some names. Facts: rule."""
+    unknown = sorted({*names} - _NAMES)
+    if unknown:
+        message = f"no rule has the name {unknown[0]!r}; there are {', '.join(sorted(_NAMES))}"
+        raise GuardError(message, rule=unknown[0])
+
+
 class Found(NamedTuple):
     """A secret in a text."""
 
@@ -179,10 +187,7 @@ class Secrets:
         self.fields = tuple(_path(path) for path in _texts("fields", fields))
         allowed = _texts("allow", allow)
         self._off = {each.removeprefix(_RULES_OFF) for each in allowed if each.startswith(_RULES_OFF)}
-        unknown = sorted(self._off - _NAMES)
-        if unknown:
-            message = f"no rule has the name {unknown[0]!r}; there are {', '.join(sorted(_NAMES))}"
-            raise GuardError(message, rule=unknown[0])
+        check_rules(self._off)
         self._allowed = frozenset(each.encode() for each in allowed if not each.startswith(_RULES_OFF))
         last = tuple(sorted({path[-1] for path in self.fields}))
         self._scans_all = any(set(name) & set("*?[") for name in last)

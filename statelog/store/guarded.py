@@ -55,7 +55,7 @@ def find_secrets(engine: Engine, guard: Guard | None, threads: Iterable[str] | N
     """Return the secrets in a store. See `Store.find_secrets`."""
     from statelog.log.care import secret_search
 
-    return secret_search.find_secrets(engine, redactor_for(engine, guard), threads)
+    return secret_search.find_secrets(engine, _searching(engine, guard), threads)
 
 
 def purge(
@@ -69,7 +69,16 @@ def purge(
         with engine.store_file.read() as transaction:
             if read_guard_key(transaction) is not None:
                 raise unguarded_error(engine.store_file.path)
-    return care.purge(engine, found, redactor_for(engine, guard), progress=progress)
+    return care.purge(engine, found, _searching(engine, guard), progress=progress)
+
+
+def _searching(engine: Engine, guard: Guard | None) -> Redactor:
+    """Return the redactor of a search, which knows the value of each handle. Raises GuardError."""
+    redactor = redactor_for(engine, guard)
+    _secrets, handles, _key = redactor.parts
+    if handles is not None:
+        handles.learn_all()
+    return redactor
 
 
 def attach(engine: Engine, guard: Guard | None) -> None:

@@ -74,3 +74,17 @@ def test_purge_wants_to_be_told_and_a_dry_run_changes_nothing(run, path):
     with statelog.open(path, read_only=True) as store:
         assert store.thread("t").state["b"] == OTHER
     assert len(path.read_bytes()) == len(before)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--rule", "github_token", "no rule has the name 'github_token'"),
+        ("--fingerprint", "zz", "8 hexadecimal digits"),
+    ],
+)
+@pytest.mark.parametrize("command", [["scan"], ["purge", "--yes"]], ids=["scan", "purge"])
+def test_a_filter_that_fits_nothing_is_refused(run, path, command, option, value, message):
+    answer = run("secrets", *command, path, option, value)
+    assert answer.code == 2
+    assert message in " ".join(answer.err.split())

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("re2")
 
 import statelog
-from statelog import Guard, durable, guard
+from statelog import Guard, SecretError, durable, guard
 from statelog.bench.guard_texts import SECRETS
 from statelog.redaction import redacting_logger
 
@@ -131,3 +131,35 @@ def test_an_error_that_a_check_does_not_allow_is_replaced(tmp_path, verdict):
         assert "the mark" not in repr(info)
         data = b"".join(path.read_bytes() for path in tmp_path.iterdir())
         assert b"the mark" not in data
+
+
+@pytest.mark.parametrize("name", ["thread", "partition", "dedup_key"])
+def test_a_secret_in_a_name_of_a_start_is_refused(tmp_path, name):
+    @durable.workflow(name="names")
+    def names(_run):
+        return 1
+
+    with opened(tmp_path) as store, pytest.raises(SecretError):
+        durable.start(store, names, id="r", **{name: TOKEN})
+    with opened(tmp_path) as store:
+        assert list(durable.runs(store)) == []
+
+
+def test_what_is_embedded_has_no_secret(tmp_path):
+    pytest.importorskip("langgraph")
+    pytest.importorskip("numpy")
+    from statelog.adapters.langgraph import StatelogStore
+
+    embedded = []
+
+    def embed(texts):
+        embedded.extend(texts)
+        return [[float(len(text)), 1.0] for text in texts]
+
+    with opened(tmp_path, secrets=guard.Secrets(fields=["**.pin"])) as store:
+        memory = StatelogStore(store, index={"dims": 2, "embed": embed, "fields": ["text", "pin", "$"]})
+        memory.put(("a",), "k", {"text": f"the key is {TOKEN}", "pin": "12345", "plain": "words"})
+        assert memory.get(("a",), "k").value["text"].startswith("the key is [REDACTED github-token")
+    assert len(embedded) == 3
+    assert not any(TOKEN in text or "12345" in text for text in embedded)
+    assert any("words" in text for text in embedded)

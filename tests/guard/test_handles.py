@@ -435,3 +435,8 @@ def test_a_secret_of_pydantic_comes_back(tmp_path):
         thread = store.thread("t", schema={"m": Model})
         thread.commit({"m": Model(secret=SecretStr("$CRED{a}"))})
         assert thread.state["m"].secret.get_secret_value() == "$CRED{a}"
+
+
+def test_a_log_filter_takes_a_guard_and_nothing_else():
+    with pytest.raises(statelog.UsageError, match="guard is a statelog"):
+        guard.LogFilter(3)

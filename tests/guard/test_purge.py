@@ -711,3 +711,43 @@ def test_a_purge_gives_no_mac_to_a_forged_record(path):
     with statelog.open(path, key=KEY) as store, pytest.raises(ForgeryError):
         purge_all(store)
     assert path.read_bytes() == before
+
+
+# --- names, handles and places that only some users have ------------------------------------
+
+
+def test_a_secret_in_the_key_of_an_entry_goes_by_retention_and_compaction(path):
+    with statelog.open(path) as store:
+        board = store.board()
+        board.set(f"k/{TOKEN}", 1)
+        store.thread("t").commit({"note": TOKEN})
+        board.delete(f"k/{TOKEN}")
+        with pytest.raises(SecretError, match="max_age=0"):
+            purge_all(store)
+        board.retain("**", max_age=0)
+        store.compact()
+        purge_all(store)
+    assert holding(path.parent, TOKEN) == []
+
+
+def test_the_value_of_a_handle_is_found_before_it_was_resolved(store):
+    value = "a value that no rule knows"
+    store.thread("t").commit({"note": f"the value is {value}"})
+    given = Guard(handles=guard.Handles({"vault": lambda: value}))
+    found = store.find_secrets(guard=given)
+    assert [each.rule for each in found] == ["$CRED{vault}"]
+    store.purge(found, guard=given)
+    assert store.thread("t").at(0).state["note"] == "the value is $CRED{vault}"
+
+
+def test_a_handle_whose_source_fails_is_named_by_a_search(store):
+    with pytest.raises(GuardError, match="handle 'vault' raised KeyError"):
+        store.find_secrets(guard=Guard(handles=guard.Handles({"vault": lambda: {}["no"]})))
+
+
+@pytest.mark.parametrize("threads", [[3], b"t", "t", [None]])
+def test_threads_of_a_search_are_ids(store, threads):
+    store.thread("t").commit({"a": 1})
+    with pytest.raises(UsageError) as caught:
+        store.find_secrets(threads=threads)
+    assert caught.value.argument == "threads"

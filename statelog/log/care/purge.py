@@ -304,8 +304,8 @@ class _Purge:
         thread = None if row is None else self.purger.shown(row.id)
         place = error.facts["path"]
         message = (
-            f"record {lsn} has a secret in {place}, where it cannot be cut out. Delete the thread or the entry, then"
-            " compact, and purge the rest. Nothing was changed"
+            f"record {lsn} has a secret in {place}, where it cannot be cut out. Delete the thread (or delete the entry,"
+            " and retain the board with max_age=0), compact, and purge the rest. Nothing was changed"
         )
         return SecretError(message, lsn=lsn, path=place, thread=thread)
 

@@ -60,11 +60,14 @@ def sightings_in(transaction: Transaction, redactor: Redactor, lsns: Iterable[in
 
 
 def _owners(view: View, threads: Iterable[str]) -> set[int]:
-    if isinstance(threads, str) or not hasattr(threads, "__iter__"):
+    if isinstance(threads, str | bytes) or not hasattr(threads, "__iter__"):
         message = f"threads is a list of thread ids, not {threads!r}"
         raise UsageError(message, argument="threads")
     owners = set()
     for thread in threads:
+        if not isinstance(thread, str):
+            message = f"threads is a list of thread ids, and one is {thread!r}"
+            raise UsageError(message, argument="threads", value=thread)
         lsn = view.thread_lsn(thread)
         if lsn is None:
             message = f"there is no thread {thread!r}"

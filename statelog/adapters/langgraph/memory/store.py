@@ -37,6 +37,7 @@ from statelog.adapters.langgraph.memory.items.vectors import VectorIndex
 from statelog.adapters.langgraph.saver.arguments import check_open
 from statelog.adapters.langgraph.values.names import STORE_THREAD_ID
 from statelog.redaction import redacting_logger
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     import os
@@ -102,6 +103,8 @@ class StatelogStore(Holder, BaseStore):
         if ttl is not None:
             ttl_us(ttl.get("default_ttl"), "minutes")
         self._index = None if index is None else VectorIndex(index)
+        if self._index is not None and (guard := session_of(store).owner.guard) is not None:
+            self._index.redact = guard.field_text
         self._sweeping = Lock()
         self._sweeper: OsThread | None = None
         self._sweeper_ends = Event()

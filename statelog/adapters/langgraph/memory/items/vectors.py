@@ -48,7 +48,12 @@ def _of(method: str, texts: Sequence[str]) -> str:
 
 
 class VectorIndex:
-    """Embeds what is put and asked for, and ranks items."""
+    """Embeds what is put and asked for, and ranks items.
+
+    Attributes:
+        redact: returns the text of a field without secrets, given the text and the names of its path. None if the store
+            has no guard.
+    """
 
     def __init__(self, config: IndexConfig) -> None:
         """Take LangGraph's `index` configuration.
@@ -78,6 +83,7 @@ class VectorIndex:
             message = f"index: embed is a function of texts, an Embeddings, or the name of one, not {embed!r}"
             raise ValueError(message)  # noqa: TRY004 - as for dims and fields
         self._np = np
+        self.redact: Callable[[str, Sequence[str]], str] | None = None
         self.dims = dims
         self._embeddings = ensure_embeddings(embed)
         self._fields = [(field, _tokens(field)) for field in fields or ["$"]]
@@ -126,6 +132,8 @@ class VectorIndex:
                 path = f"{to_text(op.namespace)}.{op.key}"
                 message = f"{path}: {field!r} of it has no text to be embedded: {error}"
                 raise ValueTypeError(message, path=path, type=type(op.value).__name__) from error
+            if self.redact is not None:  # A vector of a secret confirms a guess, and its text goes to the embedder.
+                texts = [self.redact(text, tokens) for text in texts]
             found.update({f"{field}.{at}" if len(texts) > 1 else field: text for at, text in enumerate(texts)})
         return found
 
