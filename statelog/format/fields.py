@@ -220,7 +220,7 @@ ROOT: tuple[Field, ...] = (optional(DIGEST), LSN, NODE)
 
 
 def first_number(item: bytes) -> int:
-    """Return the number in the first field of an encoded array, such as most bodies, or 0 if it is no short array."""
+    """Return the first number of an encoded array, such as most bodies. Return 0 if the item is not a short array."""
     return _head(item[1:])[1] if item[0] >> 5 == LIST and item[0] & 31 < 24 else 0
 
 

@@ -45,7 +45,7 @@ _BACKSLASH: Final = 0x5C
 
 
 def check_rules(names: Iterable[str]) -> None:
-    """Raise GuardError if there is no rule with one of some names. Facts: rule."""
+    """Raise GuardError if a name is not the name of a rule. Facts: rule."""
     unknown = sorted({*names} - _NAMES)
     if unknown:
         message = f"no rule has the name {unknown[0]!r}; there are {', '.join(sorted(_NAMES))}"

@@ -21,7 +21,7 @@ class HangingError(Exception):
 
 
 class Workers:
-    """Worker threads, each of which makes one call at a time. An idle worker is used again."""
+    """Worker threads. Each makes one call at a time, and an idle worker is reused."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
