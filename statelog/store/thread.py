@@ -560,11 +560,14 @@ class Thread(Written[S, W]):
         """
         from statelog.store.history import iterate_history
 
-        if (shown := self._shown()) is not None:
+        shown = self._shown()
+        if self._follows and self._kept:
             from statelog.store import frameworks
 
-            find, bound = self.checkout(shown.branch)._ids_if_any, shown.version + 1  # noqa: SLF001 - of this class
-            before = min(before, bound) if type(before) is int else bound
+            bound = 0 if shown is None else shown.version + 1  # LangGraph may have removed all checkpoints.
+            find = self.checkout(self._branch if shown is None else shown.branch)._ids_if_any  # noqa: SLF001 - own class
+            if before is None or (type(before) is int and before > bound):
+                before = bound
             is_shown = frameworks.keeper().shows(self, self._id)
             return iterate_history(self._session, find, self._wrap, limit, before, is_shown)
         return iterate_history(self._session, self._ids_if_any, self._wrap, limit, before)

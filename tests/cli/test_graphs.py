@@ -246,3 +246,16 @@ def test_history_leaves_out_what_prune_has_removed_and_another_line_needs(run, t
     rows = run("history", path, "1", "--branch", head, "--json").documents
     assert first in [row["id"] for row in rows]
     assert len(versions) > 4
+
+
+def test_a_thread_whose_checkpoints_are_all_removed_has_no_history(run, travelled):
+    path, *_ids = travelled
+    with StatelogSaver.open(path) as saver:
+        assert len([*saver.store.thread("1").history()]) > 1
+        saver.prune(["1"], strategy="delete")
+        thread = saver.store.thread("1")
+        assert (thread.head, thread.version, [*thread.history()]) == (None, -1, [])
+        with pytest.raises(statelog.UsageError):
+            thread.history(before="x")
+        assert len([*thread.checkout("main").history()]) > 1
+    assert run("history", path, "1", "--json").documents == []

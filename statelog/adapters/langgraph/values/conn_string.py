@@ -22,7 +22,7 @@ class ConnString(Opened):
             """Open a store. Each class has options of its own."""
 
     @classmethod
-    def from_conn_string(cls, conn_string: str, **options: Any) -> Self:
+    def from_conn_string(cls, conn_string: str | os.PathLike[str], **options: Any) -> Self:
         """Open a store at a path, as `open` does. The result is for `with` and `async with`.
 
         Args:
@@ -33,7 +33,7 @@ class ConnString(Opened):
             UsageError: the text is the URL of a database, or `:memory:`. Facts: argument, value.
 
         """
-        if conn_string == ":memory:" or "://" in conn_string:
+        if isinstance(conn_string, str) and (conn_string == ":memory:" or "://" in conn_string):
             message = f"{cls.__name__}.from_conn_string takes the path of a file, not {conn_string!r}"
             if conn_string != ":memory:":
                 message += "; `statelog import-langgraph` copies the threads of a database to a file"

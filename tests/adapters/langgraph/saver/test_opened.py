@@ -82,7 +82,7 @@ def test_names_of_other_databases_are_refused(tmp_path, monkeypatch, kind, name)
 
 @pytest.mark.parametrize("kind", [StatelogSaver, StatelogStore])
 def test_the_names_of_other_savers_open_a_file(tmp_path, kind):
-    with kind.from_conn_string(str(tmp_path / "s")) as opened:
+    with kind.from_conn_string(tmp_path / "s") as opened:
         opened.setup()
         assert opened.store.path.exists()
     assert opened.store.closed
