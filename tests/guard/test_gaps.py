@@ -133,6 +133,22 @@ def test_an_error_that_a_check_does_not_allow_is_replaced(tmp_path, verdict):
         assert b"the mark" not in data
 
 
+@pytest.mark.parametrize("on_found", ["redact", "refuse"])
+def test_a_secret_in_a_pattern_of_a_policy_is_refused(tmp_path, on_found):
+    with opened(tmp_path, secrets=guard.Secrets(on_found=on_found)) as store:
+        board = store.board()
+        board.set("k", 1)
+        before = store.last_lsn
+        with pytest.raises(SecretError, match=r"a name.*Nothing was written"):
+            board.retain(f"{TOKEN}/*", keep_last=1, as_policy=True)
+        with pytest.raises(SecretError):
+            store.retain(keep_last=1, threads=f"{TOKEN}*", as_policy=True)
+        assert store.last_lsn == before
+        board.retain(f"{TOKEN}/*", keep_last=1)  # It is not stored.
+        board.retain("ordinary/*", keep_last=1, as_policy=True)
+        assert store.last_lsn == before + 1
+
+
 @pytest.mark.parametrize("name", ["thread", "partition", "dedup_key"])
 def test_a_secret_in_a_name_of_a_start_is_refused(tmp_path, name):
     @durable.workflow(name="names")
