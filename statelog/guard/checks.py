@@ -251,9 +251,11 @@ class Checks:
                 verdict = self._workers.call(_ask_with_copy, check, value, where, timeout_s=self._timeout_s)
         except HangingError:
             raise self._refused(check, f"it has not returned within {self._timeout_s:g} s", where) from None
-        except Exception as error:
-            cause = error.__cause__ if isinstance(error, FailedError) else error
+        except FailedError as error:
+            cause = error.__cause__
             raise self._refused(check, f"it raised {type(cause).__name__}", where) from cause
+        except Exception as error:
+            raise self._refused(check, f"it raised {type(error).__name__}", where) from error
         if not isinstance(verdict, Verdict) or verdict.kind not in _KINDS:
             raise self._refused(check, f"it returned {type(verdict).__name__}, not a valid Verdict", where)
         if verdict.kind == "refuse":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from statelog.errors import SecretError
 from statelog.guard.annotations import is_handle
-from statelog.guard.items import NotMsgpackError, redact_bytes, redact_item, redact_packed
+from statelog.guard.items import NotMsgpackError, is_packed, redact_bytes, redact_item, redact_packed
 from statelog.guard.secrets import ASSIGNED, FIELD
 from statelog.guard.verdicts import Where
 
@@ -36,12 +36,8 @@ _OF_LANGGRAPH = "langgraph:"
 """The beginning of the names of channels without values of users, or with values that have passed the guard."""
 _OWN_NAMES = 2
 """The number of names in a path of such a record before the user's names: the channel, and the member of the record."""
-_PACKED = (b"\xd8\x1b\x82\x67msgpack", b"\xd8\x1b\x82\x6aserialised")
-"""The beginnings of values of LangGraph's serialiser. They were checked before they were serialised."""
 _CACHE = "langgraph:cache"
 """The thread of LangGraph's cache. Its values were checked before they were serialised."""
-_HEAD_SIZES = {24: 2, 25: 3, 26: 5, 27: 9}
-_LIST = 4
 _ERRORS = frozenset([("error",), ("e",)])
 """The paths of exceptions in records. The members of an exception are named by the library."""
 
@@ -84,7 +80,8 @@ class Redactor:
         self._secrets = secrets
         self._handles = handles
         self._key = key
-        self._refuses = secrets.on_found == "refuse"
+        self.refuses = secrets.on_found == "refuse"
+        """Whether a secret is refused instead of redacted."""
         self._sensitive_names: dict[str, bool] = {}
         self._names = _Names(self)
 
@@ -122,8 +119,8 @@ class Redactor:
         `before`.
         """
         item = self.item(item, where.path)
-        if self.on_write is None or where.is_own or where.thread == _CACHE or _is_packed(item):
-            return item
+        if self.on_write is None or where.is_own or where.thread == _CACHE or is_packed(item):
+            return item  # What LangGraph's serialiser has made was checked before that.
         return self.on_write.item(item, where, before)
 
     def metadata(self, item: bytes, path: str, thread: str) -> bytes:
@@ -162,10 +159,10 @@ class Redactor:
 
     def _lenient(self) -> Redactor:
         """Return a redactor that redacts secrets instead of refusing them: this one, or a copy."""
-        if not self._refuses:
+        if not self.refuses:
             return self
         made = copy(self)
-        made._refuses = False  # noqa: SLF001 - a copy
+        made.refuses = False
         return made
 
     def text(self, text: str, path: str) -> str:
@@ -221,7 +218,7 @@ class Redactor:
         if found is None:
             if len(self._sensitive_names) >= _NAMES_MAX:
                 self._sensitive_names.clear()
-            found = self._sensitive_names[name] = self.names_field((name,)) or self._secrets.is_telling(name)
+            found = self._sensitive_names[name] = self.names_field((name,)) or self._secrets.is_sensitive_name(name)
         return found
 
     # --- what the walk over a value asks -----------------------------------------------
@@ -294,7 +291,7 @@ class Redactor:
         return rules[0].rule if rules else None
 
     def _replacement(self, secret: bytes, rule: str, path: tuple[str, ...]) -> bytes:
-        if self._refuses:
+        if self.refuses:
             self._refuse(rule, ".".join(path))
         return redaction_of(rule, self.fingerprint(secret))
 
@@ -311,12 +308,6 @@ class Redactor:
             data = data[: found.start] + b"[REDACTED]" + data[found.end :]
         text = data.decode("utf-8", "replace")
         return text if self._handles is None else self._handles.hide(text)
-
-
-def _is_packed(item: bytes) -> bool:
-    """Return True if an item is a value of LangGraph's serialiser, or a list that begins with one."""
-    start = _HEAD_SIZES.get(item[0] & 31, 1) if item[0] >> 5 == _LIST else 0
-    return item.startswith(_PACKED, start)
 
 
 class _Names:

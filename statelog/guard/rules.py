@@ -291,7 +291,7 @@ SINGLE_ARGUMENT = rb"Secret(?:Str|Bytes)"
 """A class of pydantic, as LangGraph's serialiser names it."""
 
 
-def is_telling(name: bytes) -> bool:
+def is_sensitive_name(name: bytes) -> bool:
     """Return True if a field of this name probably holds a secret: `api_key`, `clientSecret`, `token`."""
     return _SENSITIVE_NAME.search(re.sub(rb"[^a-z0-9]", b"", name.lower())) is not None
 

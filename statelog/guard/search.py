@@ -10,6 +10,7 @@ from statelog.guard.handles import VALUE_SIZE_MIN, Forms
 from statelog.guard.hook import Redactor, redaction_of
 from statelog.guard.items import redact_item
 from statelog.guard.secrets import ASSIGNED
+from statelog.guard.vectors import Vectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -146,6 +147,10 @@ class Purger(Redactor):
 
     def __init__(self, redactor: Redactor, sightings: Iterable[Sighting]) -> None:
         secrets, _handles, key = redactor.parts
+        self.changed: set[Path] = set()
+        """The paths of replaced texts. The caller clears it."""
+        self.vectors = Vectors()
+        """The vectors that are set to zeros."""
         self._forms = Forms()
         self._short: set[tuple[str, str]] = set()
         texts: dict[str, bytes] = {}
@@ -160,7 +165,7 @@ class Purger(Redactor):
 
     def redacted(self, item: bytes, path: Path) -> bytes:
         """Return an encoded value without the secrets. Raises SecretError if a secret cannot be cut out."""
-        return redact_item(item, path, self)
+        return redact_item(self.vectors.zeroed(item, path), path, self)
 
     def look(self, item: bytes, path: Path) -> bool:
         """Return True if an encoded value has one of the secrets. Raises SecretError as `redacted`."""
@@ -199,7 +204,10 @@ class Purger(Redactor):
         """
         mark = self.fingerprint(data)
         rule = next((rule for rule, each in self._short if each == mark), None)
-        return self.redact(data, path) if rule is None else _written(rule, mark)
+        if rule is None:
+            return self.redact(data, path)
+        self.changed.add(path)
+        return _written(rule, mark)
 
     def redact_field(self, data: bytes, path: Path) -> bytes:
         """Return the text of a field without the secrets."""
@@ -207,10 +215,12 @@ class Purger(Redactor):
         named = self._secrets.find_named(path[-1], made) if self._short and path else None
         if named is None or (ASSIGNED, self.fingerprint(made[named.start : named.end])) not in self._short:
             return made
+        self.changed.add(path)
         return made[: named.start] + redaction_of(ASSIGNED, self.fingerprint(made[named.start : named.end]))
 
-    def redact(self, data: bytes, path: Path) -> bytes:  # noqa: ARG002 - as of any redactor
+    def redact(self, data: bytes, path: Path) -> bytes:
         """Return a text without the secrets. It is the same object if the text has none."""
+        before = data
         for each in reversed(self._forms.find(data)):
             data = data[: each.start] + each.rule.encode() + data[each.end :]
         if self._short and self._secrets.may_be_in(data):
@@ -219,6 +229,8 @@ class Purger(Redactor):
                 if (found.rule, mark) in self._short:
                     made = found.quote + _written(found.rule, mark) + found.quote
                     data = data[: found.start] + made + data[found.end :]
+        if data is not before:
+            self.changed.add(path)
         return data
 
     def refuse_if_found(self, data: bytes, path: Path, what: str) -> None:

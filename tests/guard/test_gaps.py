@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from random import Random
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 pytest.importorskip("re2")
 
 import statelog
-from statelog import Guard, SecretError, durable, guard
+from statelog import Guard, SecretError, durable, fleet, guard
 from statelog.bench.guard_texts import SECRETS
+from statelog.portable.salvage import salvage
 from statelog.redaction import redacting_logger
 
 TOKEN = SECRETS["github-token"](Random(3))
@@ -179,3 +181,33 @@ def test_what_is_embedded_has_no_secret(tmp_path):
     assert len(embedded) == 3
     assert not any(TOKEN in text or "12345" in text for text in embedded)
     assert any("words" in text for text in embedded)
+
+
+@pytest.mark.parametrize("way", ["export", "fleet", "salvage"])
+def test_a_copy_has_no_mark_until_it_is_opened_with_a_guard(tmp_path, way):
+    made, copy = Guard(), tmp_path / "copy.state"
+    if way == "fleet":
+        (tmp_path / "bucket").mkdir()
+        with fleet.connect(f"file://{tmp_path / 'bucket'}", cache=tmp_path / "cache") as connected:
+            with connected.open("shipped", guard=made) as store:
+                store.thread("t").commit({"a": TOKEN})
+            connected.restore("shipped", copy)
+    else:
+        with opened(tmp_path) as store:
+            store.thread("t").commit({"a": TOKEN})
+            with io.BytesIO() as stream:
+                store.export(stream)
+                stream.seek(0)
+                if way == "export":
+                    with statelog.open(copy) as other:
+                        other.import_(stream)
+        if way == "salvage":
+            salvage(tmp_path / "agent.state", copy)
+    with statelog.open(copy) as store:
+        store.thread("t").commit({"b": 1})
+    with statelog.open(copy, guard=made) as store:
+        store.thread("t").commit({"b": TOKEN})
+        assert store.thread("t").state["a"].startswith("[REDACTED github-token ")
+        assert store.thread("t").state["a"] != store.thread("t").state["b"]
+    with pytest.raises(statelog.GuardError):
+        statelog.open(copy)

@@ -228,7 +228,7 @@ def _packed(vector: list[float]) -> bytes:
 
 
 def _unpacked(packed: bytes | None) -> list[float] | None:
-    if packed is None:
+    if packed is None or not any(packed):  # A purge has erased it.
         return None
     vector: NDArray[Any] = np.frombuffer(packed, dtype="<f4")
     return list(vector.tolist())

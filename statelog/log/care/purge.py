@@ -39,16 +39,17 @@ from statelog.format.record import (
     with_previous_chain,
 )
 from statelog.guard.search import Purger, SecretFound, Sighting
+from statelog.guard.vectors import has_vectors
 from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX, METADATA_SIZE_BYTES_MAX
 from statelog.log.care.purge_nodes import NodeRewriter
 from statelog.log.care.rebuild import DerivedIndex
-from statelog.log.care.secret_scan import SETS, Scanner, parts_of, pieces_of
+from statelog.log.care.secret_scan import SETS, Scanned, Scanner, parts_of, pieces_of
 from statelog.log.care.secret_search import sightings_in
 from statelog.log.chain import read_chained
 from statelog.log.events import NOTHING_BORROWED, LoanEvent, decode_checkpoint
-from statelog.log.index import node_facts
+from statelog.log.index import node_facts, redacted_records
 from statelog.log.kinds.loans import LOAN_KIND
-from statelog.log.kinds.table import apply_record, decode_event, kind_of, owner_of
+from statelog.log.kinds.table import apply_record, decode_event, kind_of, owner_of, records_of
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.operations import METADATA
 from statelog.log.times import now_us
@@ -238,21 +239,38 @@ class _Purge:
     # --- where the secrets are ------------------------------------------------------------
 
     def _collect(self) -> None:
+        owners = {row.lsn for row in self._view.threads() if has_vectors(row.id)}
+        vectors = self.purger.vectors
+        with_vectors: set[int] = set()
         lsn = 0
         try:
             for lsn, _data, scanned in self._scanner.all(self._old, self._pages):
                 self._report_progress(lsn)
                 if scanned is None:
                     continue
-                self._hit.add(lsn)
-                for digest, path in scanned.edits:
-                    self._edits.setdefault(digest, set()).add(path)
-                self._blanks.update(scanned.blanks)
-                for tree, path in scanned.strings:
-                    self._take_apart(tree, path)
-                self._is_spreading = self._is_spreading or scanned.rebuilds
+                self._note(lsn, scanned)
+                if scanned.owner in owners:
+                    vectors.add(self.purger.changed)
+                    with_vectors.add(scanned.owner)
+                self.purger.changed.clear()
         except SecretError as error:
             raise self._refusal(lsn + 1, error) from None
+        scanner = Scanner(self._old, vectors, is_thorough=True)
+        for owner in with_vectors if vectors.places else ():
+            for lsn in sorted({*records_of(self._view, owner), *redacted_records(self._view, owner)}):
+                scanned = scanner.scan(lsn, bytes(self._old.get_log(lsn) or b""))
+                assert scanned is not None
+                self._note(lsn, scanned)
+
+    def _note(self, lsn: int, scanned: Scanned) -> None:
+        """Note what a scan of a record has found."""
+        self._hit.add(lsn)
+        for digest, path in scanned.edits:
+            self._edits.setdefault(digest, set()).add(path)
+        self._blanks.update(scanned.blanks)
+        for tree, path in scanned.strings:
+            self._take_apart(tree, path)
+        self._is_spreading = self._is_spreading or scanned.rebuilds
 
     def _take_apart(self, tree: Tree, path: Path) -> None:
         """Add to `_blanks` the pieces of a long string that it does not have without its secrets."""
