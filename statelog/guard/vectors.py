@@ -1,7 +1,7 @@
-"""Vectors of texts, which a purge sets to zeros with the texts, because a vector confirms a guess of its text.
+"""Vectors of texts, which a purge erases with the texts, because a vector confirms a guess of its text.
 
 LangGraph's store and CrewAI's memory keep texts in one channel of a thread, and the vectors of the texts in another
-channel, under the same names.
+channel, under the same names. In an erased vector, each number is NaN, so no search finds it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _CHANNEL = "vectors"
 _TEXTS = {"items": 2, "records": 1}
 """The channels of texts, and the number of names that lead from a channel to a text with vectors of its own."""
+_NAN = b"\xff"
+"""Each byte of a number that is NaN. No embedding is stored that has such a number."""
 _THREADS = ("langgraph:store", "crewai-memory:")
 """The beginnings of the ids of threads that have vectors."""
 
@@ -44,16 +46,16 @@ class Vectors:
                 self.places.add(place)
                 self._above.update(place[:size] for size in range(len(place)))
 
-    def zeroed(self, item: bytes, path: Path) -> bytes:
-        """Return an encoded value with zeros in the place of each vector. It is the same object if it has none."""
+    def erased(self, item: bytes, path: Path) -> bytes:
+        """Return an encoded value in which each vector is erased. It is the same object if it has none."""
         if path[:1] != (_CHANNEL,) or not self.is_sensitive(path):
             return item
-        return cbor.encode(self._zeroed(cbor.decode(item, loosely=True), path[1:]))
+        return cbor.encode(self._erased(cbor.decode(item, loosely=True), path[1:]))
 
-    def _zeroed(self, value: Any, place: Path) -> Any:
+    def _erased(self, value: Any, place: Path) -> Any:
         if type(value) is dict:
-            return {name: self._zeroed(each, (*place, name)) for name, each in value.items()}
-        return bytes(len(value)) if type(value) is bytes and self._is_of_text(place) else value
+            return {name: self._erased(each, (*place, name)) for name, each in value.items()}
+        return _NAN * len(value) if type(value) is bytes and self._is_of_text(place) else value
 
     def _is_of_text(self, place: Path) -> bool:
         return any(place[:size] in self.places for size in (1, 2))
@@ -66,7 +68,7 @@ class Vectors:
 
     def look(self, item: bytes, path: Path) -> bool:
         """Return True if an encoded value has a vector."""
-        return self.zeroed(item, path) != item
+        return self.erased(item, path) != item
 
     def may_hold(self, _data: bytes) -> bool:
         """Return False, because the bytes of a value do not tell whether it is a vector."""

@@ -851,7 +851,7 @@ def test_the_vector_of_a_purged_memory_of_crewai_is_gone(store, tmp_path):
     store.purge(store.find_secrets())
     assert store.verify().ok
     assert not holding(tmp_path, vectors[0])
-    assert thread.state["vectors"] == {"1": bytes(160), "2": vectors[1]}
+    assert thread.state["vectors"] == {"1": b"\xff" * 160, "2": vectors[1]}
 
 
 def test_a_channel_of_a_user_that_is_named_vectors_is_kept(store):

@@ -64,7 +64,7 @@ from statelog.tree.value import string_body, tree_item
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from statelog.guard.hook import Redactor
+    from statelog.guard.detector import Detector
     from statelog.log.engine import Engine
     from statelog.log.transaction import Transaction
     from statelog.storage.file_rewrite import NewFile
@@ -93,7 +93,7 @@ class PurgeReport:
 
 
 def purge(
-    engine: Engine, found: Iterable[SecretFound], redactor: Redactor, *, progress: Progress | None = None
+    engine: Engine, found: Iterable[SecretFound], detector: Detector, *, progress: Progress | None = None
 ) -> PurgeReport:
     """Replace secrets with their redactions in all versions. See `Store.purge`."""
     started_s = time.perf_counter()
@@ -109,7 +109,7 @@ def purge(
 
     def fill(old: ReadTransaction, new: NewFile) -> None:
         nonlocal work
-        work = _Purge(engine, old, new, Purger(redactor, _sightings(old, redactor, wanted)), progress)
+        work = _Purge(engine, old, new, Purger(detector, _sightings(old, detector, wanted)), progress)
         work.run()
 
     def check(data: bytes) -> None:
@@ -149,7 +149,7 @@ def _refuse_remote(engine: Engine) -> None:
         raise UsageError(message, path=str(path))
 
 
-def _sightings(old: Transaction, redactor: Redactor, wanted: list[SecretFound]) -> list[Sighting]:
+def _sightings(old: Transaction, detector: Detector, wanted: list[SecretFound]) -> list[Sighting]:
     """Read the texts of the secrets from the records that have them, and return both.
 
     Raises:
@@ -158,7 +158,7 @@ def _sightings(old: Transaction, redactor: Redactor, wanted: list[SecretFound]) 
     at = {(each.lsn, each.rule, each.fingerprint) for each in wanted}
     found = {
         (lsn, each.rule, each.fingerprint): each
-        for lsn, each in sightings_in(old, redactor, sorted({lsn for lsn, _rule, _fingerprint in at}))
+        for lsn, each in sightings_in(old, detector, sorted({lsn for lsn, _rule, _fingerprint in at}))
         if (lsn, each.rule, each.fingerprint) in at
     }
     for lsn, rule, fingerprint in sorted(at - found.keys()):

@@ -31,7 +31,7 @@ class RedactedSaver:
 
     def __init__(self, saver: BaseCheckpointSaver[Any], guard: Redactor) -> None:
         self._saver = saver
-        self._codec = Codec(UntouchedSerializer(), Redactor(*guard.parts))
+        self._codec = Codec(UntouchedSerializer(), Redactor(guard.detector))
         self.threads: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:

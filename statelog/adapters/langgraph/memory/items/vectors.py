@@ -293,8 +293,6 @@ class _Matrix:
             self._rows[row] = np.nan
             self._dead += 1
         for stored in vectors.values():
-            if not any(stored):  # A purge has erased it.
-                continue
             row = len(self._keys)
             if row == len(self._rows):
                 self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
