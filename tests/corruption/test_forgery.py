@@ -148,7 +148,8 @@ def test_verify_reports_a_forged_record_at_the_anchor(path):
     with statelog.open(path, key=KEY) as store:
         anchor, last = store.anchor(), store.last_lsn
     with forging(path) as forger:
-        forger.put_record(last, forger.record(last)[:-1] + b"x")
+        stored = forger.record(last)
+        forger.put_record(last, stored[:-1] + bytes((stored[-1] ^ 1,)))
     with statelog.open(path, key=KEY) as store:
         report = store.verify(expect=anchor)
         assert {(problem.invariant, problem.lsn) for problem in report.problems} == {("R1", last)}

@@ -19,7 +19,7 @@ from statelog.errors import GuardError, SecretError, UsageError
 from statelog.format import cbor
 from statelog.guard import Guard, Secrets
 from statelog.guard.pattern import Pattern
-from statelog.guard.rules import RULES, has_checksum, is_telling
+from statelog.guard.rules import RULES, has_checksum, is_sensitive_name
 
 KEY = bytes(32)
 TOKEN = SECRETS["github-token"](Random(1))
@@ -94,14 +94,14 @@ def test_entropy_counts_only_beside_a_telling_name():
 
 @pytest.mark.parametrize("name", ["api_key", "apiKey", "API-KEY", "dbPassword", "client_secret", "OPENAI_API_KEY_PROD"])
 def test_names_that_tell(name):
-    assert is_telling(name.encode())
+    assert is_sensitive_name(name.encode())
 
 
 @pytest.mark.parametrize(
     "name", ["next_page_token", "max_tokens", "cache_key", "primary_key", "password_hash", "tokens"]
 )
 def test_names_that_do_not_tell(name):
-    assert not is_telling(name.encode())
+    assert not is_sensitive_name(name.encode())
 
 
 def test_the_fingerprint_is_that_of_secret_and_store():
