@@ -11,6 +11,7 @@ from statelog.errors import GuardError, UsageError
 from statelog.guard.pattern import Pattern, literal
 from statelog.guard.rules import (
     ASSIGNMENT,
+    ASSIGNMENT_HINTS,
     FIELD_HINTS,
     HINTS,
     NAME_HINTS,
@@ -70,6 +71,11 @@ def _patterns() -> list[Pattern]:
 @lru_cache(maxsize=1)
 def _assignment() -> Pattern:
     return Pattern(ASSIGNMENT)
+
+
+@lru_cache(maxsize=1)
+def _assignment_hints() -> Pattern:
+    return Pattern(ASSIGNMENT_HINTS, captures=False)
 
 
 @lru_cache(maxsize=16)
@@ -249,7 +255,7 @@ class Secrets:
 
     def _find_assigned(self, text: bytes) -> list[Found]:
         found: list[Found] = []
-        at = 0
+        at = 0 if _assignment_hints().is_in(text) else len(text)
         while (match := _assignment().find(text, at)) is not None:
             (start, _end), (first, last), name = match
             # What is called is code, and no value.

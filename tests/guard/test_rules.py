@@ -19,7 +19,7 @@ from statelog.errors import GuardError, SecretError, UsageError
 from statelog.format import cbor
 from statelog.guard import Guard, Secrets
 from statelog.guard.pattern import Pattern
-from statelog.guard.rules import RULES, has_checksum, is_sensitive_name
+from statelog.guard.rules import ASSIGNMENT, ASSIGNMENT_HINTS, RULES, has_checksum, is_sensitive_name
 
 KEY = bytes(32)
 TOKEN = SECRETS["github-token"](Random(1))
@@ -56,6 +56,15 @@ def test_a_scan_finds_whatever_a_rule_finds():
         found = planted(random, number)
         for encoded in (found.text.encode(), cbor.encode({"x": found.text}), cbor.encode([found.text])):
             assert secrets.may_be_in(encoded), found
+
+
+def test_the_hints_of_an_assignment_are_found_wherever_it_is():
+    random, assignment, hints = Random(5), Pattern(ASSIGNMENT), Pattern(ASSIGNMENT_HINTS, captures=False)
+    texts = [planted(random, number).text.encode() for number in range(2000)]
+    found = [text for text in texts if assignment.find(text, 0) is not None]
+    assert len(found) > 100
+    assert all(map(hints.is_in, found))
+    assert not hints.is_in(b"aKey9" * 300)
 
 
 def test_clean_texts_stay_as_they_are():
