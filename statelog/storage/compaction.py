@@ -39,7 +39,7 @@ from statelog.storage.file.creation import (
 )
 from statelog.storage.file.descriptors import follow_owner, keep_standard_streams, open_file
 from statelog.storage.file.disk import flush_file, write_all
-from statelog.storage.file.failures import error_code, is_full, is_of_system, translate_os
+from statelog.storage.file.failures import error_code, is_full
 from statelog.storage.file.locks import is_same_file
 from statelog.storage.file.moved import MOVED, SUCCESSOR, write_word
 from statelog.storage.file.preopen_checks import check_file, read_live_meta
@@ -149,7 +149,7 @@ def compact_file(
     """
     check_compactable(file, wal)
     temporary = compaction_path(file.path)
-    try:
+    with file.translating():
         finish_leftovers(file.path)
         with temporary_file(file, temporary) as descriptor:
             filling = _Filling(file, wal, temporary, descriptor, _EntryCopier(file, check_record, key), progress)
@@ -169,12 +169,6 @@ def compact_file(
                     if key is not None and is_same_file(file.path, descriptor):
                         file.key = key
         file.follow()
-    except lmdb.Error as error:
-        raise file.translate(error) from error
-    except OSError as error:
-        if not is_of_system(error):
-            raise
-        raise translate_os(error, path=file.path) from error
     return filling.compacted()
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-import lmdb
-
 from statelog.format import keys
 from statelog.format.purge_key import PURGE_KEY, encode_purged_lsn
 from statelog.format.seal import RECORD_MAC_SIZE_BYTES, seal
@@ -34,7 +32,6 @@ from statelog.storage.file.creation import (
     make_name_durable,
 )
 from statelog.storage.file.disk import flush_file
-from statelog.storage.file.failures import is_of_system, translate_os
 from statelog.storage.file.moved import PURGED, SUCCESSOR, write_word
 from statelog.storage.file.preopen_checks import read_live_meta
 from statelog.storage.file.sidecar_files import remove_journal
@@ -137,7 +134,7 @@ def rewrite_file(
     check_compactable(file, wal)
     temporary = compaction_path(file.path)
     timeout_s = file.lock_timeout_s
-    try:
+    with file.translating():
         finish_leftovers(file.path)
         with (
             temporary_file(file, temporary) as descriptor,
@@ -177,10 +174,4 @@ def rewrite_file(
             point("purge.after_directory_sync")
             remove_journal(file.path)
         file.follow()
-    except lmdb.Error as error:
-        raise file.translate(error) from error
-    except OSError as error:
-        if not is_of_system(error):
-            raise
-        raise translate_os(error, path=file.path) from error
     return size_bytes

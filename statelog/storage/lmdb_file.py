@@ -40,7 +40,7 @@ from statelog.storage.file.creation import (
     make_name_durable,
 )
 from statelog.storage.file.descriptors import SHARED_MODE, keep_standard_streams
-from statelog.storage.file.failures import error_code, translate_lmdb
+from statelog.storage.file.failures import error_code, translate_lmdb, translate_os
 from statelog.storage.file.file_identity import replaced_error
 from statelog.storage.file.lock_file import UNLOCKED, LockFile
 from statelog.storage.file.locks import FileLocks, is_owned, is_same_file
@@ -232,6 +232,16 @@ class LmdbFile:
     def translate(self, error: lmdb.Error) -> StatelogError:
         """Return statelog's exception for LMDB's."""
         return translate_lmdb(error, path=self.path, max_size_bytes=self.max_size_bytes)
+
+    @contextlib.contextmanager
+    def translating(self) -> Iterator[None]:
+        """Raise statelog's exceptions for those of LMDB and the operating system in the `with` block."""
+        try:
+            yield
+        except lmdb.Error as error:
+            raise self.translate(error) from error
+        except OSError as error:
+            raise translate_os(error, path=self.path) from error
 
     def forked_error(self) -> ForkedError:
         """Return the error of a child that uses its parent's store."""

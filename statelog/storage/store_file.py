@@ -25,7 +25,6 @@ from statelog.errors import (
 from statelog.storage import registry
 from statelog.storage.disk_reserve import DiskReserve
 from statelog.storage.file.disk import flush_file
-from statelog.storage.file.failures import translate_os
 from statelog.storage.file.file_identity import purged_error
 from statelog.storage.file.locks import FileLocks, is_same_file
 from statelog.storage.file.moved import FENCED, map_word, write_word
@@ -275,13 +274,10 @@ class StoreFile:
         file = self.lmdb_file
         file.check_writable()
         self.writer.refuse_interrupter("a store cannot be fenced")
-        try:
-            with file.write_lock, self.writer.alone():
-                write_word(file.locks.descriptor, FENCED)
-                flush_file(file.locks.descriptor)
-                file.fence = error
-        except OSError as refused:
-            raise translate_os(refused, path=self.path) from refused
+        with file.translating(), file.write_lock, self.writer.alone():
+            write_word(file.locks.descriptor, FENCED)
+            flush_file(file.locks.descriptor)
+            file.fence = error
 
     # --- following a compaction --------------------------------------------------------------
 

@@ -97,12 +97,9 @@ class StoreWriter:
             StorageError: it cannot be done. Facts: path.
             StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
         """
-        try:
-            with self.file.write_lock, self.alone():
-                if self.checkpointer.needs_checkpoint:
-                    self.checkpointer.checkpoint()
-        except lmdb.Error as error:
-            raise self.file.translate(error) from error
+        with self.file.translating(), self.file.write_lock, self.alone():
+            if self.checkpointer.needs_checkpoint:
+                self.checkpointer.checkpoint()
 
 
 class Stage(Enum):
