@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import lmdb
 
 from statelog.errors import StatelogError
-from statelog.kernels import NO_LAST_PAGE, last_page
 from statelog.limits import (
     DISK_RESERVE_PAGES_MAX,
     DISK_RESERVE_SHARE,
@@ -58,7 +57,6 @@ class UncommittedChanges(Protocol):
 
     changes: int
     size_bytes: int
-    number: int
 
     def table_stat(self, table: Any) -> dict[str, Any]:
         """Return LMDB's page counts of one table."""
@@ -150,12 +148,7 @@ class DiskReserve:
             return
         copied = _COMMIT_PAGES + _CHANGE_PAGES * transaction.changes
         need = min(copied, self._copied_max) + transaction.size_bytes // _PAGE_SIZE_BYTES + 1
-        handles = self._file.handles
-        address = handles.map_address
-        last = last_page(address, handles.page_size_bytes, transaction.number - 1) if address else NO_LAST_PAGE
-        if last == NO_LAST_PAGE:  # The address of the map is not known yet.
-            last = handles.raw.info()["last_pgno"]
-        end = last + 1
+        end = self._file.handles.raw.info()["last_pgno"] + 1
         if end + need <= self._end_max:
             return
         self._need = need
