@@ -227,10 +227,10 @@ class FileLocks:
         if self.writer is not None:
             self.writer.acquire(timeout_s)
 
-    def release_writer(self, goes_on: bool = False) -> None:  # noqa: FBT001, FBT002 - as in `WriterLock`
-        """Release the writer lock, or keep the turn for a while: see `WriterLock.release`."""
+    def release_writer(self) -> None:
+        """Release the writer lock."""
         if self.writer is not None:
-            self.writer.release(goes_on)
+            self.writer.release()
 
     @contextlib.contextmanager
     def writing(self, timeout_s: float) -> Iterator[None]:
