@@ -65,7 +65,6 @@ class StoreFileStatistics(NamedTuple):
     tables: dict[str, TableStatistics]
     readers: int
     readers_by_process: tuple[ReaderStatistics, ...]
-    last_transaction_id: int
 
 
 def collect_statistics(file: LmdbFile, pins: Callable[[], Sequence[int]] = tuple) -> StoreFileStatistics:
@@ -98,18 +97,11 @@ def collect_statistics(file: LmdbFile, pins: Callable[[], Sequence[int]] = tuple
         tables=tables,
         readers=sum(reader.reads for reader in readers),
         readers_by_process=readers,
-        last_transaction_id=meta.transaction_id,
     )
 
 
 def _table(stat: dict[str, Any]) -> TableStatistics:
-    return TableStatistics(
-        entries=stat["entries"],
-        depth=stat["depth"],
-        branch_pages=stat["branch_pages"],
-        leaf_pages=stat["leaf_pages"],
-        overflow_pages=stat["overflow_pages"],
-    )
+    return TableStatistics._make(stat[field] for field in TableStatistics._fields)
 
 
 def _readers(slots: list[tuple[int, int]], own: list[int], last: int) -> tuple[ReaderStatistics, ...]:
