@@ -29,9 +29,7 @@ from statelog.format.seal import unseal
 from statelog.storage.faults import point
 from statelog.storage.file.creation import (
     FILE_MODE,
-    INDEX_TABLE,
     LOG_TABLE,
-    META_TABLE,
     TABLES_MAX,
     compaction_path,
     finish_leftovers,
@@ -47,7 +45,7 @@ from statelog.storage.mapped_pages import MAPPED_AROUND_BYTES, MappedPages
 from statelog.storage.read_transaction import ReadTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from statelog.format.mac import StoreKey, StoreMac
@@ -373,11 +371,11 @@ def _copy_tables(
     Returns:
         The number of entries of log and index.
     """
-    tables = _tables(file)
-    counts = [source.stat(table)["entries"] for _name, table in tables]
+    tables = file.handles.tables
+    counts = [source.stat(table)["entries"] for table in tables.values()]
     done, whole = 0, sum(counts)
     try:
-        for (name, table), count in zip(tables, counts, strict=True):
+        for (name, table), count in zip(tables.items(), counts, strict=True):
             before, copy, cursor = done, appender.open_table(name), source.cursor(table)
             is_more = cursor.first()
             while is_more:
@@ -397,11 +395,6 @@ def _copy_tables(
     return counts[1], counts[2]
 
 
-def _tables(file: LmdbFile) -> Sequence[tuple[bytes, Any]]:
-    handles = file.handles
-    return (META_TABLE, handles.meta), (LOG_TABLE, handles.log), (INDEX_TABLE, handles.index)
-
-
 def _copy_changes(
     file: LmdbFile, source: lmdb.Transaction, target: lmdb.Environment, copier: _EntryCopier
 ) -> tuple[int, int]:
@@ -410,9 +403,8 @@ def _copy_changes(
     Returns:
         The number of entries of log and index.
     """
-    (meta_name, meta), (log_name, log), (index_name, index) = _tables(file)
-    copied_meta = target.open_db(meta_name)
-    copied_log, copied_index = target.open_db(log_name), target.open_db(index_name)
+    meta, log, index = file.handles.tables.values()
+    copied_meta, copied_log, copied_index = map(target.open_db, file.handles.tables)
     cursor = source.cursor(log)
     with target.begin(write=True) as transaction:
         end = transaction.cursor(copied_log)

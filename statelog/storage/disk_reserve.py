@@ -31,7 +31,7 @@ from statelog.storage.file.disk import write_zeros
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, translate_os
 from statelog.storage.file.preopen_checks import read_live_meta
 from statelog.storage.read_transaction import ReadTransaction
-from statelog.storage.statistics import collect_statistics
+from statelog.storage.statistics import collect_statistics, table_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -253,10 +253,9 @@ class DiskReserve:
         """Raise NoDiskReserveError unless the transaction leaves as many free pages as the reserve has."""
         _page_size_bytes, end, size = self._measure()
         meta = read_live_meta(self._file.locks.descriptor, self._file.path)
-        handles = self._file.handles
-        stats = [transaction.table_stat(table) for table in (handles.meta, handles.log, handles.index)]
-        tables = sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
-        used = _META_PAGES + meta.free.pages + meta.main.pages + tables
+        tables = self._file.handles.tables.values()
+        pages = sum(table_statistics(transaction.table_stat(table)).pages for table in tables)
+        used = _META_PAGES + meta.free.pages + meta.main.pages + pages
         if size - used < reserve_pages(end) + min(self._copied_max, _COMMIT_PAGES):
             raise NoDiskReserveError
 

@@ -28,7 +28,6 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.format.header import HEADER_KEY, check_key, decode_header
-from statelog.format.upgrades import INDEX, LOG, META
 from statelog.kernels import new_seen
 from statelog.limits import READER_SLOTS
 from statelog.storage.file.creation import (
@@ -104,6 +103,11 @@ class Handles:
         self.map_address = 0
         self.seen: Any = new_seen()
         self.mac: StoreMac | None = None
+
+    @property
+    def tables(self) -> dict[bytes, Any]:
+        """LMDB's tables by name, in the order in which a new file is filled."""
+        return {META_TABLE: self.meta, LOG_TABLE: self.log, INDEX_TABLE: self.index}
 
     def await_reader_lock(self) -> None:
         """Wait until LMDB can take a slot of its reader table. Raises StoreLockedError. Facts: path, timeout_s."""
@@ -462,8 +466,8 @@ def _open_handles(file: LmdbFile, max_size_bytes: int) -> tuple[Handles, dict[st
             # LMDB itself flushes this transaction, because an older format has no WAL.
             handles.close()
             handles = _open_lmdb(file, max_size_bytes, sync=True)
-            tables = {META: handles.meta, LOG: handles.log, INDEX: handles.index}
-            upgrade(handles.raw, tables, header, locks, path, read_only=read_only, lock_timeout_s=file.lock_timeout_s)
+            raw, tables = handles.raw, handles.tables
+            upgrade(raw, tables, header, locks, path, read_only=read_only, lock_timeout_s=file.lock_timeout_s)
             handles.close()
             handles = _open_lmdb(file, max_size_bytes, sync=False)
             header = _read_header(handles)

@@ -78,8 +78,9 @@ def collect_statistics(file: LmdbFile, pins: Callable[[], Sequence[int]] = tuple
     for _ in range(_ATTEMPTS):
         with ReadTransaction(file) as transaction:
             handles, transaction_id = transaction.handles, transaction.id
-            named = {"meta": handles.meta, "log": handles.log, "index": handles.index}
-            tables = {name: _table(transaction.table_stat(table)) for name, table in named.items()}
+            tables = {
+                name.decode(): table_statistics(transaction.table_stat(table)) for name, table in handles.tables.items()
+            }
             pins_held = [*pins()]
             slots = _slots_read(handles)
             map_size_bytes = handles.raw.info()["map_size"]
@@ -100,7 +101,8 @@ def collect_statistics(file: LmdbFile, pins: Callable[[], Sequence[int]] = tuple
     )
 
 
-def _table(stat: dict[str, Any]) -> TableStatistics:
+def table_statistics(stat: dict[str, Any]) -> TableStatistics:
+    """Return the counts that LMDB reports of a table."""
     return TableStatistics._make(stat[field] for field in TableStatistics._fields)
 
 

@@ -108,14 +108,6 @@ class FileLocks:
         if not self.supported:
             self._until(self._try_file, timeout_s)
 
-    def acquire_writable(self, timeout_s: float) -> None:
-        """Register this process as a writer. Then no other process ends the session of the WAL.
-
-        Raises:
-            StoreLockedError: another process is ending the session. Facts: path, timeout_s.
-        """
-        self._acquire(_WRITABLE.shared, timeout_s)
-
     @contextlib.contextmanager
     def opening(self, timeout_s: float, *, read_only: bool) -> Iterator[None]:
         """Register this process as a user of the store. Other processes cannot open it while the `with` block runs.
@@ -131,7 +123,7 @@ class FileLocks:
         try:
             self.acquire_presence(timeout_s)
             if not read_only:
-                self.acquire_writable(timeout_s)
+                self._acquire(_WRITABLE.shared, timeout_s)  # Then no other process ends the session of the WAL.
             yield
         except BaseException:
             self._try(_PRESENCE.free)

@@ -92,15 +92,12 @@ def upgrade(
         message = f"{path} has format {version} and is open in another process: it cannot be upgraded now"
         raise StoreLockedError(message, path=str(path))
     try:
-        locks.acquire_writer(lock_timeout_s)
-        try:
+        with locks.writing(lock_timeout_s):
             with raw.begin(write=True) as transaction:
                 upgrades.upgrade(_Tables(transaction, tables), version)
                 point("upgrade.before_lmdb_commit")
             raw.sync(True)
             point("upgrade.after_lmdb_commit")
-        finally:
-            locks.release_writer()
     except FormatError as error:
         raise FormatError(f"{path}: {error.message}", **facts) from error
     finally:
