@@ -307,13 +307,7 @@ def opened_for_filling(
 
 
 class _EntryCopier:
-    """Converts values of the old file to values of the new file.
-
-    Args:
-        file: the LMDB file.
-        check_record: as for `compact_file`.
-        key: as for `compact_file`.
-    """
+    """Converts values of the old file to values of the new file."""
 
     def __init__(self, file: LmdbFile, check_record: CheckRecord | None, key: StoreKey | None) -> None:
         self._check_record = check_record

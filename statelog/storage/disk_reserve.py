@@ -120,7 +120,6 @@ class DiskReserve:
 
         Raises:
             UsageError: a transaction of this process stays open.
-
         """
         self._file.set_map_size(self._file.max_size_bytes)
         self._users += 1
@@ -142,7 +141,6 @@ class DiskReserve:
         Raises:
             NoDiskReserveError: the disk is full, and the commit would use the reserve.
             StorageError: the operating system refuses to extend the file. Facts: path.
-
         """
         if self._users or self._file.is_forked:  # A forked child cannot commit.
             return

@@ -51,12 +51,7 @@ _OVERLAP_SIZE_BYTES = 256 * 1024
 
 
 class NewFile:
-    """The new file, which is filled in order: the table `meta`, the log, the index.
-
-    Args:
-        appender: puts keys and values into the file.
-        mac: computes the MACs of records and rows; None if the store has no key.
-    """
+    """The new file, which is filled in order: the table `meta`, the log, the index."""
 
     def __init__(self, appender: Appender, mac: StoreMac | None) -> None:
         self._appender = appender

@@ -179,7 +179,6 @@ class LmdbFile:
     """The data file as LMDB has it open, and what every transaction checks before it begins.
 
     Attributes:
-        path: real path of the data file.
         store_id: 16 bytes, from the header.
         header: the fields of the header. FORMAT.md section 2.
         key: the key of the store, or None if it has no key. `rekey` replaces it.
@@ -194,8 +193,6 @@ class LmdbFile:
         moved: a mapped word. It is `MOVED` if a compaction, of any process, has replaced this file or is about to.
         follows_purge: whether this process has purged the file itself, and so continues with the new one.
         fence: the error that commits of this process raise, if it has fenced the file itself.
-        follow: see `Hooks`.
-        closed: the store file was closed.
         drain_timeout_s: how long a shut gate waits for transactions to end. Reads are short by contract.
     """
 
@@ -318,13 +315,7 @@ class LmdbFile:
     def begin_again(
         self, transaction: Ending, error: lmdb.Error, begin: Callable[[], lmdb.Transaction]
     ) -> lmdb.Transaction:
-        """Begin LMDB's transaction after the first attempt failed with `error`, if there is a cure.
-
-        Args:
-            transaction: the transaction that is about to begin.
-            error: of the first attempt.
-            begin: begins LMDB's transaction.
-        """
+        """Begin LMDB's transaction after the first attempt failed with `error`, if there is a cure."""
         for _ in range(_BEGIN_ATTEMPTS):
             self.active_transactions.discard(transaction)
             if isinstance(error, lmdb.MapResizedError):

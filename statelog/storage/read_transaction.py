@@ -82,9 +82,7 @@ class ReadTransaction:
     def __init__(self, file: LmdbFile, view_of: Callable[[ReadTransaction], Any] | None = None) -> None:
         """Prepare a transaction.
 
-        Args:
-            file: the LMDB file.
-            view_of: makes the value of the `with` statement from this transaction. The default is the transaction.
+        `view_of` makes the value of the `with` statement from this transaction. The default is the transaction.
         """
         self._file = file
         self._view_of = view_of
@@ -480,13 +478,6 @@ def _find_in_use(handles: Handles, lent: memoryview, key: bytes, snapshot_id: in
 
     A damaged page number may lead to an older copy of the page, which is whole and sealed. But LMDB has freed that copy
     (E3).
-
-    Args:
-        handles: whose map has the page.
-        lent: a key or value in the page.
-        key: the key that was searched.
-        snapshot_id: of the commit whose pages are read; 0: no check is made.
-        may_be_own: the page may be one that a write transaction has made, outside the map.
 
     Raises:
         CorruptionError: the page is free. Facts: key.

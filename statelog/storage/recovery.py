@@ -134,11 +134,7 @@ def recover(writer: StoreWriter, replay: Replay) -> int:
 
 
 class Abandoned(NamedTuple):
-    """The result of `abandon_journal`.
-
-    Attributes:
-        aside: the new path of the WAL; None if there was none.
-    """
+    """The result of `abandon_journal`: the new path of the WAL, or None if there was none."""
 
     aside: Path | None
 

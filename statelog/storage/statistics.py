@@ -40,7 +40,6 @@ class ReaderStatistics(NamedTuple):
         process_id: of the process, which may have died unnoticed.
         reads: its open read transactions.
         commits_behind: LMDB's commits since the oldest of them began. One of them may have several commits to threads.
-
     """
 
     process_id: int
@@ -70,10 +69,7 @@ class StoreFileStatistics(NamedTuple):
 def collect_statistics(file: LmdbFile, pins: Callable[[], Sequence[int]] = tuple) -> StoreFileStatistics:
     """Return the statistics of one commit: the last one, unless others commit without a pause.
 
-    Args:
-        file: the LMDB file.
-        pins: returns the numbers of the snapshots that this process pins. They do not count as readers.
-
+    `pins` returns the numbers of the snapshots that this process pins. They do not count as readers.
     """
     for _ in range(_ATTEMPTS):
         with ReadTransaction(file) as transaction:

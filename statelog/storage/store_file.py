@@ -66,16 +66,11 @@ class StoreFile:
 
     Attributes:
         path: real path of the data file.
-        read_only: nothing is written.
         options: those of the first opening of this process.
         lmdb_file: the data file, open in LMDB, with its locks and its gate.
         disk_reserve: limits how far commits may fill the file, and keeps blocks behind the limit.
-        wal: the write-ahead log.
         checkpointer: makes snapshots of the file durable, and pins them.
-        reader_slots: the slots of LMDB's reader table.
-        wake: notifies waiters of commits, in all processes.
         background_flusher: the thread that flushes commits later, and makes a checkpoint when the store is idle.
-        writer: the parts that commits go through.
         committer: commits for all OS threads of this process; None until `log.commit.committer_of` makes it.
         replayed: the number of records that the opening has replayed from the WAL.
         inode: device and inode, the key of the registry.

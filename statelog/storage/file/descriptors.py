@@ -60,11 +60,6 @@ def open_side_file(path: str | os.PathLike[str], flags: int, store: os.stat_resu
     """Open a sidecar file. If there is none, create it with the store's owner and mode. Raises OSError.
 
     An existing file keeps its own, because it may be a link to another file.
-
-    Args:
-        path: of the file.
-        flags: of the opening, without those of a creation.
-        store: status of the data file.
     """
     try:
         return open_file(path, flags)

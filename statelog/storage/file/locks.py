@@ -79,9 +79,7 @@ _FORMER_TIMEOUT_S = 1.0
 class FileLocks:
     """The locks of one open data file.
 
-    Args:
-        descriptor: of the data file. Its owner closes it, which releases the locks.
-        path: of the data file.
+    The owner of the descriptor closes it, which releases the locks.
 
     Attributes:
         file: checks whether the path still leads to the data file.

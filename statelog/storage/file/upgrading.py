@@ -70,14 +70,7 @@ def upgrade(
 ) -> None:
     """Upgrade a store that is older than this release to its format, in one transaction.
 
-    Args:
-        raw: LMDB's environment, which flushes what it commits.
-        tables: LMDB's tables by name.
-        header: of the store.
-        locks: of the data file.
-        path: of the data file.
-        read_only: the store is open read-only.
-        lock_timeout_s: how long to wait for another process that writes.
+    `raw` flushes what it commits.
 
     Raises:
         FormatError: the store is open read-only, or its format cannot be upgraded. Facts: path, needed, supported.

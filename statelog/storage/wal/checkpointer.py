@@ -63,11 +63,7 @@ _GROUP_SIZE_BYTES_MAX = JOURNALED_SIZE_BYTES_MAX + 64 * 1024
 class Checkpointer:
     """The checkpoints of one store. The owner of the writer lock calls it, unless a method says that it needs no lock.
 
-    Args:
-        file: the LMDB file.
-        wal: the write-ahead log.
-        disk_reserve: releases blocks for a new WAL on a full disk.
-        is_interval: the store's `durability` is "interval", so that checkpoints may be further apart.
+    With `is_interval`, checkpoints are further apart.
 
     Attributes:
         pins: the snapshot pins of this process.

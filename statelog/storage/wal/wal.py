@@ -128,11 +128,6 @@ class Wal:
     def append(self, lsn: int, records: Sequence[bytes], size_bytes: int) -> bool:
         """Append the records of a commit. Return False if the WAL cannot have them (J4).
 
-        Args:
-            lsn: of the first record.
-            records: all records of the commit.
-            size_bytes: of the records.
-
         Raises:
             StorageError: the operating system refuses. Facts: path, of the WAL.
         """
@@ -179,8 +174,7 @@ class Wal:
     def note_unappended(self, *, rewrites: bool) -> None:
         """Record that LMDB is about to commit what the WAL does not have. A checkpoint has to follow.
 
-        Args:
-            rewrites: the commit does more than append records.
+        `rewrites`: the commit does more than append records.
         """
         shared = self.shared()
         shared.rewritten += rewrites
