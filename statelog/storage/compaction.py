@@ -263,12 +263,7 @@ class _Filling:
         else:
             with self._opened() as (source, target):
                 self._copied = _copy_changes(self._file, source, target, self._copier)
-        last = read_live_meta(self._file.locks.descriptor, self._file.path).transaction_id
-        advance_transaction_id(self._descriptor, self._temporary, last)
-        write_word(self._descriptor, SUCCESSOR)
-        point("compaction.before_file_sync")
-        flush_file(self._descriptor)
-        point("compaction.after_file_sync")
+        finish_file(self._file, self._temporary, self._descriptor)
         self._size_after_bytes = os.fstat(self._descriptor).st_size
 
     @contextmanager
@@ -468,18 +463,22 @@ class Appender:
         self._mapped.read(len(value) + MAPPED_AROUND_BYTES)  # In both files.
 
 
-def advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None:
-    """Number the new file's last transaction above `last`.
+def finish_file(file: LmdbFile, temporary: Path, descriptor: int) -> None:
+    """Number the new file's last transaction above that of the old file, mark the file as a successor, and flush it.
 
     Transaction numbers only grow, because waiters notice commits by them, and engines know by them whether their memory
     is current. LMDB writes transaction n into meta page n & 1, so the parity stays.
     """
-    live = read_live_meta(descriptor, temporary)
+    live, last = read_live_meta(descriptor, temporary), read_live_meta(file.locks.descriptor, file.path).transaction_id
     number = last + 1 + ((last + 1 + live.slot) & 1)
     for slot, transaction_id in ((live.slot, number), (1 - live.slot, number - 1)):
         at = slot * live.page_size_bytes + _TRANSACTION_ID_AT
         write_all(descriptor, _TRANSACTION_ID.pack(transaction_id), at)
     assert check_file(descriptor, temporary).transaction_id == number
+    write_word(descriptor, SUCCESSOR)
+    point("compaction.before_file_sync")
+    flush_file(descriptor)
+    point("compaction.after_file_sync")
 
 
 # --- swapping ---------------------------------------------------------------------

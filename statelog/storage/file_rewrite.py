@@ -16,8 +16,8 @@ from statelog.format.purge_key import PURGE_KEY, encode_purged_lsn
 from statelog.format.seal import RECORD_MAC_SIZE_BYTES, seal
 from statelog.storage.compaction import (
     Appender,
-    advance_transaction_id,
     check_compactable,
+    finish_file,
     opened_for_filling,
     swap,
     temporary_file,
@@ -31,9 +31,7 @@ from statelog.storage.file.creation import (
     finish_leftovers,
     make_name_durable,
 )
-from statelog.storage.file.disk import flush_file
-from statelog.storage.file.moved import PURGED, SUCCESSOR, write_word
-from statelog.storage.file.preopen_checks import read_live_meta
+from statelog.storage.file.moved import PURGED
 from statelog.storage.file.sidecar_files import remove_journal
 from statelog.storage.mapped_pages import MappedPages
 from statelog.storage.read_transaction import ReadTransaction
@@ -138,8 +136,9 @@ def rewrite_file(
             file.locks.writing(timeout_s),
         ):
             file.locks.file.check()
-            old = file.locks.descriptor
-            spare_size_bytes = os.fstat(old).st_size  # Redactions may be longer than what they replace.
+            spare_size_bytes = os.fstat(
+                file.locks.descriptor
+            ).st_size  # Redactions may be longer than what they replace.
             with (
                 ReadTransaction(file) as snapshot,
                 opened_for_filling(file, temporary, descriptor, spare_size_bytes) as target,
@@ -150,11 +149,7 @@ def rewrite_file(
                     appender.transaction.commit()
                 finally:
                     appender.transaction.abort()
-            advance_transaction_id(descriptor, temporary, read_live_meta(old, file.path).transaction_id)
-            write_word(descriptor, SUCCESSOR)
-            point("purge.before_file_sync")
-            flush_file(descriptor)
-            point("purge.after_file_sync")
+            finish_file(file, temporary, descriptor)
             size_bytes = os.fstat(descriptor).st_size
             for at in range(0, size_bytes, _SEARCHED_SIZE_BYTES):
                 check(os.pread(descriptor, _SEARCHED_SIZE_BYTES + _OVERLAP_SIZE_BYTES, at))
