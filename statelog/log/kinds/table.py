@@ -58,11 +58,6 @@ def register(kind: Kind[Any]) -> None:
     _BY_EVENT.setdefault(kind.event, kind)
 
 
-def unregister(kind: Kind[Any]) -> None:
-    """Take a row out again."""
-    del KINDS[kind.type], _BY_EVENT[kind.event]
-
-
 for _kind in (
     THREAD_KIND,
     CHECKPOINT_KIND,
