@@ -117,12 +117,7 @@ def rewrite_file(
         swapped: called after the new file has taken the path, before anybody can commit to the new file.
 
     Raises:
-        ...: as `check_compactable`.
-        CorruptionError: LMDB found damage. The old file stays.
-        StoreFullError: there is no room for a second file. The old file stays.
-        StoreLockedError: another process writes, opens or compacts the store all the time allowed. The old file stays.
-            Facts: path.
-        StorageError: the operating system refuses for another reason. Facts: path. The store is whole.
+        ...: as `compact_file`.
     """
     check_compactable(file, wal)
     temporary = compaction_path(file.path)

@@ -341,13 +341,9 @@ class LmdbFile:
         """Open LMDB, and open the gate. The caller holds `gate`.
 
         Raises:
-            FormatError: the file is not a store, or has a newer format. Facts: path.
-            CorruptionError: the store is damaged. Facts: path.
-            StoreKeyError: the key is missing, or is not that of the store. Facts: path.
-            AccessError: no permission for the file or its lock file. Facts: path.
-            StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
             StoreReplacedError: the file was replaced. Facts: path.
-            StorageError: LMDB or the operating system refuses, or the file is another store's. Facts: path.
+            StorageError: the file is another store's. Facts: path.
+            ...: as `StoreFile.open`.
         """
         if not self.read_only:
             if not self._is_name_durable:
