@@ -33,6 +33,7 @@ FLOORS = [
     {"aio"},
     {"testing"},
     {"adapters"},
+    {"inspector"},
     {"bench", "examples"},
     {"cli"},
 ]

@@ -106,6 +106,10 @@ class Store(Threads):
         """See `statelog.Store.threads`."""
         return stream(self._runner, self._store.threads)
 
+    async def thread_ids(self, *, containing: str = "") -> list[str]:
+        """See `statelog.Store.thread_ids`."""
+        return await self._runner.run(self._store.thread_ids, containing=containing)
+
     def board(
         self, *, agent: str | None = None, rules: Rules | None = None, include_quarantined: bool = False
     ) -> Board:

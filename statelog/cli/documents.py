@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from statelog import Change, Checkpoint, Entry, Event
-    from statelog.durable import Delivery, Gate, Message, RunInfo, Schedule, StepInfo
+    from statelog.durable import Delivery, Gate, Message, RunDifference, RunInfo, Schedule, StepInfo
     from statelog.log.reader import LogRecord
     from statelog.store.claims import LeaseInfo
     from statelog.store.statistics import StoreStatistics
@@ -163,6 +163,19 @@ def run_document(info: RunInfo) -> dict[str, Any]:
         "error": info.error,
         "traceback": info.traceback,
         "parked": list(info.parked),
+        "forked_from": info.forked_from,
+        "forked_at": info.forked_at,
+        "replaced": to_json(info.replaced),
+    }
+
+
+def difference_document(difference: RunDifference) -> dict[str, Any]:
+    """Return a difference of two runs."""
+    return {
+        "place": difference.place,
+        "what": difference.what,
+        "left": None if difference.left is None else step_document(difference.left),
+        "right": None if difference.right is None else step_document(difference.right),
     }
 
 

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from statelog.cli.completion import complete_place, complete_run
-from statelog.cli.documents import run_document
+from statelog.cli.documents import difference_document, run_document
 from statelog.cli.opening import open_for_reading, open_for_writing
 from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.runtree import draw_run, outcome_of, tree_document
-from statelog.cli.values import parse_json, to_json
+from statelog.cli.values import parse_json, render, to_json
 from statelog.errors import ExecutionError, NondeterminismError, RunEndedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from statelog import Store
-    from statelog.durable import RunInfo, Workflow
+    from statelog.durable import RunInfo, StepInfo, Workflow
     from statelog.errors import StatelogError
 
 _OUTCOME_CHARACTERS = 80
@@ -296,18 +296,83 @@ def purge(*, store: Path, run: str, as_json: bool) -> None:
     help="The step before which it leaves: its place, as `runs show` has it, or its name.",
 )
 @click.option("--id", "new", required=True, metavar="NEW", help="Id of the new run, and name of its branch.")
+@click.option("--args", metavar="JSON", help="A JSON list: arguments of the workflow, instead of those of RUN.")
+@click.option("--kwargs", metavar="JSON", help="A JSON object: arguments by name, instead of those of RUN.")
+@click.option(
+    "--replace",
+    multiple=True,
+    metavar="PLACE=JSON",
+    shell_complete=complete_place,
+    help="A result for NEW, instead of making the call at this place. The option can be repeated.",
+)
 @AS_JSON
-def fork(*, store: Path, run: str, at: str, new: str, as_json: bool) -> None:
+def fork(
+    *,
+    store: Path,
+    run: str,
+    at: str,
+    new: str,
+    args: str | None,
+    kwargs: str | None,
+    replace: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Begin run NEW of STORE with what RUN has recorded before PLACE, in a branch of its thread."""
     from statelog import durable
 
     output = Output(as_json=as_json)
+    given = None if args is None else parse_json(args, "--args")
+    named = None if kwargs is None else parse_json(kwargs, "--kwargs")
+    replaced = _replaced(replace)
     with open_for_writing(store) as opened:
-        info = durable.fork(opened, run, at=at, id=new).info
+        info = durable.fork(opened, run, at=at, id=new, args=given, kwargs=named, replace=replaced).info
     if as_json:
         output.emit(run_document(info))
     else:
         output.say(f"{new} goes on from {run} before {at}, in branch {info.branch} of {info.thread}")
+
+
+def _replaced(given: tuple[str, ...]) -> dict[str, Any]:
+    """Return the results of PLACE=JSON texts by place. Raises UsageError."""
+    found: dict[str, Any] = {}
+    for text in given:
+        place, sign, value = text.partition("=")
+        if not sign or not place:
+            raise UsageError(f"--replace is PLACE=JSON, not {text!r}", argument="replace", value=text)
+        if place in found:
+            raise UsageError(f"--replace names {place!r} twice", argument="replace", value=text)
+        found[place] = parse_json(value, f"--replace {place}")
+    return found
+
+
+@runs.command(short_help="Show the differences of two runs.")
+@STORE
+@_RUN
+@click.argument("other", metavar="OTHER", shell_complete=complete_run)
+@AS_JSON
+def compare(*, store: Path, run: str, other: str, as_json: bool) -> None:
+    """Show in which calls RUN and OTHER of STORE differ, the first difference first."""
+    from statelog import durable
+
+    output = Output(as_json=as_json)
+    with open_for_reading(store) as opened:
+        found = durable.compare(opened, run, other)
+    if as_json:
+        for each in found:
+            output.emit(difference_document(each))
+    elif not found:
+        output.line("the runs did the same")
+    else:
+        rows = [(each.place or "", each.what, _shown(each.left), _shown(each.right)) for each in found]
+        output.table(("place", "differs", run, other), rows, whole=("place", "differs"), name="difference")
+
+
+def _shown(step: StepInfo | None) -> str:
+    """Return a call and its outcome as one line."""
+    if step is None:
+        return ""
+    outcome = step.error or (render(step.result, _OUTCOME_CHARACTERS) if step.status == "done" else step.status)
+    return f"{step.kind} {step.name}: {outcome}"
 
 
 @runs.command(short_help="Tell whether open runs go by some code.")

@@ -153,6 +153,11 @@ class _Drawing:
         facts = [("thread", where), ("began", began)]
         if info.parent is not None:
             facts.append(("child of", info.parent))
+        if info.forked_from is not None:
+            where = "after its last call" if info.forked_at is None else f"before its call at {info.forked_at}"
+            facts.append(("forked from", f"{info.forked_from}, {where}"))
+        if info.replaced:
+            facts.append(("replaced", render_pairs(info.replaced, self._characters_max)))
         if info.args or info.kwargs:
             parts = [render(each, self._characters_max) for each in info.args]
             parts += [render_pairs(info.kwargs, self._characters_max)] if info.kwargs else []

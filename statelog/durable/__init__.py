@@ -1,6 +1,7 @@
 """Durable execution: steps that run once, sagas that undo, gates that wait for a person. See GUIDE.md here."""
 
 from statelog.durable.branches import Branch
+from statelog.durable.comparison import RunDifference, compare
 from statelog.durable.control import Gate, answer, cancel, gates, get_event, resume, send
 from statelog.durable.delivering import Delivery, deliver
 from statelog.durable.entering import EnteredRun, entered
@@ -44,6 +45,7 @@ __all__ = [
     "QueueInfo",
     "Retry",
     "Run",
+    "RunDifference",
     "RunInfo",
     "Schedule",
     "StepContext",
@@ -53,6 +55,7 @@ __all__ = [
     "answer",
     "cancel",
     "check",
+    "compare",
     "current_step",
     "deliver",
     "entered",

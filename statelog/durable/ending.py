@@ -183,6 +183,7 @@ def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, A
         entry = find(store, execution.id)
         visit = entry.value.get("visit", 0) + 1
         value = {**entry.value, "args": list(args), "kwargs": dict(kwargs), "visit": visit}
+        value.pop("replaced", None)  # The new beginning makes other calls at the same places.
         if execution.has_header:
             execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim)
         board_of(tx).cas(entry.key, value, expected_version=entry.version, fence=claim)

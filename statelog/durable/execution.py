@@ -318,6 +318,12 @@ class Execution:
         found = done.get("r")
         return found if function is None else typed(function, "return", found)
 
+    def replacement(self, place: str, op: str, name: str) -> Item | None:
+        """Return {`r`: result} if `fork` has replaced the result of this call, or None. Then the call is not made."""
+        replaced: Mapping[str, Item] = self.value.get("replaced", {})
+        found = replaced.get(place)
+        return found if found is not None and (found["o"], found["n"]) == (op, name) else None
+
     # --- recording ----------------------------------------------------------------------------
 
     def item(self, place: str, stage: int, op: str, name: str, digest: bytes | None = None, **more: Any) -> Item:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from statelog.durable import naming
 from statelog.durable.clock import moment_of
 from statelog.durable.driving import rehearse_here
+from statelog.durable.execution import RECORDED
 from statelog.durable.failures import error_text
 from statelog.durable.infos import get, runs
 from statelog.durable.naming import HEADER, STEPS
@@ -16,7 +17,7 @@ from statelog.durable.record import BEGUN, DONE, PATCH, TRIED, Item
 from statelog.durable.recorded import Recorded, recorded_of
 from statelog.durable.runs import ENDED, Start, board_of, find, retried, stage_deadline, stage_task, thread_of
 from statelog.durable.starting import Handle
-from statelog.durable.values import encode, guarded, storable
+from statelog.durable.values import decode, encode, guarded, storable
 from statelog.durable.workflows import by_name, check_list
 from statelog.errors import AlreadyExistsError, CheckpointNotFoundError, ExpiredError, NotFoundError, UsageError
 from statelog.reducers import DROP
@@ -71,18 +72,23 @@ def steps(store: Store, run: str) -> list[StepInfo]:
 
     """
     value = find(store, run).value
-    items = recorded_of(store, value).items()
+    return [step_info(place, items, has_ended=value["status"] in ENDED) for place, items in calls_of(store, value)]
+
+
+def calls_of(store: Store, value: Mapping[str, Any]) -> Iterable[tuple[str, list[Item]]]:
+    """Return the items of each recorded call of a run by its place, in the order of their first items."""
     places: dict[str, list[Item]] = {}
-    for item in items:
+    for item in recorded_of(store, value).items():
         if item["s"] in (BEGUN, TRIED, DONE) and item["o"] != "timer":
             places.setdefault(item["p"], []).append(item)
-    return [_step_info(place, held, has_ended=value["status"] in ENDED) for place, held in places.items()]
+    return places.items()
 
 
 _WAITS = ("gate", "recv", "sleep", "child")
 
 
-def _step_info(place: str, items: Sequence[Item], *, has_ended: bool) -> StepInfo:
+def step_info(place: str, items: Sequence[Item], *, has_ended: bool) -> StepInfo:
+    """Return a call as its users see it."""
     first, last = items[0], items[-1]
     is_done = last["s"] == DONE
     failure = last.get("e")
@@ -144,11 +150,13 @@ def fork(
     id: str,
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
+    replace: Mapping[str, Any] | None = None,
 ) -> Handle:
     """Begin a run that goes on from the middle of another: in a branch of its thread, with what was recorded before.
 
     One commit, whatever was recorded. The state of the branch is that of the thread before the step, too. Mail and
-    answers that came later are not taken along: its gates ask again.
+    answers that came later are not taken along: its gates ask again. `RunInfo` of the new run names the other run, the
+    place and the replaced results. `compare` shows the differences of the two runs.
 
     Args:
         store: the store.
@@ -159,12 +167,17 @@ def fork(
         id: of the new run. It is the name of the branch, too.
         args: of the workflow, instead of those of the run.
         kwargs: likewise.
+        replace: results of recorded calls at or after `at`, by the place of the call, or by its name if it is called
+            once. The new run does not make such a call, and takes this result. The `commit`, `transact` and `emit` of
+            a step get it, too. A call with another name at that place is made as usual. Steps, children and messages
+            (`recv`) can be replaced.
 
     Raises:
         RunNotFoundError: there is no such run.
         AlreadyExistsError: there is a run of the new id, or a branch of its name.
         UsageError: the run has recorded no such step, or nothing in a thread that is empty, or what it had recorded was
-            let go.
+            let go. Or a call of `replace` is not recorded, is before `at`, or cannot be replaced.
+        ValueTypeError, LimitError: an argument or a result of `replace` cannot be stored. Facts: path.
 
     """
     entry = find(store, run)
@@ -180,6 +193,8 @@ def fork(
         message = f"run {run!r} has recorded nothing, and its thread is empty: start another run instead"
         raise UsageError(message, argument="run", value=run)
     count = _count_before(recorded, at)
+    items = recorded.items()
+    replaced = _replacements(store, run, items, count, {} if replace is None else replace)
     found, missing = _last_with(recorded, count, _known_as(store, entry.value))
     item = encode([given, named], f"arguments of workflow {entry.value['workflow']!r}", depth=0)
     item = guarded(store, item, "arguments")
@@ -205,7 +220,9 @@ def fork(
             update = dict.fromkeys(found.state, DROP)
         held.fork(id, at=found.version, update=update)
         board = board_of(tx)
-        value = {**start.value(), "forked": run}
+        value = {**start.value(), "forked": run, "forked_at": items[count]["p"] if count < len(items) else None}
+        if replaced:
+            value["replaced"] = replaced
         board.create(naming.run_key(id), value)
         board.create(naming.line_key(source["thread"], id), [id])
         stage_task(board, value)
@@ -238,6 +255,52 @@ def _count_before(recorded: Recorded, at: str | int | StepInfo) -> int:
     while count and items[count - 1]["o"] == "timer":  # A timer that cancelled the call would cancel it again.
         count -= 1
     return count
+
+
+_REPLACEABLE: Final = ("step", "child", "recv")
+_REPLACED_DEPTH: Final = 3
+"""The depth of a replaced result in the entry of a run: its members are `replaced`, a place and `r`."""
+
+
+def _replacements(
+    store: Store, run: str, items: Sequence[Item], count: int, replace: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Return the replaced results by place, with operation and name. Raises UsageError, ValueTypeError, LimitError."""
+    if not isinstance(replace, Mapping):
+        message = f"replace is a dict of results by the place or name of a call, not {replace!r}"
+        raise UsageError(message, argument="replace", value=replace)
+    kept = {item["p"] for item in items[:count] if item["s"] == DONE}
+    found: dict[str, dict[str, Any]] = {}
+    for call, result in replace.items():
+        item = _call_to_replace(run, items, call)
+        place, op, name = item["p"], item["o"], item["n"]
+        refusal = None
+        if op == "gate":
+            refusal = f"is the gate {name!r}: fork before it, and give the new run another answer with `durable.answer`"
+        elif op not in _REPLACEABLE:
+            refusal = f"is a call of {op}: only results of steps, children and `recv` can be replaced"
+        elif place in kept:
+            refusal = "had ended before the step at which the fork begins: fork before that call to replace its result"
+        elif place in found:
+            refusal = f"is the call at place {place!r}, which `replace` names twice"
+        if refusal is not None:
+            raise UsageError(f"call {call!r} of run {run!r} {refusal}", argument="replace", value=call)
+        encoded = encode(result, f"replaced result of call {call!r}", depth=_REPLACED_DEPTH)
+        found[place] = {"o": op, "n": name, "r": decode(guarded(store, encoded, RECORDED))}
+    return found
+
+
+def _call_to_replace(run: str, items: Sequence[Item], call: object) -> Item:
+    """Return the first item of a call that is named by its place, or by its name. Raises UsageError."""
+    calls = {item["p"]: item for item in reversed(items) if item["s"] in (BEGUN, TRIED, DONE)}
+    if isinstance(call, str) and call in calls and not call.startswith("undo."):
+        return calls[call]
+    named = [item for place, item in calls.items() if item["n"] == call and not place.startswith("undo.")]
+    if len(named) == 1:
+        return named[0]
+    what = f"{len(named)} calls" if named else "no call"
+    message = f"run {run!r} has recorded {what} {call!r}: `durable.steps` gives their places"
+    raise UsageError(message, argument="replace", value=call)
 
 
 def _place_of(step: StepInfo) -> str:

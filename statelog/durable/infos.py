@@ -34,6 +34,10 @@ class RunInfo:
         attempts: how often the run was taken up since its last suspension.
         parked: compensations that have failed permanently, by the step that they should undo.
         traceback: the traceback of the exception that made the run fail, cut to 16,384 characters.
+        forked_from: the id of the run that `fork` has begun this run from, or None.
+        forked_at: the place in `forked_from` of the first call that the fork has not taken along, or None if it took
+            all calls along.
+        replaced: the results that `fork(replace=)` has given, by the place of the call. `continue_as_new` drops them.
 
     """
 
@@ -56,6 +60,9 @@ class RunInfo:
     kwargs: dict[str, Any]
     parked: tuple[str, ...] = field(default=())
     traceback: str | None = None
+    forked_from: str | None = None
+    forked_at: str | None = None
+    replaced: dict[str, Any] = field(default_factory=dict)
 
     @property
     def has_ended(self) -> bool:
@@ -118,6 +125,9 @@ def info_of(store: Store, entry: Entry) -> RunInfo:
         kwargs=dict(value["kwargs"]),
         parked=tuple(parked),
         traceback=value.get("traceback"),
+        forked_from=value.get("forked"),
+        forked_at=value.get("forked_at"),
+        replaced={place: each["r"] for place, each in value.get("replaced", {}).items()},
     )
 
 

@@ -173,7 +173,8 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:
         return execution.outcome(done, call.function)
     await execution.check_signals(place)
     attempt = len(record.tried.get(place, ())) + 1
-    if call.is_at_most_once and begun is not None and begun["i"] >= attempt:
+    replacement = execution.replacement(place, "step", call.name)
+    if replacement is None and call.is_at_most_once and begun is not None and begun["i"] >= attempt:
         message = f"step {call.name!r} was being called when the process died, and is to be called once at most"
         raise await execution.host.io(
             execution.record_failure,
@@ -193,7 +194,7 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:
             execution.noted.add(place)
         error: BaseException | None = None
         try:
-            result = await _call(execution, place, call, attempt)
+            result = await _call(execution, place, call, attempt) if replacement is None else replacement["r"]
         except SIGNALS:
             raise
         except Exception as raised:  # noqa: BLE001 - it is recorded

@@ -254,6 +254,28 @@ def test_a_run_is_forked_before_a_place(run, trips):
     assert ([each["place"] for each in found["steps"]], found["branch"]) == (["0"], "b")
 
 
+def test_a_fork_has_replaced_results_and_arguments(run, trips):
+    how = ["--args", "[]", "--kwargs", '{"city": "Oslo"}', "--replace", '0="F9"', "--replace", "1=null"]
+    made = run("runs", "fork", trips, "evt-1", "--at", "0", "--id", "b", *how, "--json").document
+    assert (made["forked_from"], made["forked_at"], made["replaced"]) == ("evt-1", "0", {"0": "F9", "1": None})
+    assert (made["args"], made["kwargs"]) == ([], {"city": "Oslo"})
+    assert "b: suspended" in run("runs", "resume", trips, "b", "--with", "flows").out
+    shown = run("runs", "show", trips, "b").out
+    assert "forked from  evt-1, before its call at 0" in shown
+    assert "F9" in shown
+
+
+def test_runs_are_compared(run, trips):
+    run("runs", "fork", trips, "evt-1", "--at", "0", "--id", "b", "--replace", '0="F9"')
+    run("runs", "resume", trips, "b", "--with", "flows")
+    assert run("runs", "compare", trips, "c-1", "c-1").out == "the runs did the same\n"
+    lines = run("runs", "compare", trips, "evt-1", "b").out.splitlines()
+    assert lines[0].split() == ["place", "differs", "evt-1", "b"]
+    assert lines[1].split()[:2] == ["0", "outcome"]
+    documents = run("runs", "compare", trips, "evt-1", "b", "--json").documents
+    assert (documents[0]["left"]["result"], documents[0]["right"]["result"]) == ("F1", "F9")
+
+
 # --- code ---------------------------------------------------------------------------------------
 
 
@@ -532,6 +554,12 @@ def test_a_schedule_is_paused_resumed_and_ended(run, scheduled):
         (["runs", "fork", "evt-1", "--at", "99", "--id", "b"], 2, "no step '99'"),
         (["runs", "fork", "evt-1", "--at", "0", "--id", "c-1"], 4, "there is a run 'c-1'"),
         (["runs", "fork", "evt-1", "--id", "b"], 2, "--at"),
+        (["runs", "fork", "evt-1", "--at", "0", "--id", "b", "--replace", "0"], 2, "--replace is PLACE=JSON, not '0'"),
+        (["runs", "fork", "evt-1", "--at", "0", "--id", "b", "--replace", "0=x"], 2, "--replace 0 is no JSON"),
+        (["runs", "fork", "evt-1", "--at", "0", "--id", "b", *["--replace", "0=1"] * 2], 2, "names '0' twice"),
+        (["runs", "fork", "evt-1", "--at", "0", "--id", "b", "--replace", "4=1"], 2, "is the gate 'approve'"),
+        (["runs", "fork", "evt-1", "--at", "0", "--id", "b", "--args", "1"], 2, "a list of arguments"),
+        (["runs", "compare", "evt-1", "none"], 3, "no run 'none'"),
         (["runs", "start", "flows:none", "1"], 2, "has no 'none'"),
         (["runs", "start", "flows", "1"], 2, "has 3 workflows: write flows:NAME for one of chat, search, trip"),
         (["runs", "start", "flows:search", "Oslo"], 2, "an argument is no JSON"),
@@ -572,6 +600,7 @@ def test_what_cannot_be_is_said(run, trips, arguments, code, why):
         ["runs", "resume", "a"],
         ["runs", "cancel", "a"],
         ["runs", "fork", "a", "--at", "0", "--id", "b"],
+        ["runs", "compare", "a", "b"],
         ["gates", "ls"],
         ["gates", "answer", "a/0", "--approve"],
         ["queue", "ls"],

@@ -103,6 +103,20 @@ def test_gates_mail_events_and_time(path):
     on_loop(path, body)
 
 
+def test_a_fork_with_a_replaced_result_is_compared(path):
+    async def body(store):
+        await durable.run(store, three, "a", id="evt-1")
+        CALLS.clear()
+        forked = await durable.fork(store, "evt-1", at="1", id="evt-1b", replace={"2": "given"})
+        await durable.resume_all(store, [three])
+        assert (await forked.result())[2] == "given"
+        assert len(CALLS) == 1
+        found = await durable.compare(store, "evt-1", "evt-1b")
+        assert [(each.place, each.what) for each in found] == [("2", "outcome"), (None, "outcome")]
+
+    on_loop(path, body)
+
+
 def test_handles_wait_fork_and_cancel(path):
     async def body(store):
         handle = await durable.start(store, three, "a", id="evt-1")

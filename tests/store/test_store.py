@@ -398,3 +398,15 @@ def test_who_asks_for_a_flush_gets_one(path, monkeypatch, durability, flushes):
         with store.transaction() as transaction:
             transaction.thread("t").commit({"x": 5}, durable=True)
         assert not store._engine.store_file.wal.is_dirty
+
+
+def test_ids_are_those_of_threads_in_order_of_creation(path):
+    with statelog.open(path) as store:
+        store.board(agent="a").set("k", 1)
+        for id in ("b", "a", "ab"):
+            store.thread(id).commit({"n": 1})
+        assert store.thread_ids() == [info.id for info in store.threads()] == ["b", "a", "ab"]
+        assert store.thread_ids(containing="b") == ["b", "ab"]
+        assert store.thread_ids(containing="%") == []
+        with pytest.raises(UsageError, match="a text that ids contain"):
+            store.thread_ids(containing=None)

@@ -10,7 +10,7 @@ from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.durable.starting import Handle, changed, has_ended, on_pool
 from statelog.aio.running import in_thread
 from statelog.aio.waiting import FOREVER_S
-from statelog.durable import control, forking, retries, streams
+from statelog.durable import comparison, control, forking, retries, streams
 from statelog.durable.driving import rehearse, rehearse_here
 from statelog.durable.infos import get as found_run
 from statelog.durable.infos import runs as found_runs
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     from statelog.aio.store import Store
+    from statelog.durable.comparison import RunDifference
     from statelog.durable.control import Gate
     from statelog.durable.forking import StepInfo
     from statelog.durable.infos import RunInfo
@@ -134,10 +135,17 @@ async def fork(
     id: str,
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
+    replace: Mapping[str, Any] | None = None,
 ) -> Handle:
     """See `statelog.durable.fork`."""
-    made = await on_pool(store, forking.fork, run, at=at, id=id, args=args, kwargs=kwargs)
+    made = await on_pool(store, forking.fork, run, at=at, id=id, args=args, kwargs=kwargs, replace=replace)
     return Handle(store, made.id)
+
+
+async def compare(store: Store, run: str, other: str) -> list[RunDifference]:
+    """See `statelog.durable.compare`."""
+    found: list[RunDifference] = await on_pool(store, comparison.compare, run, other)
+    return found
 
 
 async def purge(store: Store, run: str) -> None:

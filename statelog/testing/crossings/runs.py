@@ -213,11 +213,13 @@ def resume(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(2)
 def fork(actor: Actor, rng: Random) -> None:
-    """Fork a run from the recorded steps of another run."""
+    """Fork a run from the recorded steps of another run, with the result of the first step replaced now and then."""
     source = _some_run(actor, rng)
     steps = durable.steps(actor.store, source)
-    at = rng.choice(steps) if steps else "0"
-    durable.fork(actor.store, source, at=at, id=rng.choice(_RUNS))
+    at = rng.choice(steps) if steps else None
+    is_replaced = at and at.kind in ("step", "child", "recv") and not at.is_compensation and is_likely(rng, 0.3)
+    replace = {at.place: draw_value(rng)} if at and is_replaced else None
+    durable.fork(actor.store, source, at=at or "0", id=rng.choice(_RUNS), replace=replace)
 
 
 @FAMILY.act(2)

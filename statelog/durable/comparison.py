@@ -1,0 +1,104 @@
+"""The differences of two runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from statelog.durable.forking import StepInfo, calls_of, step_info
+from statelog.durable.runs import ENDED, find
+from statelog.durable.values import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from statelog.durable.record import Item
+    from statelog.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class RunDifference:
+    """A difference of two runs: of the runs themselves, or of a call.
+
+    Attributes:
+        place: the place of the call, or None if the runs themselves differ.
+        what: `workflow`, `arguments` or `outcome` of the runs. Of a call: `call` (its kind or name), `arguments`,
+            `outcome` (its status, result or error), or `missing` (only one run has it).
+        left: the call in the first run, or None.
+        right: the call in the second run, or None.
+
+    """
+
+    place: str | None
+    what: str
+    left: StepInfo | None = None
+    right: StepInfo | None = None
+
+
+def compare(store: Store, run: str, other: str) -> list[RunDifference]:
+    """Return the differences of two runs, the first one first. The list is empty if the runs did the same.
+
+    Workflow and arguments come first, then the calls in the order in which they were recorded, then the outcome of the
+    runs. Calls at the same place are compared. Times and numbers of attempts do not count.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+
+    """
+    left, right = find(store, run).value, find(store, other).value
+    found = [
+        RunDifference(None, what) for what in ("workflow", "arguments") if _of_run(left, what) != _of_run(right, what)
+    ]
+    calls, others = dict(calls_of(store, left)), dict(calls_of(store, right))
+    for place in _in_order(calls, others):
+        items, theirs = calls.get(place), others.get(place)
+        infos = [
+            None if each is None else step_info(place, each, has_ended=value["status"] in ENDED)
+            for each, value in ((items, left), (theirs, right))
+        ]
+        what = "missing" if items is None or theirs is None else _difference(items, theirs, infos)
+        if what is not None:
+            found.append(RunDifference(place.removeprefix("undo."), what, *infos))
+    if _of_run(left, "outcome") != _of_run(right, "outcome"):
+        found.append(RunDifference(None, "outcome"))
+    return found
+
+
+def _of_run(value: Mapping[str, Any], what: str) -> object:
+    if what == "workflow":
+        return value["workflow"]
+    if what == "arguments":
+        return _encoded([value["args"], value["kwargs"]])
+    return value["status"], value.get("error"), _encoded(value.get("value"))
+
+
+def _encoded(value: Any) -> bytes:
+    """Return a value in its canonical form. Unlike `==`, it tells 1 from True, and compares arrays and NaN."""
+    return encode(value, "value", depth=0)
+
+
+def _in_order(places: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Return all places in the order of `places`. A place of `others` alone follows the place before it in `others`."""
+    first: list[str] = []
+    behind: dict[str, list[str]] = {place: [] for place in places}
+    last = first
+    for place in others:
+        if place in behind:
+            last = behind[place]
+        else:
+            last.append(place)
+    return [*first, *(each for place, more in behind.items() for each in (place, *more))]
+
+
+def _difference(items: Sequence[Item], others: Sequence[Item], infos: Sequence[StepInfo | None]) -> str | None:
+    """Return in what a call of two runs differs, or None."""
+    first, second = items[0], others[0]
+    left, right = infos
+    assert left is not None
+    assert right is not None
+    if (first["o"], first["n"]) != (second["o"], second["n"]):
+        return "call"
+    if first.get("a") != second.get("a"):
+        return "arguments"
+    alike = (left.status, left.error, _encoded(left.result)) == (right.status, right.error, _encoded(right.result))
+    return None if alike else "outcome"

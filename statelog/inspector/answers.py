@@ -1,0 +1,129 @@
+"""Answers of screens as JSON: handlers run in worker threads, and errors of the store keep their facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from statelog.errors import (
+    AccessError,
+    ConflictError,
+    LimitError,
+    NotFoundError,
+    ReadOnlyError,
+    StatelogError,
+    StorageError,
+    UsageError,
+)
+from statelog.format import cbor
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from starlette.requests import Request
+
+Read = Callable[["Request"], Any]
+"""Answers a GET: takes the request, returns what `json.dumps` takes."""
+Write = Callable[["Request", Mapping[str, Any]], Any]
+"""Answers a POST: takes the request and its JSON object, returns what `json.dumps` takes."""
+Endpoint = Callable[["Request"], "Awaitable[Response]"]
+
+BODY_SIZE_BYTES_MAX = 4 << 20
+"""The size of a request. Edits of one value fit; a larger one belongs in a program."""
+_LIST_LIMIT_MAX = 500
+
+_STATUS = (
+    (NotFoundError, 404),
+    (ReadOnlyError, 403),
+    (AccessError, 403),
+    (UsageError, 400),
+    (ConflictError, 409),
+    (LimitError, 413),
+    (StorageError, 503),
+)
+
+
+def reading(answer: Read) -> Endpoint:
+    """Return the endpoint of a GET. `answer` runs in a worker thread."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return as_json(await run_in_threadpool(cbor.decoded_loosely, answer, request))
+        except StatelogError as error:
+            return of_error(error)
+
+    return endpoint
+
+
+def writing(answer: Write) -> Endpoint:
+    """Return the endpoint of a POST with a JSON object. `answer` runs in a worker thread."""
+
+    async def endpoint(request: Request) -> Response:
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > BODY_SIZE_BYTES_MAX:
+                message = f"the request has more than {BODY_SIZE_BYTES_MAX:,} bytes"
+                return of_error(LimitError(message, limit=BODY_SIZE_BYTES_MAX))
+        try:
+            return as_json(await run_in_threadpool(answer, request, _decode(bytes(body))))
+        except StatelogError as error:
+            return of_error(error)
+
+    return endpoint
+
+
+def _decode(body: bytes) -> dict[str, Any]:
+    try:
+        decoded = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        message = f"the request is not JSON: {error}"
+        raise UsageError(message) from None
+    if not isinstance(decoded, dict):
+        message = f"the request is a JSON object, not {type(decoded).__name__}"
+        raise UsageError(message)
+    return decoded
+
+
+def as_json(document: object, status: int = 200) -> Response:
+    """Return a JSON response, in ASCII: no character of it depends on an encoding."""
+    return Response(json.dumps(document, allow_nan=False), status, media_type="application/json")
+
+
+def of_error(error: StatelogError) -> Response:
+    """Return the response to an error of the store: {error, message, facts}."""
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    facts = {name: _plain(value) for name, value in error.facts.items()}
+    return as_json({"error": type(error).__name__, "message": error.message, "facts": facts}, status)
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+# --- parameters of requests --------------------------------------------------------
+
+
+def whole_number(request: Request, name: str, default: int, *, maximum: int = 2**63) -> int:
+    """Return a query parameter that is a whole number from 0.
+
+    Raises:
+        UsageError: it is not. Facts: argument, value.
+
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= maximum):
+        message = f"{name} is a whole number from 0 to {maximum}, not {text[:40]!r}"
+        raise UsageError(message, argument=name, value=text[:40])
+    return int(text)
+
+
+def page_limit(request: Request, default: int = 50) -> int:
+    """Return the `limit` of a list: how many items of it one answer has."""
+    return min(max(whole_number(request, "limit", default), 1), _LIST_LIMIT_MAX)

@@ -1,0 +1,109 @@
+"""Live updates: what changed in the store, as server-sent events from the log.
+
+A stream waits for a record, then lets `_PAUSE_S` pass, and reports everything up to then at once. So an open inspector
+reads the log a few times a second, however fast others write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+
+from statelog.errors import LimitError, StatelogError
+from statelog.inspector.answers import of_error
+from statelog.log.kinds.entries import OWN_IDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from statelog.inspector.opened import Inspected
+    from statelog.store.store import Store
+
+_PAUSE_S = 0.3
+_WAIT_S = 0.5
+"""The time after which a stream looks whether the server stops."""
+_SILENCE_S = 15.0
+"""The time after which a stream without news says that it is alive."""
+_RECORDS_READ_MAX = 200
+"""Records that one event reads. An event above more of them says `"all": true`, and names the newest only."""
+_STREAMS_MAX = 16
+
+
+def routes(inspected: Inspected) -> list[Route]:
+    """Return the route of the stream."""
+    limiter = CapacityLimiter(_STREAMS_MAX)
+    open_streams: list[None] = []
+
+    async def live(request: Request) -> Response:
+        if len(open_streams) >= _STREAMS_MAX:
+            return of_error(LimitError(f"{_STREAMS_MAX} pages have a stream open already", limit=_STREAMS_MAX))
+        try:
+            last = await run_sync(_start, inspected.store, request.headers.get("last-event-id"))
+        except StatelogError as error:
+            return of_error(error)
+
+        async def stream() -> AsyncIterator[str]:
+            open_streams.append(None)
+            try:
+                async for text in _stream(inspected, last, limiter):
+                    yield text
+            finally:
+                open_streams.pop()
+
+        return StreamingResponse(stream(), media_type="text/event-stream")
+
+    return [Route("/api/live", live)]
+
+
+def _start(store: Store, seen: str | None) -> int:
+    """Return the LSN to begin behind: the one that the page has seen, or the last one."""
+    last = store.last_lsn
+    return min(int(seen), last) if seen is not None and seen.isascii() and seen.isdigit() and len(seen) < 20 else last
+
+
+async def _stream(inspected: Inspected, last: int, limiter: CapacityLimiter) -> AsyncIterator[str]:
+    store = inspected.store
+    yield f"id: {last}\nretry: 1000\ndata: {{}}\n\n"
+    silent_s = 0.0
+    while not inspected.is_stopping():
+        if not await run_sync(partial(store.wait, last, _WAIT_S), limiter=limiter, abandon_on_cancel=True):
+            silent_s += _WAIT_S
+            if silent_s >= _SILENCE_S:
+                silent_s = 0.0
+                yield ": quiet\n\n"
+            continue
+        await asyncio.sleep(_PAUSE_S)
+        after = last
+        last, event = await run_sync(changes, store, after, limiter=limiter)
+        silent_s = 0.0
+        yield f"id: {last}\ndata: {json.dumps(event)}\n\n"
+
+
+def changes(store: Store, after: int) -> tuple[int, dict[str, Any]]:
+    """Return the last LSN, and what changed above `after`: thread ids, keys of the board, types of records."""
+    last = store.last_lsn
+    start = max(after, last - _RECORDS_READ_MAX)
+    threads: dict[str, None] = {}
+    keys: dict[str, None] = {}
+    types: dict[str, None] = {}
+    for record in islice(store.log(start), last - start):
+        types[record.type] = None
+        if record.type == "entry":
+            keys[str(record.body.get("key", ""))] = None
+        elif record.thread_id is not None and record.thread_id not in OWN_IDS:
+            threads[record.thread_id] = None
+    event = {"lsn": last, "threads": [*threads], "keys": [*keys], "types": [*types]}
+    if start > after:
+        event["all"] = True
+    return last, event

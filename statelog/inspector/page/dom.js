@@ -1,0 +1,119 @@
+// Elements, made from data. Text is always text: nothing here parses HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+// Control characters, bidirectional marks and overrides, invisible separators and tag characters: they could hide text
+// or show it in another order. Line breaks and tabs stay. The joiners U+200C and U+200D stay: scripts and emoji use them.
+const HIDDEN =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb\ud800-\udfff]|[\u{e0000}-\u{e0fff}]/gu;
+
+/** Return text with characters that do not show written as escapes, such as \u202e. */
+export function visible(text) {
+  return String(text).replace(HIDDEN, (each) => {
+    const code = each.codePointAt(0).toString(16);
+    return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, "0")}`;
+  });
+}
+
+/**
+ * Return an element. Attributes: `on...` adds a listener, `style` takes an object, `true` sets an empty attribute, and
+ * `null`, `undefined` and `false` set none. Children: elements, texts, numbers, lists of these; `null` is left out.
+ */
+export function h(tag, attributes, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+/** Return an SVG element; see `h`. */
+export function svg(tag, attributes, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") for (const [key, each] of Object.entries(value)) element.style.setProperty(key, each);
+    else if (name === "value") element.value = value;
+    else element.setAttribute(name, value === true ? "" : name === "title" || name === "aria-label" ? visible(value) : value);
+  }
+  append(element, children);
+  return element;
+}
+
+function append(element, children) {
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    if (Array.isArray(child)) append(element, child);
+    else element.append(child instanceof Node ? child : visible(child));
+  }
+}
+
+/** Replace the children of an element. */
+export function put(element, ...children) {
+  element.replaceChildren();
+  append(element, children);
+}
+
+const NUMBER = new Intl.NumberFormat("en");
+
+/** Return a number with separators of thousands. */
+export function count(number) {
+  return NUMBER.format(number);
+}
+
+/** Return "1 thread", "2 threads". */
+export function counted(number, noun, nouns = `${noun}s`) {
+  return `${count(number)} ${number === 1 ? noun : nouns}`;
+}
+
+/** Return a size in bytes, with three digits. */
+export function size(bytes) {
+  let value = bytes;
+  for (const unit of ["B", "KB", "MB", "GB"]) {
+    if (value < 1000 || unit === "GB") return `${unit === "B" ? value : value.toPrecision(3)} ${unit}`;
+    value /= 1024;
+  }
+}
+
+const AGES = [[60, "s"], [60, "min"], [24, "h"], [365, "d"]];
+
+/** Return how long ago a time was: "12 s", "3 h". */
+export function age(iso) {
+  let value = Math.max(0, (Date.now() - Date.parse(iso)) / 1000);
+  for (const [step, unit] of AGES) {
+    if (value < step) return `${Math.floor(value)} ${unit}`;
+    value /= step;
+  }
+  return `${Math.floor(value)} y`;
+}
+
+/** Return a <time> that shows an age, and the time itself as its title. */
+export function ago(iso) {
+  return h("time", { datetime: iso, title: moment(iso) }, `${age(iso)} ago`);
+}
+
+/** Return a time as text in the time zone of the reader. */
+export function moment(iso) {
+  const time = new Date(iso);
+  const two = (number) => String(number).padStart(2, "0");
+  const day = `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`;
+  return `${day} ${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}.${String(time.getMilliseconds()).padStart(3, "0")}`;
+}
+
+/** Return a paragraph for a list that has nothing. */
+export function empty(title, ...more) {
+  return h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), more.length ? h("p", {}, ...more) : null);
+}
+
+/** Show a short notice at the end of the page. */
+export function notify(text) {
+  const place = document.getElementById("notice");
+  put(place, h("p", {}, text));
+  clearTimeout(notify.timer);
+  notify.timer = setTimeout(() => put(place), 5000);
+}
+
+/** Return an error of the server as an element. */
+export function problem(error) {
+  return h("div", { class: "problem", role: "alert" }, h("strong", {}, error.name || "Error"), h("p", {}, error.message));
+}

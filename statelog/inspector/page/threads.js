@@ -1,0 +1,126 @@
+// The list of threads: those that changed last come first.
+
+import { get, live } from "./api.js";
+import { ago, count, counted, empty, h, problem, put } from "./dom.js";
+
+const SEARCH_PAUSE_MS = 150;
+
+/** Return the address of a thread's screen. */
+export function threadLink(id, query) {
+  const text = new URLSearchParams(query ?? {}).toString();
+  return `#/thread/${encodeURIComponent(id)}${text ? `?${text}` : ""}`;
+}
+
+function row(thread, isNew) {
+  return h(
+    "tr",
+    { "data-id": thread.id, class: isNew ? "is-new" : null },
+    h("td", { class: "name" }, h("a", { href: threadLink(thread.id) }, thread.id)),
+    h("td", {}, thread.changed ? ago(thread.changed) : ""),
+    h("td", { class: "number" }, count(thread.versions)),
+    h("td", { class: "number" }, count(thread.branches)),
+  );
+}
+
+/** Draw the screen. */
+export async function show(root, params) {
+  const body = h("tbody", {});
+  const foot = h("div", { class: "foot" });
+  const search = h("input", {
+    type: "search",
+    placeholder: "Search ids",
+    "aria-label": "Search threads by id",
+    value: params.q ?? "",
+    spellcheck: "false",
+    oninput: () => {
+      clearTimeout(search.timer);
+      search.timer = setTimeout(restart, SEARCH_PAUSE_MS);
+    },
+  });
+  const table = h(
+    "table",
+    { class: "list", id: "threads" },
+    h(
+      "thead",
+      {},
+      h(
+        "tr",
+        {},
+        h("th", { scope: "col" }, "thread"),
+        h("th", { scope: "col" }, "changed"),
+        h("th", { scope: "col", class: "number" }, "versions"),
+        h("th", { scope: "col", class: "number" }, "branches"),
+      ),
+    ),
+    body,
+  );
+  put(
+    root,
+    h("div", { class: "head" }, h("h1", {}, "Threads"), h("div", { class: "search" }, search, h("kbd", { "aria-hidden": "true" }, "/"))),
+    table,
+    foot,
+  );
+
+  let asked = 0;
+  const ids = new Set();
+
+  async function more(after) {
+    const mine = asked;
+    put(foot, h("p", { class: "quiet" }, "Loading…"));
+    try {
+      const answer = await get("threads", { containing: search.value, after });
+      if (mine !== asked) return;
+      const rows = answer.threads.filter((thread) => !ids.has(thread.id));
+      for (const thread of rows) ids.add(thread.id);
+      body.append(...rows.map((thread) => row(thread)));
+      finish(answer);
+    } catch (error) {
+      if (mine === asked) put(foot, problem(error));
+    }
+  }
+
+  function finish(answer) {
+    if (answer.next && ids.size < 50) return void more(answer.next);
+    const of = answer.total ? ` of ${count(answer.total)}` : "";
+    table.hidden = ids.size === 0;
+    if (ids.size === 0) {
+      put(
+        foot,
+        search.value
+          ? empty("No thread has this text in its id.", "The search compares ids only, letter by letter.")
+          : empty("The store has no threads yet.", "A thread begins with its first commit, and then appears here."),
+      );
+    } else if (answer.next) {
+      put(
+        foot,
+        h("button", { type: "button", onclick: () => more(answer.next) }, "Show more"),
+        h("span", { class: "quiet" }, `${count(ids.size)}${of} shown`),
+      );
+    } else put(foot, h("p", { class: "quiet" }, counted(ids.size, "thread")));
+  }
+
+  function restart() {
+    asked += 1;
+    ids.clear();
+    body.replaceChildren();
+    return more();
+  }
+
+  async function refresh(change) {
+    if (search.value || document.hidden || !(change.all || change.threads.length)) return;
+    const answer = await get("threads", {});
+    const found = answer.threads.filter((thread) => change.all || change.threads.includes(thread.id));
+    for (const thread of found.reverse()) {
+      body.querySelector(`tr[data-id="${CSS.escape(thread.id)}"]`)?.remove();
+      ids.add(thread.id);
+      body.prepend(row(thread, true));
+    }
+    if (ids.size) {
+      table.hidden = false;
+      if (foot.querySelector(".empty")) put(foot, h("p", { class: "quiet" }, counted(ids.size, "thread")));
+    }
+  }
+
+  await restart();
+  return live((change) => refresh(change).catch(() => {}));
+}

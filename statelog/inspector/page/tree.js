@@ -1,0 +1,167 @@
+// A value as a tree that folds. Nodes are those of statelog/inspector/values.py.
+
+import { count, counted, h, problem, put } from "./dom.js";
+
+const SIGNS = { list: "[ ]", tuple: "( )", set: "{ }", frozenset: "{ }", dict: "{ }", object: "" };
+const NOUNS = { dict: "key", object: "field" };
+
+/**
+ * Return the tree of a node.
+ *
+ * @param node the value.
+ * @param options open: levels that are open at first (1). more(path, start): returns a promise of the node at a path
+ *     (a list of positions) whose items or text begin at `start`; without it, what was cut stays cut.
+ *     edit(path, node, row): called when a row is to be edited; without it, no row has that button.
+ */
+export function tree(node, options = {}) {
+  const root = h("div", { class: "tree", role: "tree", onkeydown: move });
+  put(root, branches(node, [], 0, { open: 1, ...options }));
+  const first = root.querySelector("[role=treeitem]");
+  if (first) first.tabIndex = 0;
+  else put(root, row(node, null, [], 0, { open: 1, ...options }));
+  return root;
+}
+
+/** Return the text of a node on one line. */
+export function line(node) {
+  switch (node.t) {
+    case "null":
+      return "null";
+    case "bool":
+    case "int":
+    case "float":
+      return String(node.v);
+    case "text":
+      return JSON.stringify(node.v) + (node.v.length < node.size ? "…" : "");
+    case "bytes":
+      return `${counted(node.size, "byte")}: ${node.v.slice(0, 64)}${node.size > 32 ? "…" : ""}`;
+    case "other":
+      return `${node.name} ${node.v}`;
+    case "quarantined":
+      return `quarantined by ${node.check}: ${node.reason}`;
+    default:
+      return `${node.name ? `${node.name} ` : ""}${SIGNS[node.t] ?? ""} ${counted(node.size, NOUNS[node.t] ?? "item")}`;
+  }
+}
+
+function branches(node, path, depth, options, start = 0) {
+  const hasNames = node.t === "dict" || node.t === "object";
+  return (node.items ?? []).map((item, at) =>
+    row(hasNames ? item[1] : item, hasNames ? item[0] : start + at, [...path, start + at], depth, options),
+  );
+}
+
+function row(node, name, path, depth, options) {
+  const folds = node.size > 0 && node.t !== "text" && node.t !== "bytes";
+  const item = h("div", {
+    role: "treeitem",
+    tabindex: -1,
+    "aria-level": depth + 1,
+    "aria-expanded": folds ? String(depth < options.open && node.items !== undefined) : null,
+  });
+  const group = folds ? h("div", { role: "group" }) : null;
+  item.append(
+    h(
+      "div",
+      { class: "row", onclick: folds ? (event) => toggle(event, item) : null },
+      h("span", { class: "fold", "aria-hidden": "true" }),
+      name === null ? null : h("span", { class: typeof name === "number" ? "key at" : "key" }, name),
+      value(node, path, options),
+      options.edit ? h("button", { type: "button", class: "edit", tabindex: -1, onclick: () => options.edit(path, node, item) }, "edit") : null,
+    ),
+  );
+  if (group) {
+    item.append(group);
+    item.fill = () => {
+      item.fill = null;
+      if (node.items === undefined) return void show(group, node, path, depth + 1, options, 0);
+      put(group, branches(node, path, depth + 1, options), rest(node, node.items.length, path, depth + 1, options));
+    };
+    if (item.getAttribute("aria-expanded") === "true") item.fill();
+  }
+  return item;
+}
+
+function value(node, path, options) {
+  if (node.t === "text" && node.v !== undefined && (node.v.includes("\n") || node.v.length < node.size || node.v.length > 120)) {
+    const text = h("span", { class: "text long" }, node.v);
+    const block = h("span", { class: "block" }, text);
+    if (node.v.length < node.size && options.more) {
+      const button = h("button", { type: "button", class: "more" }, `show all ${count(node.size)} characters`);
+      button.onclick = async (event) => {
+        event.stopPropagation();
+        try {
+          const all = await options.more(path, 0);
+          put(text, all.v);
+          if (all.v.length >= all.size) button.remove();
+          else put(button, `${count(all.v.length)} of ${count(all.size)} characters are shown`);
+        } catch (error) {
+          block.append(problem(error));
+        }
+      };
+      block.append(button);
+    } else if (node.v.length < node.size) block.append(h("span", { class: "quiet" }, `… ${count(node.size - node.v.length)} more`));
+    return block;
+  }
+  return h("span", { class: node.t }, node.t === "text" ? node.v || '""' : line(node));
+}
+
+async function show(group, node, path, depth, options, start) {
+  if (!options.more) return put(group, h("div", { class: "quiet" }, "The rest of the value is not in this answer."));
+  const note = h("div", { class: "quiet" }, "Loading…");
+  group.append(note);
+  try {
+    const answer = await options.more(path, start);
+    note.remove();
+    group.append(...branches(answer, path, depth, options, start));
+    const button = rest(node, start + answer.items.length, path, depth, options);
+    if (button) group.append(button);
+  } catch (error) {
+    note.replaceWith(problem(error));
+  }
+}
+
+function rest(node, shown, path, depth, options) {
+  if (shown >= node.size) return null;
+  if (!options.more) return h("div", { class: "quiet" }, `${count(node.size - shown)} more`);
+  const button = h("button", { type: "button", class: "more" }, `show more (${count(shown)} of ${count(node.size)})`);
+  button.onclick = () => {
+    const group = button.parentElement;
+    button.remove();
+    show(group, node, path, depth, options, shown);
+  };
+  return button;
+}
+
+function toggle(event, item) {
+  if (event?.target instanceof Element && event.target.closest("button")) return;
+  if (getSelection()?.toString()) return;
+  const isOpen = item.getAttribute("aria-expanded") === "true";
+  item.setAttribute("aria-expanded", String(!isOpen));
+  if (!isOpen) item.fill?.();
+}
+
+// The keys of a tree: up and down move, right opens, left closes or leaves, Home and End go to the ends.
+function move(event) {
+  const item = event.target;
+  if (!(item instanceof Element) || item.getAttribute("role") !== "treeitem") return;
+  const isOpen = item.getAttribute("aria-expanded");
+  const rows = [...event.currentTarget.querySelectorAll("[role=treeitem]")].filter((each) => each.offsetParent !== null);
+  const at = rows.indexOf(item);
+  let next = null;
+  if (event.key === "ArrowDown") next = rows[at + 1];
+  else if (event.key === "ArrowUp") next = rows[at - 1];
+  else if (event.key === "Home") next = rows[0];
+  else if (event.key === "End") next = rows.at(-1);
+  else if (event.key === "ArrowRight" && isOpen === "false") toggle(null, item);
+  else if (event.key === "ArrowRight" && isOpen === "true") next = rows[at + 1];
+  else if (event.key === "ArrowLeft" && isOpen === "true") toggle(null, item);
+  else if (event.key === "ArrowLeft") next = item.parentElement.closest("[role=treeitem]");
+  else if ((event.key === "Enter" || event.key === " ") && isOpen !== null) toggle(null, item);
+  else return;
+  event.preventDefault();
+  if (!next) return;
+  item.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
+}

@@ -1,0 +1,89 @@
+"""The screen of threads: a list, and one thread with its branches, versions and states."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from starlette.routing import Route
+
+from statelog.errors import UsageError
+from statelog.inspector.answers import page_limit, reading
+from statelog.log.kinds.entries import OWN_IDS
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from statelog.inspector.opened import Inspected
+    from statelog.store.store import Store
+
+_RECENT_RECORDS_MAX = 1000
+"""Records at the end of the log in which the first page looks for threads that changed last."""
+
+
+def routes(inspected: Inspected) -> list[Route]:
+    """Return the routes of the screen."""
+
+    def threads(request: Request) -> Any:
+        return list_threads(
+            inspected.store,
+            containing=request.query_params.get("containing", ""),
+            after=request.query_params.get("after", ""),
+            limit=page_limit(request),
+        )
+
+    return [Route("/api/threads", reading(threads))]
+
+
+def list_threads(store: Store, *, containing: str, after: str, limit: int) -> dict[str, Any]:
+    """Return a page of threads: those that changed last come first, then the others, the newest first.
+
+    Args:
+        store: the store.
+        containing: only threads whose id has this text.
+        after: `next` of the page before; empty for the first page.
+        limit: how many threads a page has.
+
+    Raises:
+        UsageError: `after` is not a cursor of this list.
+
+    """
+    if not after and not containing:
+        top = store.last_lsn
+        recent = _recent(store, top, limit)
+        return {"threads": [_row(store, id) for id in recent], "next": f"{top}-0"}
+    parts = after.split("-") if after else ["0", "0"]
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
+        message = f"{after[:40]!r} is not a cursor of this list"
+        raise UsageError(message, argument="after", value=after[:40])
+    top, passed = map(int, parts)
+    shown = set(_recent(store, top, limit)) if top else set()
+    ids = store.thread_ids(containing=containing)
+    # A thread that began since the first page is at the end: positions count from the begin.
+    end = passed or len(ids)
+    page = list(islice((at for at in range(min(end, len(ids)) - 1, -1, -1) if ids[at] not in shown), limit))
+    return {
+        "threads": [_row(store, ids[at]) for at in page],
+        "next": f"{top}-{page[-1]}" if page and page[-1] > 0 else None,
+        "total": len(ids),
+    }
+
+
+def _recent(store: Store, top: int, limit: int) -> list[str]:
+    """Return the ids of threads that the last records up to `top` belong to, the latest first."""
+    start = max(0, top - _RECENT_RECORDS_MAX)
+    ids = [record.thread_id for record in islice(store.log(start), top - start)]
+    return [*dict.fromkeys(id for id in reversed(ids) if id is not None and id not in OWN_IDS)][:limit]
+
+
+def _row(store: Store, id: str) -> dict[str, Any]:
+    thread = store.thread(id)
+    branches, head = thread.branches(), thread.head
+    return {
+        "id": id,
+        "branches": len(branches),
+        "versions": sum(branch.head_version - branch.base_version for branch in branches),
+        "branch": None if head is None else head.branch,
+        "version": None if head is None else head.version,
+        "changed": None if head is None else head.time.isoformat(),
+    }

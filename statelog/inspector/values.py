@@ -1,0 +1,196 @@
+"""Values as display JSON: typed nodes of bounded size, and a path for what an answer leaves out.
+
+A node is an object with a type `t`:
+
+    {"t": "null"}  {"t": "bool", "v": true}  {"t": "int" | "float", "v": text}
+    {"t": "text", "v": text, "size": characters}       shorter than `size` if cut
+    {"t": "bytes", "v": hexadecimal, "size": bytes}    likewise
+    {"t": "list" | "tuple" | "set" | "frozenset", "size": items, "items": [node, ...]}
+    {"t": "dict", "size": members, "items": [[key, node], ...]}
+    {"t": "object", "name": constructor, "size": fields, "items": [[name, node], ...]}
+    {"t": "other", "name": type, "v": text}            a date, a UUID, an object of a codec
+    {"t": "quarantined", "check": name, "reason": text}
+
+`items` is missing where the answer has no room for it, and shorter than `size` if cut. A path is the positions of
+items, from the outermost value inwards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from statelog.adapters.kit.ordered import Json
+from statelog.display.lines import lazily, shorten, written
+from statelog.display.packed import Constructed, unpacked
+from statelog.errors import NotFoundError, UsageError
+from statelog.format.quarantined import Quarantined
+from statelog.format.unregistered import Unregistered
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+Node = dict[str, Any]
+
+_NAMED = ("dict", "object")
+_OTHER_CHARACTERS_MAX = 500
+_PATH_STEPS_MAX = 100
+
+
+@dataclass(slots=True)
+class Room:
+    """The room of one answer. Each cut leaves the size of the whole.
+
+    Attributes:
+        nodes: nodes of the answer.
+        items: items of one list or dict.
+        characters: characters of one text, bytes of one bytes.
+        depth: levels of lists and dicts that are opened.
+
+    """
+
+    nodes: int = 1000
+    items: int = 50
+    characters: int = 600
+    depth: int = 4
+
+
+def display(value: Any, room: Room | None = None) -> Node:
+    """Return a value as a node, cut to `room` (by default, room for a page)."""
+    return _node(value, Room() if room is None else room, 0)
+
+
+def _node(value: Any, room: Room, depth: int) -> Node:
+    room.nodes -= 1
+    value = _opened(value)
+    if value is None:
+        return {"t": "null"}
+    if isinstance(value, bool):
+        return {"t": "bool", "v": value}
+    if isinstance(value, int | float) and type(value) in (int, float):
+        return {"t": type(value).__name__, "v": written(value, room.characters)}
+    if isinstance(value, str):
+        return {"t": "text", "v": value[: room.characters], "size": len(value)}
+    if isinstance(value, bytes):
+        return {"t": "bytes", "v": value[: room.characters].hex(), "size": len(value)}
+    if isinstance(value, Quarantined):
+        return {"t": "quarantined", "check": value.check, "reason": value.reason}
+    kind = _kind(value)
+    if kind is None:
+        text = shorten(written(value, _OTHER_CHARACTERS_MAX), _OTHER_CHARACTERS_MAX)
+        return {"t": "other", "name": type(value).__name__, "v": text}
+    node: Node = {"t": kind, "size": _size(value)}
+    if isinstance(value, Constructed):
+        node["name"] = value.short_name
+    if node["size"] == 0 or (depth < room.depth and room.nodes > 0):
+        node["items"] = _items(value, kind, 0, room, depth)
+    return node
+
+
+def _items(value: Any, kind: str, start: int, room: Room, depth: int) -> list[Any]:
+    """Return items from `start` as nodes, with their names if they have names."""
+    items: list[Any] = []
+    for name, item in _take(value, start, room.items):
+        if room.nodes <= 0:
+            break
+        node = _node(item, room, depth + 1)
+        items.append([name, node] if kind in _NAMED else node)
+    return items
+
+
+def _opened(value: Any) -> Any:
+    """Return a value as it is looked into: unpacked, decoded, lazy if it is large."""
+    value = unpacked(value)
+    if isinstance(value, Json):
+        return json.loads(value.text)
+    if isinstance(value, Unregistered):
+        return Constructed(value.codec, {"payload": value.shown})
+    return lazily(value)
+
+
+def _kind(value: Any) -> str | None:
+    """Return the type of an opened value that has members; None of any other."""
+    if isinstance(value, Constructed):
+        return "object"
+    if isinstance(value, Mapping):
+        return "dict"
+    if isinstance(value, AbstractSet):
+        return type(value).__name__
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview):
+        return "tuple" if isinstance(value, tuple) else "list"
+    return None
+
+
+def _size(value: Any) -> int:
+    return len(value.given) if isinstance(value, Constructed) else len(value)
+
+
+def _take(value: Any, start: int, count: int) -> list[tuple[str, Any]]:
+    """Return members of a value with their names, which are empty if it has no names."""
+    if isinstance(value, Constructed):
+        return value.given[start : start + count]
+    if isinstance(value, Mapping):
+        return [(_name(key), value[key]) for key in islice(value, start, start + count)]
+    items = sorted(value, key=repr) if isinstance(value, AbstractSet) else value  # an order that two answers share
+    return [("", item) for item in items[start : start + count]]
+
+
+def _name(key: Any) -> str:
+    return key if isinstance(key, str) else written(key, _OTHER_CHARACTERS_MAX)
+
+
+# --- paths ---------------------------------------------------------------------------
+
+
+def descend(value: Any, path: Sequence[int]) -> Any:
+    """Return the part of a value that a path of positions leads to.
+
+    Raises:
+        NotFoundError: the value has no such part. Facts: path.
+
+    """
+    for step in path:
+        opened = _opened(value)
+        if _kind(opened) is None or not 0 <= step < _size(opened):
+            message = f"the value has no part at position {step} of the path {'.'.join(map(str, path))}"
+            raise NotFoundError(message, path=".".join(map(str, path)))
+        ((_name_of_it, value),) = _take(opened, step, 1)
+    return value
+
+
+def rest(value: Any, path: Sequence[int], start: int, room: Room) -> Node:
+    """Return a part of a value whose items, or whose text, begin at `start`: the answer to "show all".
+
+    Raises:
+        NotFoundError: the value has no such part.
+
+    """
+    part = _opened(descend(value, path))
+    if isinstance(part, str | bytes):
+        return {**display(part[start:], room), "size": len(part), "start": start}
+    kind = _kind(part)
+    if kind is None:
+        return display(part, room)
+    node: Node = {"t": kind, "size": _size(part), "start": start, "items": _items(part, kind, start, room, 0)}
+    if isinstance(part, Constructed):
+        node["name"] = part.short_name
+    return node
+
+
+def path_of(request: Request) -> list[int]:
+    """Return the query parameter `path`: positions with dots between them.
+
+    Raises:
+        UsageError: it is something else. Facts: argument, value.
+
+    """
+    text = request.query_params.get("path", "")
+    parts = text.split(".") if text else []
+    if len(parts) > _PATH_STEPS_MAX or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        message = f"a path is positions with dots between them, as 0.12.3, not {text[:40]!r}"
+        raise UsageError(message, argument="path", value=text[:40])
+    return [int(part) for part in parts]

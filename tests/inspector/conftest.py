@@ -1,0 +1,72 @@
+"""Stores to look at, a server on a free port, and Debian's Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from served import HOSTILE, OVERRIDE
+
+import statelog
+
+pytest.importorskip("starlette", reason="the extra `ui` is not installed")
+
+CHROMIUM = os.environ.get("STATELOG_CHROMIUM") or shutil.which("chromium") or "chromium"
+
+
+@pytest.fixture
+def store_path(tmp_path):
+    """Return the path of a store with hostile ids, keys and values, a fork and a rollback."""
+    path = tmp_path / "agent.state"
+    with statelog.open(path) as store:
+        thread = store.thread("ticket-42")
+        for step in range(5):
+            thread.commit({"step": step, "messages": [{"role": "user", "content": f"hello {step}"}]})
+        thread.fork("careful", at=2, update={"step": 20})
+        thread.rollback(3)
+        store.thread(HOSTILE).commit({HOSTILE: HOSTILE}, metadata={HOSTILE: HOSTILE})
+        store.thread(OVERRIDE).commit({"name": OVERRIDE})
+    return path
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Return a browser, started once."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="the extra `test-ui` is not installed")
+    if not Path(CHROMIUM).exists():
+        pytest.skip("there is no chromium")
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """Return a function that opens an address in a new page, and fails if the page misbehaves.
+
+    A page misbehaves if it writes an error to the console, raises, or asks another host.
+    """
+    visits = []
+
+    def open_page(address, width=1280, **options):
+        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
+        page = context.new_page()
+        faults = []
+        here = address.partition("?")[0]
+        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on(
+            "request", lambda request: None if request.url.startswith((here, "data:")) else faults.append(request.url)
+        )
+        visits.append((context, page, faults))
+        page.goto(address)
+        return page
+
+    yield open_page
+    for context, page, faults in visits:
+        faults += ["a script of the store ran"] if page.evaluate("window.owned") else []
+        context.close()
+        assert faults == []
