@@ -185,16 +185,6 @@ class DiskReserve:
             return False
         return True
 
-    def release_blocks(self, size_bytes: int) -> bool:
-        """Release blocks of the reserve to a full disk. Return False if it has too few. The caller is the writer."""
-        page_size_bytes, end, size = self._measure()
-        wanted = size - size_bytes // page_size_bytes
-        if wanted < end:
-            return False
-        os.ftruncate(self._file.locks.descriptor, wanted * page_size_bytes)
-        self._end_max = 0
-        return True
-
     def has_freed_pages(self) -> bool:
         """Return True if the file has many freed pages that LMDB may not have reused yet."""
         if self._users or self._last_id() == self._reusable_id:

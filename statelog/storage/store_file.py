@@ -89,7 +89,7 @@ class StoreFile:
         self.lmdb_file = file = LmdbFile(path, descriptor, options)
         self.disk_reserve = DiskReserve(file)
         self.wal = Wal(file, is_off=not options.flush)
-        self.checkpointer = Checkpointer(file, self.wal, self.disk_reserve, is_interval=is_interval)
+        self.checkpointer = Checkpointer(file, self.wal, is_interval=is_interval)
         self.reader_slots = ReaderSlots(file, self.checkpointer.may_check_readers)
         self.wake = Wake(file, self.flushed_lsn)
         self.background_flusher = BackgroundFlusher(

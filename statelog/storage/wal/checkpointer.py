@@ -49,7 +49,6 @@ from statelog.storage.wal.wal_format import HALF_SIZE_BYTES, HALVES_AT, Slot, de
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from statelog.storage.disk_reserve import DiskReserve
     from statelog.storage.lmdb_file import LmdbFile
     from statelog.storage.wal.wal import Wal
 
@@ -70,12 +69,11 @@ class Checkpointer:
         is_plain: no checkpoint was under way when the last write transaction began.
     """
 
-    def __init__(self, file: LmdbFile, wal: Wal, disk_reserve: DiskReserve, *, is_interval: bool) -> None:
+    def __init__(self, file: LmdbFile, wal: Wal, *, is_interval: bool) -> None:
         self.pins = SnapshotPins()
         self.is_plain = False
         self._file = file
         self._wal = wal
-        self._disk_reserve = disk_reserve
         self._is_interval = is_interval
         self._finishing = threading.RLock()
         """Held by a thread that finishes a checkpoint, and while the WAL is closed or replaced."""
@@ -373,7 +371,7 @@ class Checkpointer:
         file.locks.file.check()  # Otherwise the WAL may be that of a file that has taken the place of ours.
         flagged = read_dirty_flag(file.locks.descriptor)
         try:
-            epoch = wal.open(flagged, self._disk_reserve)
+            epoch = wal.open(flagged)
             if flagged is None:  # Processes of a session that has ended may have left their words.
                 shared.reset()
             if not shared.epoch:

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog.errors import JournalMissingError, StorageError
-    from statelog.storage.disk_reserve import DiskReserve
     from statelog.storage.lmdb_file import LmdbFile
 
 _PAGE_SIZE_BYTES = 4096
@@ -274,12 +273,11 @@ class Wal:
         """Whether this process has the WAL open."""
         return self.descriptor >= 0
 
-    def open(self, flagged: bytes | None, disk_reserve: DiskReserve) -> int:
+    def open(self, flagged: bytes | None) -> int:
         """Open the WAL, or create it. Return the epoch of its session, or 0 if the session is new.
 
         Args:
             flagged: the session that the dirty flag names; None if the flag is not set.
-            disk_reserve: releases blocks if the disk is full.
 
         Raises:
             FileNotFoundError: the flag is set, and there is no WAL.
@@ -301,12 +299,7 @@ class Wal:
             clear_dirty_flag(file.locks.descriptor)
             flush_file(file.locks.descriptor)
         os.ftruncate(descriptor, 0)
-        try:
-            write_zeros(descriptor, 0, RECORDS_AT)
-        except OSError as error:  # On a full disk, use blocks of the store's own reserve.
-            if error.errno not in DISK_FULL_ERRNOS or not disk_reserve.release_blocks(RECORDS_AT):
-                raise
-            write_zeros(descriptor, 0, RECORDS_AT)
+        write_zeros(descriptor, 0, RECORDS_AT)
         self.session = os.urandom(_SESSION_SIZE_BYTES)
         return 0
 
