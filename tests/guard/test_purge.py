@@ -545,6 +545,8 @@ PURGE_POINTS = [
     *[point for point in faults.POINTS if point.startswith("purge.")],
     "compaction.before_temporary",
     "compaction.after_temporary",
+    "compaction.before_file_sync",
+    "compaction.after_file_sync",
     "compaction.before_rename",
     "compaction.after_rename",
     "compaction.after_directory_sync",
@@ -573,7 +575,7 @@ def test_a_purge_that_is_killed_anywhere_leaves_the_old_store_or_the_new_one(pat
     assert holding(path.parent, TOKEN) == []
 
 
-@pytest.mark.parametrize("point", ["purge.before_file_sync", "compaction.before_rename"])
+@pytest.mark.parametrize("point", ["compaction.before_file_sync", "compaction.before_rename"])
 def test_a_purge_that_fails_leaves_the_store_as_it_was(path, point):
     with statelog.open(path) as store:
         store.thread("t").commit({"a": TOKEN})

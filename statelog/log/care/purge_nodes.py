@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
 from statelog.display.packed import CUT, mended_header, put_together
+from statelog.display.short_messages import lengthen
 from statelog.errors import CorruptionError, ExpiredError, SecretError
 from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES, NodeRow, varint
 from statelog.guard.items import packed_body, packed_item
+from statelog.kernels.msgpack import split_array
 from statelog.log.care.secret_scan import SETS, is_cut, pieces_of
 from statelog.log.nodes import NodeCache, read_node
 from statelog.tree.builder import Builder, assemble_root
@@ -328,8 +330,8 @@ class NodeRewriter:
                     self._mend(header, split(tree_item(tree))[1:])
 
     def _mend(self, header: bytes, items: list[bytes]) -> None:
-        bodies = [packed_body(item) or b"" for item in items]
-        made = [packed_body(self._redacted(item, self._paths_of(item))) or b"" for item in items]
+        bodies = [lengthen(packed_body(item) or b"", split_array) for item in items]
+        made = [lengthen(packed_body(self._redacted(item, self._paths_of(item))) or b"", split_array) for item in items]
         first = packed_body(header) or b""
         whole = self._redacted(packed_item(put_together(first + b"".join(bodies))), ())
         mended = packed_item(mended_header(first, bodies, made, packed_body(whole) or b""))
