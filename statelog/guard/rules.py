@@ -272,8 +272,8 @@ FIELD_HINTS = (
 )
 """A name that may tell, and a value, in a text or in CBOR and msgpack. There, the head of a text of 20 bytes or more is
 between a key and its value. A list, tuple or set behind a name may have a value anywhere if its first item is a text,
-bytes or a list. A map of msgpack begins like a list of CBOR, and the next byte tells them apart. The lazy `*?` lets re2 stop at
-the first match. With `*`, it is four times slower in base64."""
+bytes or a list. A map of msgpack begins like a list of CBOR, and the next byte tells them apart. The lazy `*?` lets re2
+stop at the first match. With `*`, it is four times slower in base64."""
 
 STORED_HINTS = rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*?[\xfc\xfd]"
 """A possible name of a secret, before a ref to its value, because a record stores a long value in a separate node."""
