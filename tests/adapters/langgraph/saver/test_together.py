@@ -91,7 +91,7 @@ def test_a_refused_put_leaves_the_writes(saver):
 
 
 def test_a_put_is_made_though_the_writes_with_it_are_refused(saver, monkeypatch):
-    def refused(_lineage, parts, _place):
+    def refused(_lineage, _bases, parts, _place):
         def work(_batch):
             message = "too large"
             raise LimitError(message)
