@@ -6,7 +6,20 @@ import * as threads from "./threads.js";
 
 // Each screen: the first part of its address, its name in the bar (none: reached from another screen), its module. A
 // module exports show(root, params): it draws into `root`, and returns a function that ends it, or nothing.
-const SCREENS = [["threads", "Threads", threads]];
+const SCREENS = [
+  ["threads", "Threads", threads],
+  ["board", "Board", later(() => import("./board.js"))],
+  ["runs", "Runs", later(() => import("./runs.js"))],
+  ["run", null, later(() => import("./run.js"))],
+  ["compare", null, later(() => import("./compare.js"))],
+  ["log", "Log", later(() => import("./log.js"))],
+  ["health", "Health", later(() => import("./health.js"))],
+];
+
+/** Return a screen whose module is loaded when it is shown first: so the first screen does not wait for the others. */
+function later(load) {
+  return { show: async (root, params) => (await load()).show(root, params) };
+}
 
 let stop = null;
 
