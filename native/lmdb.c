@@ -308,12 +308,6 @@ int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint
            is_last(&meta, transaction);
 }
 
-uint64_t sl_lmdb_last_page(uint64_t address, size_t size, uint64_t transaction)
-{
-    const uint8_t *meta = (const uint8_t *)(uintptr_t)address + (transaction & 1) * size;
-    return load_u64(meta + META_TRANSACTION_AT) == transaction ? load_u64(meta + META_LAST_PAGE_AT) : UINT64_MAX;
-}
-
 /* The number that a page bears. Where LMDB has made a page in memory of its own, `page` may lie before that: in the same
  * page of the system's, so that it can be read, and what is read is only compared. */
 #ifdef __GNUC__

@@ -427,8 +427,6 @@ int sl_lmdb_leaf_at(const uint8_t *at, size_t size, uint64_t number);
 /* Whether the free list of the last commit, `transaction`, has a page; 0 also where that cannot be told. address, size: of
  * LMDB's map, which holds whatever pages the commit's meta page tells of, and of a page. */
 int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint64_t number);
-/* The last page ever taken, as the meta page of the last commit tells; UINT64_MAX if it is another's. */
-uint64_t sl_lmdb_last_page(uint64_t address, size_t size, uint64_t transaction);
 /* A cache of pages that were found to be in use, or to be sound leaves, in a commit. The caller provides it, filled
  * with zeros. Several threads may share it. Each entry has a page number and the last bits of the commit's number. */
 enum { SL_LMDB_SEEN = 256 };

@@ -30,7 +30,7 @@ PINNED = {
     "StatelogSaver.put": (130, 46),
     "StatelogSaver.put_writes": (106, 37),
     "StatelogSaver.put with what a task has written": (180, 48),
-    "StatelogSaver.get_tuple": (139, 24),
+    "StatelogSaver.get_tuple": (139, 25),
 }
 
 OTHER = """

@@ -4,7 +4,8 @@ LangGraph writes a version as 43 characters, several times, and a time as 32. Th
 number and five bytes, each name once, and a time as a number. Anything that is not exactly in LangGraph's form goes to
 the serialiser.
 
-The form: a list of names, and bytes with the numbers, those of any size in groups of seven bits, low
+The form: a list of names, of which LangGraph's own are numbers, and that of a node's branch is the node's as bytes. And
+bytes with the other numbers, those of any size in groups of seven bits, low
 ones first (LEB128), all others one byte. `v`; the time in microseconds; the greatest number of a version, and how many
 versions there are. Of each version how far its number is below the greatest one, and its five bytes. How many nodes
 there are that have seen something. Then the channels: how many, and of each its name and its version, as positions. For
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    _Encoded = tuple[list[str | int | bytes], bytes]
+
 _KEYS = ["v", "ts", "channel_versions", "versions_seen", "updated_channels"]
 _POSITIONS_MAX = 128
 _NUMBER_WIDTH, _CHANCE_SIZE_BYTES = 32, 5
@@ -29,7 +32,37 @@ _US = timedelta(microseconds=1)
 _PLAIN, _TEXT, _LISTS = {int, dict}, {str}, (list, type(None))
 
 
-def encode(kept: Mapping[str, Any]) -> tuple[list[str], bytes] | None:
+_OWN_NAMES = (
+    "__start__",
+    "__input__",
+    "messages",
+    "__interrupt__",
+    "__pregel_tasks",
+    "__root__",
+    "model",
+    "agent",
+    "tools",
+)
+"""Names by their numbers, which never change."""
+_OWN_NUMBERS: dict[str, int] = {name: number for number, name in enumerate(_OWN_NAMES)}
+_BRANCH = "branch:to:"
+
+
+@lru_cache(maxsize=1024)
+def _short_name(name: str) -> str | int | bytes:
+    number = _OWN_NUMBERS.get(name)
+    if number is not None:
+        return number
+    return name.removeprefix(_BRANCH).encode() if name.startswith(_BRANCH) else name
+
+
+def _long_name(name: str | int | bytes) -> str:
+    if type(name) is int:
+        return _OWN_NAMES[name]
+    return _BRANCH + name.decode() if isinstance(name, bytes) else str(name)
+
+
+def encode(kept: Mapping[str, Any]) -> _Encoded | None:
     """Return names and numbers; None if something is not as LangGraph makes it."""
     if [*kept] != _KEYS:
         return None
@@ -39,7 +72,7 @@ def encode(kept: Mapping[str, Any]) -> tuple[list[str], bytes] | None:
         return None
 
 
-def _encode(v: Any, ts: Any, channel_versions: Any, versions_seen: Any, updated: Any) -> tuple[list[str], bytes] | None:
+def _encode(v: Any, ts: Any, channel_versions: Any, versions_seen: Any, updated: Any) -> _Encoded | None:
     names: dict[str, int] = {}
     versions: dict[str, int] = {}
     out = bytearray([len(versions_seen)])
@@ -71,7 +104,7 @@ def _encode(v: Any, ts: Any, channel_versions: Any, versions_seen: Any, updated:
         if pair is not None
     ]
     "".join(names).encode()  # raises for what UTF-8 has no bytes for
-    return [*names], b"".join([head, *middle, out])
+    return [*map(_short_name, names)], b"".join([head, *middle, out])
 
 
 @lru_cache(maxsize=1024)
@@ -101,8 +134,9 @@ def _leb128(number: int) -> bytes:
     return bytes(out)
 
 
-def decode(names: list[str], numbers: bytes) -> dict[str, Any]:
+def decode(short_names: list[str | int | bytes], numbers: bytes) -> dict[str, Any]:
     """Return what `encode` was given."""
+    names = [*map(_long_name, short_names)]
     time_us, at = _read(numbers, 1)
     greatest, at = _read(numbers, at)
     count, at = numbers[at], at + 1

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from statelog.display.short_messages import lengthen
 from statelog.redaction import HIDDEN_VALUE, names_credential, names_secret
 
 MSGPACK = "msgpack"
@@ -83,11 +84,11 @@ def unpacked(value: Any) -> Any:
     """
     codec, payload = value.stored if isinstance(value, Coded) else ("", None)
     if codec == MSGPACK and isinstance(payload, bytes):
-        return shown_msgpack(payload)
+        return shown_msgpack(lengthen(payload, _split))
     if codec == SERIALISED and isinstance(payload, list) and len(payload) == 2:
         return shown_serialised(*payload)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) > 0 and _is_cut(value[0]):
-        return shown_msgpack(put_together(b"".join([each.stored[1] for each in value])))
+        return shown_msgpack(put_together(b"".join([lengthen(each.stored[1], _split) for each in value])))
     return value
 
 
@@ -211,6 +212,18 @@ _SIZES = {
     0xC9: ("extension", 4),
 }
 _FIXED = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
+
+
+def _split(data: bytes) -> list[bytes] | None:
+    """Return the encoded items of a list. Raises what `_read` raises."""
+    kind = data[0]
+    at = 1 if kind < 0xDC else 3
+    items = []
+    while at < len(data):
+        end = _read(data, at, 0)[1]
+        items.append(data[at:end])
+        at = end
+    return items
 
 
 def _read(data: bytes, at: int, depth: int) -> tuple[Any, int]:

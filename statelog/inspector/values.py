@@ -162,6 +162,28 @@ def descend(value: Any, path: Sequence[int]) -> Any:
     return value
 
 
+def keys_to(value: Any, path: Sequence[int]) -> list[Any]:
+    """Return the keys and list positions that a path of positions means, for a value that is changed in place.
+
+    Raises:
+        NotFoundError: the value has no such part. UsageError: the path leads into a value that is stored whole.
+
+    """
+    keys: list[Any] = []
+    for step in path:
+        if type(step) is not int:
+            message = f"a path is a list of positions, not {step!r}"
+            raise UsageError(message, argument="path")
+        inner = descend(value, [step])
+        is_mapping = isinstance(value, Mapping)
+        if not is_mapping and (isinstance(value, tuple) or not isinstance(value, Sequence)):
+            message = f"a part of {type(value).__name__} cannot be edited alone: edit the value that has it"
+            raise UsageError(message, argument="path")
+        keys.append(next(islice(value, step, None)) if is_mapping else step)
+        value = inner
+    return keys
+
+
 def rest(value: Any, path: Sequence[int], start: int, room: Room) -> Node:
     """Return a part of a value whose items, or whose text, begin at `start`: the answer to "show all".
 

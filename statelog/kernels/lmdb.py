@@ -1,8 +1,8 @@
 """Reads pages of LMDB's file directly, without calls of LMDB.
 
-Six functions read memory outside of their arguments: `page_in_use`, `find_page`, `rows_read`, `check_leaf_at`,
-`is_page_free` and `last_page`. They get memory that LMDB has lent, or the address of LMDB's map, and read the pages
-there. The caller must keep the map open during the call.
+Four functions read memory outside of their arguments: `page_in_use`, `find_page`, `rows_read` and `check_leaf_at`. They
+get memory that LMDB has lent, or the address of LMDB's map, and read the pages there. The caller must keep the map open
+during the call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ _NODE_SIZE_MIN: Final = 10
 
 _lmdb_page: Callable[..., int] = lib.sl_lmdb_page
 _leaf_at: Callable[..., int] = lib.sl_lmdb_leaf_at
-_is_free_at: Callable[..., int] = lib.sl_lmdb_is_free_at
 _page_in_use: Callable[..., int] = lib.sl_lmdb_page_in_use
 _rows_read: Callable[..., int] = lib.sl_lmdb_rows_read
 
@@ -160,7 +159,9 @@ def page_in_use(
         lent: the key or value that LMDB has lent.
         page_size_bytes: the size of a page.
         map_address: the address of LMDB's map. With 0, no page is reported as free.
-        transaction_id: see `is_page_free`.
+        transaction_id: the transaction id of the commit that the caller reads, or after which it writes. A page is
+            only reported as free if this is the last commit, and if its free list has up to 4,096 entries. There is
+            about one entry per transaction.
         seen: a cache from `new_seen`.
         may_be_own: True if the page may be one that a write transaction has made outside of the map.
 
@@ -168,13 +169,6 @@ def page_in_use(
         The number of the page; `PAGE_OWN` if the page may belong to a write transaction; `PAGE_FREE` if it is free.
     """
     return _page_in_use(from_buffer("uint8_t[]", lent), page_size_bytes, map_address, transaction_id, may_be_own, seen)
-
-
-last_page: Callable[[int, int, int], int] = lib.sl_lmdb_last_page
-"""Returns the last page ever taken as of the last commit, from the address of LMDB's map, the size of a page in bytes
-and the commit's transaction id; `NO_LAST_PAGE` if the last commit is another."""
-
-NO_LAST_PAGE: Final = 2**64 - 1
 
 
 def check_leaf_at(lent: memoryview, page_size_bytes: int, number: int) -> str:
@@ -187,22 +181,6 @@ def check_leaf_at(lent: memoryview, page_size_bytes: int, number: int) -> str:
 
     """
     return _FAULTS[_leaf_at(from_buffer("uint8_t[]", lent), page_size_bytes, number)]
-
-
-def is_page_free(address: int, page_size_bytes: int, transaction_id: int, number: int) -> bool:
-    """Return True if a page is on the free list of a commit, and False if it is not or if that is not known.
-
-    The function only knows the free list of the last commit, and only if the list has up to 4,096 entries. There is
-    about one entry per transaction.
-
-    Args:
-        address: the address of LMDB's map.
-        page_size_bytes: the size of a page.
-        transaction_id: the transaction id of the commit. The caller reads this commit, or writes after it.
-        number: the number of the page.
-
-    """
-    return _is_free_at(address, page_size_bytes, transaction_id, number) != 0
 
 
 def rows_read(
@@ -223,7 +201,7 @@ def rows_read(
         lent: the key of the first row, as LMDB has lent it.
         page_size_bytes: the size of a page.
         map_address: the address of LMDB's map; 0 if it is not known.
-        transaction_id: see `is_page_free`.
+        transaction_id: see `page_in_use`.
         seen: a cache from `new_seen`.
         mac_key: the key of the MACs of the rows, 32 bytes; `NO_MAC_KEY` if the rows have checksums.
         prefix: the prefix of the keys.

@@ -29,7 +29,6 @@ def _ancestor_event(view: View, thread: int, below: CheckpointEvent, place: Plac
 
     Raises:
         CorruptionError: it is no less deep, as none is that was committed before: a walk would not end.
-
     """
     event = _event(view, thread, place)
     if event is not None and event.depth >= below.depth:

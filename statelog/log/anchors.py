@@ -43,7 +43,6 @@ class ExpectedHistory:
         Raises:
             RollbackError, ForgeryError, OtherStoreError: the log does not have this history.
             CorruptionError: a record that is read is damaged.
-
         """
         store_id, lsn, expected = self._anchor
         path, own_id = engine.store_file.path, engine.store_file.lmdb_file.store_id

@@ -412,7 +412,6 @@ class Batch:
             thread: the thread.
             borrowed: the workspace appends digests of nodes that it is the first to borrow from other threads.
             known: (digest, LSN, number) of nodes of the thread that the new state may use again.
-
         """
 
         def find_large(digest: bytes) -> tuple[int, int] | None:

@@ -26,7 +26,6 @@ def read_chained(get_log: GetLog, lsn: int) -> tuple[Record, bytes] | None:
 
     Raises:
         CorruptionError, FormatError: one of them is damaged, or newer.
-
     """
     pending: list[tuple[Record, bytes]] = []
     at = lsn

@@ -136,15 +136,11 @@ class Committer:
 
     def _lead(self, request: Request) -> None:
         """Commit the works of `request` and of those that wait. The caller has the turn, and loses it."""
-        file, queue = self._file, self.queue
+        queue = self.queue
         try:
             group = queue.begin(request)
-            with file.write_lock:
-                try:
-                    self.execute_in_turn(group)
-                except BaseException:
-                    file.locks.release_writer()  # again: an interrupt may have come before
-                    raise
+            with self._file.write_lock:
+                self.execute_in_turn(group)
             self.flush(group)
             for each in group:
                 each.done = True

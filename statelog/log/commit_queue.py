@@ -10,7 +10,6 @@ commits. So each step can be repeated, and a request leaves the queue only when 
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from collections import deque
@@ -94,13 +93,7 @@ class CommitQueue:
 
     def is_in_commit(self) -> bool:
         """Return True if the calling OS thread leads or waits: a signal handler or a finalizer has interrupted it."""
-        if is_owned(self.turn):
-            return True
-        # An interrupt may have left the mark of a thread that waits no more.
-        frame = sys._getframe(1) if get_ident() in self.waiting else None  # noqa: SLF001 - the documented way to callers
-        while frame is not None and not (frame.f_code is CommitQueue.wait.__code__ and frame.f_locals["self"] is self):
-            frame = frame.f_back
-        return frame is not None
+        return is_owned(self.turn) or get_ident() in self.waiting
 
     def wait(self, request: Request) -> None:
         """Queue up, and return when `request` is done, or when its caller has `turn` and may lead."""
@@ -174,6 +167,7 @@ class CommitQueue:
 
     def leave(self, request: Request) -> None:
         """Take out the request of an interrupted caller, wherever it is, so that its work no longer runs."""
+        self.waiting.discard(get_ident())  # The interrupt may have come before `wait` could do so.
         while not is_owned(self.turn):
             with self._moving:
                 if request in self.requests:

@@ -207,7 +207,6 @@ def decode_as(record: Record, decode: Callable[[Record], E]) -> E:
 
     Raises:
         CorruptionError: the body is not of its type.
-
     """
     try:
         return decode(record)

@@ -60,7 +60,6 @@ def enter_redacted(index: IndexWriter, thread: int, states: Mapping[int, int | N
         index: where to.
         thread: the thread.
         states: by LSN; None: nothing is left in it.
-
     """
     by_page: dict[bytes, dict[int, int | None]] = {}
     for lsn, state in states.items():
@@ -93,7 +92,6 @@ def apply_checkpoint(index: IndexWriter, event: CheckpointEvent, page: bytes | N
 
     Returns:
         The page with it.
-
     """
     key = keys.encode_page_key(event.thread, event.branch, event.version)
     if page is None:

@@ -123,7 +123,6 @@ def read_node(transaction: Log, cache: NodeCache, type_: int, digest: bytes, lsn
     Raises:
         CorruptionError: no such record or node, or its content is not what the digest says.
         ExpiredError: it was vacuumed.
-
     """
     node = cache.get(digest, lsn, number)
     return _read_record(transaction, cache, type_, lsn, (digest,), (number,))[0] if node is None else node

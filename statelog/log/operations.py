@@ -91,7 +91,6 @@ def set_store_policy(batch: Batch, pattern: str, policy: dict[str, Any]) -> None
 
     Raises:
         LimitError: there are too many of them.
-
     """
     view = batch.view
     if is_one_thread(pattern) and (view.thread_lsn(pattern) is not None or view.is_deleted(pattern)):
@@ -118,7 +117,6 @@ def create_thread(batch: Batch, thread_id: str, specs: dict[str, str], *, anew: 
 
     Raises:
         ThreadDeletedError: one of this id was deleted, and not `anew`.
-
     """
     is_anew = batch.view.is_deleted(thread_id)
     if is_anew and not anew:
@@ -199,7 +197,6 @@ def commit(  # noqa: C901 - the step, and the general path
         ConflictError: the head is not `expected_version` (-1: no checkpoint yet), or not that very checkpoint.
         AlreadyExistsError: the id is taken in this thread.
         ReducerTypeError: a write does not merge.
-
     """
     if batch.guard is not None and not is_guarded:
         writes, metadata = guarded(batch.guard, thread_id, writes, metadata)

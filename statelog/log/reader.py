@@ -48,7 +48,6 @@ class LogRecord:
         digest: chain digest in hex, over everything up to this record.
         previous_digest: chain digest of the record before.
         continues: True if the next record belongs to the same transaction.
-
     """
 
     lsn: int

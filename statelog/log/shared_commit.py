@@ -30,7 +30,6 @@ class SharedLog(Protocol):
 
         Raises:
             StatelogError: it cannot be had now. Nothing was run.
-
         """
 
     def append(self, transaction: WriteTransaction) -> BaseException | None:
@@ -41,7 +40,6 @@ class SharedLog(Protocol):
 
         Raises:
             CommitOutcomeUnknownError: the outcome is unknown. Any other error: the record is not in the log.
-
         """
 
 

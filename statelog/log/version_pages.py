@@ -22,7 +22,6 @@ def without_version(payload: bytes, version: int, lsn: int) -> bytes:
 
     Returns:
         The new page, or empty bytes if no version is left.
-
     """
     if not payload:
         return b""

@@ -65,7 +65,6 @@ class View:
         Args:
             transaction: to read from.
             events: checkpoints of large records, by LSN and time: their checksums take longer than their events.
-
         """
         self.transaction = transaction
         self._events = events

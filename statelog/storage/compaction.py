@@ -29,9 +29,7 @@ from statelog.format.seal import unseal
 from statelog.storage.faults import point
 from statelog.storage.file.creation import (
     FILE_MODE,
-    INDEX_TABLE,
     LOG_TABLE,
-    META_TABLE,
     TABLES_MAX,
     compaction_path,
     finish_leftovers,
@@ -39,7 +37,7 @@ from statelog.storage.file.creation import (
 )
 from statelog.storage.file.descriptors import follow_owner, keep_standard_streams, open_file
 from statelog.storage.file.disk import flush_file, write_all
-from statelog.storage.file.failures import error_code, is_full, is_of_system, translate_os
+from statelog.storage.file.failures import error_code, is_full
 from statelog.storage.file.locks import is_same_file
 from statelog.storage.file.moved import MOVED, SUCCESSOR, write_word
 from statelog.storage.file.preopen_checks import check_file, read_live_meta
@@ -47,7 +45,7 @@ from statelog.storage.mapped_pages import MAPPED_AROUND_BYTES, MappedPages
 from statelog.storage.read_transaction import ReadTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from statelog.format.mac import StoreKey, StoreMac
@@ -149,7 +147,7 @@ def compact_file(
     """
     check_compactable(file, wal)
     temporary = compaction_path(file.path)
-    try:
+    with file.translating():
         finish_leftovers(file.path)
         with temporary_file(file, temporary) as descriptor:
             filling = _Filling(file, wal, temporary, descriptor, _EntryCopier(file, check_record, key), progress)
@@ -169,12 +167,6 @@ def compact_file(
                     if key is not None and is_same_file(file.path, descriptor):
                         file.key = key
         file.follow()
-    except lmdb.Error as error:
-        raise file.translate(error) from error
-    except OSError as error:
-        if not is_of_system(error):
-            raise
-        raise translate_os(error, path=file.path) from error
     return filling.compacted()
 
 
@@ -271,12 +263,7 @@ class _Filling:
         else:
             with self._opened() as (source, target):
                 self._copied = _copy_changes(self._file, source, target, self._copier)
-        last = read_live_meta(self._file.locks.descriptor, self._file.path).transaction_id
-        advance_transaction_id(self._descriptor, self._temporary, last)
-        write_word(self._descriptor, SUCCESSOR)
-        point("compaction.before_file_sync")
-        flush_file(self._descriptor)
-        point("compaction.after_file_sync")
+        finish_file(self._file, self._temporary, self._descriptor)
         self._size_after_bytes = os.fstat(self._descriptor).st_size
 
     @contextmanager
@@ -315,13 +302,7 @@ def opened_for_filling(
 
 
 class _EntryCopier:
-    """Converts values of the old file to values of the new file.
-
-    Args:
-        file: the LMDB file.
-        check_record: as for `compact_file`.
-        key: as for `compact_file`.
-    """
+    """Converts values of the old file to values of the new file."""
 
     def __init__(self, file: LmdbFile, check_record: CheckRecord | None, key: StoreKey | None) -> None:
         self._check_record = check_record
@@ -379,11 +360,11 @@ def _copy_tables(
     Returns:
         The number of entries of log and index.
     """
-    tables = _tables(file)
-    counts = [source.stat(table)["entries"] for _name, table in tables]
+    tables = file.handles.tables
+    counts = [source.stat(table)["entries"] for table in tables.values()]
     done, whole = 0, sum(counts)
     try:
-        for (name, table), count in zip(tables, counts, strict=True):
+        for (name, table), count in zip(tables.items(), counts, strict=True):
             before, copy, cursor = done, appender.open_table(name), source.cursor(table)
             is_more = cursor.first()
             while is_more:
@@ -403,11 +384,6 @@ def _copy_tables(
     return counts[1], counts[2]
 
 
-def _tables(file: LmdbFile) -> Sequence[tuple[bytes, Any]]:
-    handles = file.handles
-    return (META_TABLE, handles.meta), (LOG_TABLE, handles.log), (INDEX_TABLE, handles.index)
-
-
 def _copy_changes(
     file: LmdbFile, source: lmdb.Transaction, target: lmdb.Environment, copier: _EntryCopier
 ) -> tuple[int, int]:
@@ -416,9 +392,8 @@ def _copy_changes(
     Returns:
         The number of entries of log and index.
     """
-    (meta_name, meta), (log_name, log), (index_name, index) = _tables(file)
-    copied_meta = target.open_db(meta_name)
-    copied_log, copied_index = target.open_db(log_name), target.open_db(index_name)
+    meta, log, index = file.handles.tables.values()
+    copied_meta, copied_log, copied_index = map(target.open_db, file.handles.tables)
     cursor = source.cursor(log)
     with target.begin(write=True) as transaction:
         end = transaction.cursor(copied_log)
@@ -488,18 +463,22 @@ class Appender:
         self._mapped.read(len(value) + MAPPED_AROUND_BYTES)  # In both files.
 
 
-def advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None:
-    """Number the new file's last transaction above `last`.
+def finish_file(file: LmdbFile, temporary: Path, descriptor: int) -> None:
+    """Number the new file's last transaction above that of the old file, mark the file as a successor, and flush it.
 
     Transaction numbers only grow, because waiters notice commits by them, and engines know by them whether their memory
     is current. LMDB writes transaction n into meta page n & 1, so the parity stays.
     """
-    live = read_live_meta(descriptor, temporary)
+    live, last = read_live_meta(descriptor, temporary), read_live_meta(file.locks.descriptor, file.path).transaction_id
     number = last + 1 + ((last + 1 + live.slot) & 1)
     for slot, transaction_id in ((live.slot, number), (1 - live.slot, number - 1)):
         at = slot * live.page_size_bytes + _TRANSACTION_ID_AT
         write_all(descriptor, _TRANSACTION_ID.pack(transaction_id), at)
     assert check_file(descriptor, temporary).transaction_id == number
+    write_word(descriptor, SUCCESSOR)
+    point("compaction.before_file_sync")
+    flush_file(descriptor)
+    point("compaction.after_file_sync")
 
 
 # --- swapping ---------------------------------------------------------------------

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import lmdb
 
 from statelog.errors import StatelogError
-from statelog.kernels import NO_LAST_PAGE, last_page
 from statelog.limits import (
     DISK_RESERVE_PAGES_MAX,
     DISK_RESERVE_SHARE,
@@ -32,7 +31,7 @@ from statelog.storage.file.disk import write_zeros
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, translate_os
 from statelog.storage.file.preopen_checks import read_live_meta
 from statelog.storage.read_transaction import ReadTransaction
-from statelog.storage.statistics import collect_statistics
+from statelog.storage.statistics import collect_statistics, table_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +57,6 @@ class UncommittedChanges(Protocol):
 
     changes: int
     size_bytes: int
-    number: int
 
     def table_stat(self, table: Any) -> dict[str, Any]:
         """Return LMDB's page counts of one table."""
@@ -122,7 +120,6 @@ class DiskReserve:
 
         Raises:
             UsageError: a transaction of this process stays open.
-
         """
         self._file.set_map_size(self._file.max_size_bytes)
         self._users += 1
@@ -144,18 +141,12 @@ class DiskReserve:
         Raises:
             NoDiskReserveError: the disk is full, and the commit would use the reserve.
             StorageError: the operating system refuses to extend the file. Facts: path.
-
         """
         if self._users or self._file.is_forked:  # A forked child cannot commit.
             return
         copied = _COMMIT_PAGES + _CHANGE_PAGES * transaction.changes
         need = min(copied, self._copied_max) + transaction.size_bytes // _PAGE_SIZE_BYTES + 1
-        handles = self._file.handles
-        address = handles.map_address
-        last = last_page(address, handles.page_size_bytes, transaction.number - 1) if address else NO_LAST_PAGE
-        if last == NO_LAST_PAGE:  # The address of the map is not known yet.
-            last = handles.raw.info()["last_pgno"]
-        end = last + 1
+        end = self._file.handles.raw.info()["last_pgno"] + 1
         if end + need <= self._end_max:
             return
         self._need = need
@@ -192,16 +183,6 @@ class DiskReserve:
             file.set_map_size(self.commit_size_bytes_max)
         except StatelogError:  # A long transaction is open, so the map stays as it is.
             return False
-        return True
-
-    def release_blocks(self, size_bytes: int) -> bool:
-        """Release blocks of the reserve to a full disk. Return False if it has too few. The caller is the writer."""
-        page_size_bytes, end, size = self._measure()
-        wanted = size - size_bytes // page_size_bytes
-        if wanted < end:
-            return False
-        os.ftruncate(self._file.locks.descriptor, wanted * page_size_bytes)
-        self._end_max = 0
         return True
 
     def has_freed_pages(self) -> bool:
@@ -260,10 +241,9 @@ class DiskReserve:
         """Raise NoDiskReserveError unless the transaction leaves as many free pages as the reserve has."""
         _page_size_bytes, end, size = self._measure()
         meta = read_live_meta(self._file.locks.descriptor, self._file.path)
-        handles = self._file.handles
-        stats = [transaction.table_stat(table) for table in (handles.meta, handles.log, handles.index)]
-        tables = sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
-        used = _META_PAGES + meta.free.pages + meta.main.pages + tables
+        tables = self._file.handles.tables.values()
+        pages = sum(table_statistics(transaction.table_stat(table)).pages for table in tables)
+        used = _META_PAGES + meta.free.pages + meta.main.pages + pages
         if size - used < reserve_pages(end) + min(self._copied_max, _COMMIT_PAGES):
             raise NoDiskReserveError
 

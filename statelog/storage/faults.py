@@ -50,8 +50,6 @@ POINTS = (
     "compaction.after_rename",
     "compaction.after_directory_sync",
     "compaction.between_removals",
-    "purge.before_file_sync",
-    "purge.after_file_sync",
     "purge.after_directory_sync",
     "journal.before_append",
     "journal.after_append",

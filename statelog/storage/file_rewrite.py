@@ -11,15 +11,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-import lmdb
-
 from statelog.format import keys
 from statelog.format.purge_key import PURGE_KEY, encode_purged_lsn
 from statelog.format.seal import RECORD_MAC_SIZE_BYTES, seal
 from statelog.storage.compaction import (
     Appender,
-    advance_transaction_id,
     check_compactable,
+    finish_file,
     opened_for_filling,
     swap,
     temporary_file,
@@ -33,10 +31,7 @@ from statelog.storage.file.creation import (
     finish_leftovers,
     make_name_durable,
 )
-from statelog.storage.file.disk import flush_file
-from statelog.storage.file.failures import is_of_system, translate_os
-from statelog.storage.file.moved import PURGED, SUCCESSOR, write_word
-from statelog.storage.file.preopen_checks import read_live_meta
+from statelog.storage.file.moved import PURGED
 from statelog.storage.file.sidecar_files import remove_journal
 from statelog.storage.mapped_pages import MappedPages
 from statelog.storage.read_transaction import ReadTransaction
@@ -54,12 +49,7 @@ _OVERLAP_SIZE_BYTES = 256 * 1024
 
 
 class NewFile:
-    """The new file, which is filled in order: the table `meta`, the log, the index.
-
-    Args:
-        appender: puts keys and values into the file.
-        mac: computes the MACs of records and rows; None if the store has no key.
-    """
+    """The new file, which is filled in order: the table `meta`, the log, the index."""
 
     def __init__(self, appender: Appender, mac: StoreMac | None) -> None:
         self._appender = appender
@@ -127,17 +117,12 @@ def rewrite_file(
         swapped: called after the new file has taken the path, before anybody can commit to the new file.
 
     Raises:
-        ...: as `check_compactable`.
-        CorruptionError: LMDB found damage. The old file stays.
-        StoreFullError: there is no room for a second file. The old file stays.
-        StoreLockedError: another process writes, opens or compacts the store all the time allowed. The old file stays.
-            Facts: path.
-        StorageError: the operating system refuses for another reason. Facts: path. The store is whole.
+        ...: as `compact_file`.
     """
     check_compactable(file, wal)
     temporary = compaction_path(file.path)
     timeout_s = file.lock_timeout_s
-    try:
+    with file.translating():
         finish_leftovers(file.path)
         with (
             temporary_file(file, temporary) as descriptor,
@@ -146,8 +131,9 @@ def rewrite_file(
             file.locks.writing(timeout_s),
         ):
             file.locks.file.check()
-            old = file.locks.descriptor
-            spare_size_bytes = os.fstat(old).st_size  # Redactions may be longer than what they replace.
+            spare_size_bytes = os.fstat(
+                file.locks.descriptor
+            ).st_size  # Redactions may be longer than what they replace.
             with (
                 ReadTransaction(file) as snapshot,
                 opened_for_filling(file, temporary, descriptor, spare_size_bytes) as target,
@@ -158,11 +144,7 @@ def rewrite_file(
                     appender.transaction.commit()
                 finally:
                     appender.transaction.abort()
-            advance_transaction_id(descriptor, temporary, read_live_meta(old, file.path).transaction_id)
-            write_word(descriptor, SUCCESSOR)
-            point("purge.before_file_sync")
-            flush_file(descriptor)
-            point("purge.after_file_sync")
+            finish_file(file, temporary, descriptor)
             size_bytes = os.fstat(descriptor).st_size
             for at in range(0, size_bytes, _SEARCHED_SIZE_BYTES):
                 check(os.pread(descriptor, _SEARCHED_SIZE_BYTES + _OVERLAP_SIZE_BYTES, at))
@@ -177,10 +159,4 @@ def rewrite_file(
             point("purge.after_directory_sync")
             remove_journal(file.path)
         file.follow()
-    except lmdb.Error as error:
-        raise file.translate(error) from error
-    except OSError as error:
-        if not is_of_system(error):
-            raise
-        raise translate_os(error, path=file.path) from error
     return size_bytes

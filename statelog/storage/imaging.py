@@ -42,13 +42,8 @@ class Image(NamedTuple):
 def write_image(file: LmdbFile, write: Callable[[bytes], object]) -> Image:
     """Write an image, in order.
 
-    Args:
-        file: the LMDB file.
-        write: called with up to a MiB at a time.
-
     Raises:
         CorruptionError: the file is damaged. StorageError: the system refuses to read it. Facts: path.
-
     """
     for _again in range(_BEGINNINGS_MAX):
         with ReadTransaction(file) as transaction:

@@ -28,7 +28,6 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.format.header import HEADER_KEY, check_key, decode_header
-from statelog.format.upgrades import INDEX, LOG, META
 from statelog.kernels import new_seen
 from statelog.limits import READER_SLOTS
 from statelog.storage.file.creation import (
@@ -40,7 +39,7 @@ from statelog.storage.file.creation import (
     make_name_durable,
 )
 from statelog.storage.file.descriptors import SHARED_MODE, keep_standard_streams
-from statelog.storage.file.failures import error_code, translate_lmdb
+from statelog.storage.file.failures import error_code, translate_lmdb, translate_os
 from statelog.storage.file.file_identity import replaced_error
 from statelog.storage.file.lock_file import UNLOCKED, LockFile
 from statelog.storage.file.locks import FileLocks, is_owned, is_same_file
@@ -104,6 +103,11 @@ class Handles:
         self.map_address = 0
         self.seen: Any = new_seen()
         self.mac: StoreMac | None = None
+
+    @property
+    def tables(self) -> dict[bytes, Any]:
+        """LMDB's tables by name, in the order in which a new file is filled."""
+        return {META_TABLE: self.meta, LOG_TABLE: self.log, INDEX_TABLE: self.index}
 
     def await_reader_lock(self) -> None:
         """Wait until LMDB can take a slot of its reader table. Raises StoreLockedError. Facts: path, timeout_s."""
@@ -175,7 +179,6 @@ class LmdbFile:
     """The data file as LMDB has it open, and what every transaction checks before it begins.
 
     Attributes:
-        path: real path of the data file.
         store_id: 16 bytes, from the header.
         header: the fields of the header. FORMAT.md section 2.
         key: the key of the store, or None if it has no key. `rekey` replaces it.
@@ -190,8 +193,6 @@ class LmdbFile:
         moved: a mapped word. It is `MOVED` if a compaction, of any process, has replaced this file or is about to.
         follows_purge: whether this process has purged the file itself, and so continues with the new one.
         fence: the error that commits of this process raise, if it has fenced the file itself.
-        follow: see `Hooks`.
-        closed: the store file was closed.
         drain_timeout_s: how long a shut gate waits for transactions to end. Reads are short by contract.
     """
 
@@ -232,6 +233,16 @@ class LmdbFile:
     def translate(self, error: lmdb.Error) -> StatelogError:
         """Return statelog's exception for LMDB's."""
         return translate_lmdb(error, path=self.path, max_size_bytes=self.max_size_bytes)
+
+    @contextlib.contextmanager
+    def translating(self) -> Iterator[None]:
+        """Raise statelog's exceptions for those of LMDB and the operating system in the `with` block."""
+        try:
+            yield
+        except lmdb.Error as error:
+            raise self.translate(error) from error
+        except OSError as error:
+            raise translate_os(error, path=self.path) from error
 
     def forked_error(self) -> ForkedError:
         """Return the error of a child that uses its parent's store."""
@@ -304,13 +315,7 @@ class LmdbFile:
     def begin_again(
         self, transaction: Ending, error: lmdb.Error, begin: Callable[[], lmdb.Transaction]
     ) -> lmdb.Transaction:
-        """Begin LMDB's transaction after the first attempt failed with `error`, if there is a cure.
-
-        Args:
-            transaction: the transaction that is about to begin.
-            error: of the first attempt.
-            begin: begins LMDB's transaction.
-        """
+        """Begin LMDB's transaction after the first attempt failed with `error`, if there is a cure."""
         for _ in range(_BEGIN_ATTEMPTS):
             self.active_transactions.discard(transaction)
             if isinstance(error, lmdb.MapResizedError):
@@ -336,13 +341,9 @@ class LmdbFile:
         """Open LMDB, and open the gate. The caller holds `gate`.
 
         Raises:
-            FormatError: the file is not a store, or has a newer format. Facts: path.
-            CorruptionError: the store is damaged. Facts: path.
-            StoreKeyError: the key is missing, or is not that of the store. Facts: path.
-            AccessError: no permission for the file or its lock file. Facts: path.
-            StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
             StoreReplacedError: the file was replaced. Facts: path.
-            StorageError: LMDB or the operating system refuses, or the file is another store's. Facts: path.
+            StorageError: the file is another store's. Facts: path.
+            ...: as `StoreFile.open`.
         """
         if not self.read_only:
             if not self._is_name_durable:
@@ -452,8 +453,8 @@ def _open_handles(file: LmdbFile, max_size_bytes: int) -> tuple[Handles, dict[st
             # LMDB itself flushes this transaction, because an older format has no WAL.
             handles.close()
             handles = _open_lmdb(file, max_size_bytes, sync=True)
-            tables = {META: handles.meta, LOG: handles.log, INDEX: handles.index}
-            upgrade(handles.raw, tables, header, locks, path, read_only=read_only, lock_timeout_s=file.lock_timeout_s)
+            raw, tables = handles.raw, handles.tables
+            upgrade(raw, tables, header, locks, path, read_only=read_only, lock_timeout_s=file.lock_timeout_s)
             handles.close()
             handles = _open_lmdb(file, max_size_bytes, sync=False)
             header = _read_header(handles)

@@ -8,9 +8,9 @@ the pages that it has read. They stay in the page cache. Nothing is written thro
 from __future__ import annotations
 
 import contextlib
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from statelog.storage.file.descriptors import maps_of
 
 if TYPE_CHECKING:
     from statelog.storage.lmdb_file import LmdbFile
@@ -21,7 +21,6 @@ RELEASE_SIZE_BYTES = 32 * 1024 * 1024
 MAPPED_AROUND_BYTES = 64 * 1024
 """Linux maps up to 16 pages around one that is touched."""
 
-_MAPS = Path("/proc/self/maps")
 _DONT_NEED = 4
 """MADV_DONTNEED on Linux."""
 
@@ -49,15 +48,8 @@ def release(descriptor: int) -> None:
     """Release the mapped pages of a file, if the system can."""
     import ctypes
 
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        inode = os.fstat(descriptor).st_ino
+    with contextlib.suppress(OSError, AttributeError):
         madvise = ctypes.CDLL(None).madvise
-        wanted = f" {inode} "
-        with _MAPS.open() as maps:
-            for line in maps:
-                if wanted not in line:  # Most are maps of other files.
-                    continue
-                addresses, permissions, _offset, _device, number = line.split()[:5]
-                if int(number) == inode and permissions.startswith("r-"):  # never one that can be written through
-                    start, stop = (int(address, 16) for address in addresses.split("-"))
-                    madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), _DONT_NEED)
+        for each in maps_of(descriptor):
+            if each.permissions.startswith("r-"):  # never one that can be written through
+                madvise(ctypes.c_void_p(each.start), ctypes.c_size_t(each.stop - each.start), _DONT_NEED)

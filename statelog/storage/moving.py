@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from statelog.storage.faults import point
 from statelog.storage.file.creation import make_name_durable
-from statelog.storage.file.failures import is_of_system, translate_os
+from statelog.storage.file.failures import translate_os
 from statelog.storage.file.moved import SUCCEEDED, SUCCESSOR, read_word, write_word
 from statelog.storage.file.sidecar_files import is_lock_file, lock_path, open_own
 from statelog.storage.wal.shared_state import is_leftover, shared_state_path
@@ -32,17 +32,14 @@ def finish_move(path: Path, descriptor: int) -> None:
         return
     try:
         if word == SUCCESSOR:
-            make_name_durable(
-                path
-            )  # First: otherwise a power failure would bring the former file back without its WAL.
+            # First: otherwise a power failure would bring the former file back without its WAL.
+            make_name_durable(path)
             point("compaction.after_directory_sync")
             _remove(path, lock_path(path), is_lock_file)
             point("compaction.between_removals")
             _remove(path, shared_state_path(path), is_leftover)
         write_word(descriptor, 0)
     except OSError as error:
-        if not is_of_system(error):
-            raise
         raise translate_os(error, path=path) from error
 
 

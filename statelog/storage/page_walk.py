@@ -102,7 +102,6 @@ class PageWalk:
         file: the whole file.
         meta: the snapshot's meta page.
         lists_all: yield every node of a leaf. Otherwise only long values, tables, and the nodes of the free list.
-
     """
 
     def __init__(self, file: mmap.mmap | bytes, meta: Meta, *, lists_all: bool = False) -> None:

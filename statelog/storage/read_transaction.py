@@ -7,11 +7,8 @@ read then raises `ValueError`. Slices of a view cannot be released, so callers c
 
 from __future__ import annotations
 
-import contextlib
-import os
 from itertools import chain, islice
 from os import getpid
-from pathlib import Path
 from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -32,6 +29,7 @@ from statelog.kernels import (
     page_in_use,
     rows_read,
 )
+from statelog.storage.file.descriptors import maps_of
 from statelog.storage.file.moved import SUCCEEDED
 from statelog.storage.lmdb_file import NO_HANDLES
 
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 
 encode_lsn = Struct(">Q").pack
 
-_MAPS = Path("/proc/self/maps")
 _BATCHES_LENT = 2
 
 NO_PAGE = -1
@@ -85,9 +82,7 @@ class ReadTransaction:
     def __init__(self, file: LmdbFile, view_of: Callable[[ReadTransaction], Any] | None = None) -> None:
         """Prepare a transaction.
 
-        Args:
-            file: the LMDB file.
-            view_of: makes the value of the `with` statement from this transaction. The default is the transaction.
+        `view_of` makes the value of the `with` statement from this transaction. The default is the transaction.
         """
         self._file = file
         self._view_of = view_of
@@ -272,19 +267,13 @@ class ReadTransaction:
         Raises:
             ForgeryError: as for `get_log`.
         """
-        get, log = self._raw.get, self._log
-        mac = self._handles.mac
-        if mac is not None:
-            stored = [get(key, None, log) for key in keys]
-            if None in stored:
-                return None
-            opened = [mac.open_record(int.from_bytes(key), bytes(each)) for key, each in zip(keys, stored, strict=True)]
-            return b"".join(opened), tuple(map(len, opened))
-        if len(keys) == 1:
-            record = get(keys[0], None, log)
-            return None if record is None else (bytes(record), (len(record),))
+        get, log, mac = self._raw.get, self._log, self._handles.mac
         records = [get(key, None, log) for key in keys]
-        return None if None in records else (b"".join(records), tuple(map(len, records)))
+        if None in records:
+            return None
+        if mac is not None:
+            records = list(map(mac.open_record, map(int.from_bytes, keys), map(bytes, records)))
+        return b"".join(records), tuple(map(len, records))
 
     def last_lsn(self) -> int:
         """Return the LSN of the last record, 0 in an empty log.
@@ -490,13 +479,6 @@ def _find_in_use(handles: Handles, lent: memoryview, key: bytes, snapshot_id: in
     A damaged page number may lead to an older copy of the page, which is whole and sealed. But LMDB has freed that copy
     (E3).
 
-    Args:
-        handles: whose map has the page.
-        lent: a key or value in the page.
-        key: the key that was searched.
-        snapshot_id: of the commit whose pages are read; 0: no check is made.
-        may_be_own: the page may be one that a write transaction has made, outside the map.
-
     Raises:
         CorruptionError: the page is free. Facts: key.
     """
@@ -513,15 +495,8 @@ def _find_in_use(handles: Handles, lent: memoryview, key: bytes, snapshot_id: in
 
 def _map_start(address: int, descriptor: int) -> int:
     """Return the start of a file's map that has an address; 0 if the map is another file's, or is not known."""
-    with contextlib.suppress(OSError, ValueError):
-        inode = os.fstat(descriptor).st_ino
-        with _MAPS.open() as maps:
-            for line in maps:
-                addresses, _permissions, offset, _device, number = line.split()[:5]
-                start, stop = (int(bound, 16) for bound in addresses.split("-"))
-                if start <= address < stop:
-                    return start - int(offset, 16) if int(number) == inode else 0
-    return 0
+    starts = (each.start - each.offset for each in maps_of(descriptor) if each.start <= address < each.stop)
+    return next(starts, 0)
 
 
 def _out_of_order(key: bytes) -> CorruptionError:

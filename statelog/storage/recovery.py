@@ -110,23 +110,20 @@ def recover(writer: StoreWriter, replay: Replay) -> int:
             writer.wal.clear_failure()
         return 0
     try:
-        writer.wal.shared().reset()
-        make_name_durable(path)
-        content = _read_wal(path, locks.descriptor)
-        replayed = 0
-        if content is None:
-            file.open()
-            _remove_leftover(file)
-        else:
-            replayed = _Recovery(writer, content, replay).run()
-        writer.wal.clear_failure()
-    except BaseException as error:
+        with file.translating():
+            writer.wal.shared().reset()
+            make_name_durable(path)
+            content = _read_wal(path, locks.descriptor)
+            replayed = 0
+            if content is None:
+                file.open()
+                _remove_leftover(file)
+            else:
+                replayed = _Recovery(writer, content, replay).run()
+            writer.wal.clear_failure()
+    except BaseException:
         if file.handles is not None:
             file.handles.close()
-        if isinstance(error, OSError):
-            raise translate_os(error, path=path) from error
-        if isinstance(error, lmdb.Error):
-            raise file.translate(error) from error
         raise
     finally:
         locks.acquire_presence(0)
@@ -134,11 +131,7 @@ def recover(writer: StoreWriter, replay: Replay) -> int:
 
 
 class Abandoned(NamedTuple):
-    """The result of `abandon_journal`.
-
-    Attributes:
-        aside: the new path of the WAL; None if there was none.
-    """
+    """The result of `abandon_journal`: the new path of the WAL, or None if there was none."""
 
     aside: Path | None
 

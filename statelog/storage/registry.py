@@ -102,7 +102,6 @@ def real_path(path: str | os.PathLike[str]) -> Path:
     Raises:
         StoreNotFoundError: the path is relative, and the working directory was removed. Facts: path.
         AccessError, StorageError: the operating system refuses for another reason. Facts: path.
-
     """
     try:
         return Path(os.path.realpath(path))

@@ -40,7 +40,6 @@ class ReaderStatistics(NamedTuple):
         process_id: of the process, which may have died unnoticed.
         reads: its open read transactions.
         commits_behind: LMDB's commits since the oldest of them began. One of them may have several commits to threads.
-
     """
 
     process_id: int
@@ -65,22 +64,19 @@ class StoreFileStatistics(NamedTuple):
     tables: dict[str, TableStatistics]
     readers: int
     readers_by_process: tuple[ReaderStatistics, ...]
-    last_transaction_id: int
 
 
 def collect_statistics(file: LmdbFile, pins: Callable[[], Sequence[int]] = tuple) -> StoreFileStatistics:
     """Return the statistics of one commit: the last one, unless others commit without a pause.
 
-    Args:
-        file: the LMDB file.
-        pins: returns the numbers of the snapshots that this process pins. They do not count as readers.
-
+    `pins` returns the numbers of the snapshots that this process pins. They do not count as readers.
     """
     for _ in range(_ATTEMPTS):
         with ReadTransaction(file) as transaction:
             handles, transaction_id = transaction.handles, transaction.id
-            named = {"meta": handles.meta, "log": handles.log, "index": handles.index}
-            tables = {name: _table(transaction.table_stat(table)) for name, table in named.items()}
+            tables = {
+                name.decode(): table_statistics(transaction.table_stat(table)) for name, table in handles.tables.items()
+            }
             pins_held = [*pins()]
             slots = _slots_read(handles)
             map_size_bytes = handles.raw.info()["map_size"]
@@ -98,18 +94,12 @@ def collect_statistics(file: LmdbFile, pins: Callable[[], Sequence[int]] = tuple
         tables=tables,
         readers=sum(reader.reads for reader in readers),
         readers_by_process=readers,
-        last_transaction_id=meta.transaction_id,
     )
 
 
-def _table(stat: dict[str, Any]) -> TableStatistics:
-    return TableStatistics(
-        entries=stat["entries"],
-        depth=stat["depth"],
-        branch_pages=stat["branch_pages"],
-        leaf_pages=stat["leaf_pages"],
-        overflow_pages=stat["overflow_pages"],
-    )
+def table_statistics(stat: dict[str, Any]) -> TableStatistics:
+    """Return the counts that LMDB reports of a table."""
+    return TableStatistics._make(stat[field] for field in TableStatistics._fields)
 
 
 def _readers(slots: list[tuple[int, int]], own: list[int], last: int) -> tuple[ReaderStatistics, ...]:

@@ -25,7 +25,6 @@ from statelog.errors import (
 from statelog.storage import registry
 from statelog.storage.disk_reserve import DiskReserve
 from statelog.storage.file.disk import flush_file
-from statelog.storage.file.failures import translate_os
 from statelog.storage.file.file_identity import purged_error
 from statelog.storage.file.locks import FileLocks, is_same_file
 from statelog.storage.file.moved import FENCED, map_word, write_word
@@ -67,16 +66,11 @@ class StoreFile:
 
     Attributes:
         path: real path of the data file.
-        read_only: nothing is written.
         options: those of the first opening of this process.
         lmdb_file: the data file, open in LMDB, with its locks and its gate.
         disk_reserve: limits how far commits may fill the file, and keeps blocks behind the limit.
-        wal: the write-ahead log.
         checkpointer: makes snapshots of the file durable, and pins them.
-        reader_slots: the slots of LMDB's reader table.
-        wake: notifies waiters of commits, in all processes.
         background_flusher: the thread that flushes commits later, and makes a checkpoint when the store is idle.
-        writer: the parts that commits go through.
         committer: commits for all OS threads of this process; None until `log.commit.committer_of` makes it.
         replayed: the number of records that the opening has replayed from the WAL.
         inode: device and inode, the key of the registry.
@@ -95,7 +89,7 @@ class StoreFile:
         self.lmdb_file = file = LmdbFile(path, descriptor, options)
         self.disk_reserve = DiskReserve(file)
         self.wal = Wal(file, is_off=not options.flush)
-        self.checkpointer = Checkpointer(file, self.wal, self.disk_reserve, is_interval=is_interval)
+        self.checkpointer = Checkpointer(file, self.wal, is_interval=is_interval)
         self.reader_slots = ReaderSlots(file, self.checkpointer.may_check_readers)
         self.wake = Wake(file, self.flushed_lsn)
         self.background_flusher = BackgroundFlusher(
@@ -275,13 +269,10 @@ class StoreFile:
         file = self.lmdb_file
         file.check_writable()
         self.writer.refuse_interrupter("a store cannot be fenced")
-        try:
-            with file.write_lock, self.writer.alone():
-                write_word(file.locks.descriptor, FENCED)
-                flush_file(file.locks.descriptor)
-                file.fence = error
-        except OSError as refused:
-            raise translate_os(refused, path=self.path) from refused
+        with file.translating(), file.write_lock, self.writer.alone():
+            write_word(file.locks.descriptor, FENCED)
+            flush_file(file.locks.descriptor)
+            file.fence = error
 
     # --- following a compaction --------------------------------------------------------------
 

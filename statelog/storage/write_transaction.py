@@ -36,12 +36,6 @@ class StoreWriter:
     """The parts of a store file that a commit goes through.
 
     Attributes:
-        file: the LMDB file, and its locks.
-        wal: the write-ahead log.
-        checkpointer: makes a later snapshot durable when one is due.
-        disk_reserve: keeps blocks for retention on a full disk.
-        background_flusher: flushes the commits that do not wait for a flush.
-        wake: notifies waiters of commits.
         is_flushed_at_commit: a commit returns after its flush, unless its caller wants no flush.
         is_shared: the file is a replica of a shared log. Its records are durable there: no power failure can undo them.
     """
@@ -97,12 +91,9 @@ class StoreWriter:
             StorageError: it cannot be done. Facts: path.
             StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
         """
-        try:
-            with self.file.write_lock, self.alone():
-                if self.checkpointer.needs_checkpoint:
-                    self.checkpointer.checkpoint()
-        except lmdb.Error as error:
-            raise self.file.translate(error) from error
+        with self.file.translating(), self.file.write_lock, self.alone():
+            if self.checkpointer.needs_checkpoint:
+                self.checkpointer.checkpoint()
 
 
 class Stage(Enum):
@@ -125,13 +116,11 @@ class WriteTransaction(ReadTransaction):
         changes: how often it has written.
         size_bytes: size of the records that it has written.
         number: LMDB's number of the transaction, once it has begun.
-        first_lsn: of the appended records.
         appended: the appended records, in order. The WAL gets them.
         is_flushed: the commit is durable when it returns.
         rewrites: it has written more than appended records, which the WAL cannot have.
         wakes: the masks of the waiters that the commit concerns: see `Wake.notify`.
         calls: called after the commit, without the writer lock. Exceptions are ignored.
-        stage: how far it is.
         work_error: what a work has raised after it had written.
     """
 
@@ -363,9 +352,6 @@ class WriteTransaction(ReadTransaction):
         """Replace records.
 
         All are removed first, because LMDB never joins pages that smaller values have half emptied.
-
-        Args:
-            records: by LSN.
 
         Raises:
             StorageError: there is no record with one of these LSNs; nothing was replaced. Facts: lsn.

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from statelog import reducers
 from statelog.board import writing
 from statelog.display.packed import MSGPACK, Coded
+from statelog.display.short_messages import lengthen
 from statelog.errors import ConflictError, UsageError
 from statelog.format import cbor
 from statelog.format.quarantined import Quarantined
 from statelog.guard.packed_texts import hidden_in
+from statelog.kernels.msgpack import split_array
 from statelog.log.kinds.entries import OWN_IDS
 from statelog.store.board import Board
 from statelog.store.mount import mountable, open_mount, writes_of
@@ -87,7 +89,7 @@ def _walk(value: Any, path: Path) -> Iterator[tuple[Path, Quarantined | tuple[st
         for number, each in enumerate(value):
             yield from _walk(each, (*path, number))
     elif isinstance(value, Coded) and value.stored[0] == MSGPACK:
-        yield from ((path, each) for each in hidden_in(value.stored[1]))
+        yield from ((path, each) for each in hidden_in(lengthen(value.stored[1], split_array)))
 
 
 def release_quarantined(session: StoreSession, place: QuarantinedPlace) -> None:

@@ -105,6 +105,36 @@ def test_a_full_disk_refuses_to_make_a_store_and_leaves_nothing(small_disk):
     assert [entry.name for entry in small_disk.iterdir()] == ["ballast"]
 
 
+@pytest.fixture
+def closed(small_disk):
+    """A closed store on the small disk."""
+    with statelog.open(small_disk / "agent.state") as store:
+        for number in range(30):
+            store.thread("t").commit({"n": number, "text": "x" * 2000})
+    return store.path
+
+
+def test_a_closed_store_on_a_full_disk_is_read_and_written_again_when_there_is_room(closed, small_disk):
+    before = closed.read_bytes()
+    _fill_all_but(small_disk / "ballast", 0)
+    with statelog.open(closed, read_only=True) as store:
+        assert store.thread("t").state["n"] == 29
+    with pytest.raises(StoreFullError):
+        statelog.open(closed)
+    assert closed.read_bytes() == before
+    (small_disk / "ballast").unlink()
+    with statelog.open(closed) as store:
+        assert store.thread("t").commit({"n": 30}).version == 30
+
+
+def test_a_closed_store_is_emptied_on_a_disk_with_20_kb_left(closed, small_disk):
+    _fill_all_but(small_disk / "ballast", 5)
+    with statelog.open(closed) as store:
+        assert store.retain(keep_last=2).freed_bytes > 0
+        assert store.thread("t").commit({"n": 30}).version == 30
+        assert store.verify().ok
+
+
 @pytest.mark.parametrize("size_bytes", [1500, 60_000])
 def test_a_full_disk_refuses_a_compaction_and_leaves_the_store(small_disk, size_bytes):
     with statelog.open(small_disk / "agent.state") as store:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from served import HOSTILE, OVERRIDE
+from served import HOSTILE, OVERRIDE, serving
 
 import statelog
 
@@ -21,10 +21,8 @@ from statelog.inspector.server import make_app
 CHROMIUM = os.environ.get("STATELOG_CHROMIUM") or shutil.which("chromium") or "chromium"
 
 
-@pytest.fixture
-def store_path(tmp_path):
-    """Return the path of a store with hostile ids, keys and values, a fork and a rollback."""
-    path = tmp_path / "agent.state"
+def fill(path):
+    """Make a store with hostile ids, keys and values, a fork and a rollback."""
     with statelog.open(path) as store:
         thread = store.thread("ticket-42")
         for step in range(5):
@@ -33,7 +31,22 @@ def store_path(tmp_path):
         thread.rollback(3)
         store.thread(HOSTILE).commit({HOSTILE: HOSTILE}, metadata={HOSTILE: HOSTILE})
         store.thread(OVERRIDE).commit({"name": OVERRIDE})
-    return path
+
+
+@pytest.fixture
+def store_path(tmp_path):
+    """Return the path of a store of this test alone."""
+    fill(tmp_path / "agent.state")
+    return tmp_path / "agent.state"
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory):
+    """Return the address of a server for reading, and of a store that no test changes."""
+    path = tmp_path_factory.mktemp("served") / "agent.state"
+    fill(path)
+    with serving(path) as printed:
+        yield printed
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +90,12 @@ def browser():
         browser.close()
 
 
+def is_fault(message):
+    """Return whether a message of the console is an error. A refusal by the API is shown by the page."""
+    is_refusal = "/api/" in message.location["url"] and "the server responded with a status of 4" in message.text
+    return message.type == "error" and not is_refusal
+
+
 @pytest.fixture
 def visit(browser):
     """Return a function that opens an address in a new page, and fails if the page misbehaves.
@@ -90,7 +109,7 @@ def visit(browser):
         page = context.new_page()
         faults = []
         here = address.partition("?")[0]
-        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+        page.on("console", lambda message: faults.extend([message.text] * is_fault(message)))
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on(
             "request", lambda request: None if request.url.startswith((here, "data:")) else faults.append(request.url)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
-from served import HOSTILE, serving
+from served import HOSTILE, OVERRIDE, serving
+
+import statelog
 
 expect = pytest.importorskip("playwright.sync_api", reason="the extra `test-ui` is not installed").expect
 
@@ -16,12 +19,6 @@ SHOTS = os.environ.get("STATELOG_SHOTS")
 def shoot(page, name):
     if SHOTS:
         page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
-
-
-@pytest.fixture
-def address(store_path):
-    with serving(store_path) as printed:
-        yield printed
 
 
 @pytest.mark.parametrize("width", [1280, 420])
@@ -37,3 +34,130 @@ def test_threads_are_listed_and_searched(address, visit, width):
     expect(page.locator("#threads tbody tr")).to_have_count(1)
     assert page.locator("#threads td.name").inner_text() == "ticket-42"
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.fixture
+def writable(store_path):
+    with serving(store_path, "--allow-writes") as printed:
+        yield printed
+
+
+@pytest.fixture
+def own_address(store_path):
+    with serving(store_path) as printed:
+        yield printed
+
+
+def open_thread(visit, address, query="", id="ticket-42", width=1280):
+    page = visit(address, width)
+    page.goto(f"{address.partition('?')[0]}#/thread/{quote(id, safe='')}{query}")
+    page.wait_for_selector(".about h2")
+    return page
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+@pytest.mark.parametrize("tab", ["messages", "state", "changes"])
+def test_a_thread_is_drawn(address, visit, width, tab):
+    page = open_thread(visit, address, f"?tab={tab}", width=width)
+    assert page.locator(".version").count() == 6
+    assert page.locator(".version .what").first.inner_text() == "back to version 3"
+    assert page.locator("svg.lanes circle.dot").count() == 7
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    shoot(page, f"thread-{tab}-{width}")
+
+
+def test_the_slider_and_the_list_move_by_keys(address, visit):
+    page = open_thread(visit, address, "?tab=state")
+    page.locator("input[type=range]").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".about h2")).to_contain_text("Version 4")
+    page.locator(".versions").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".about h2")).to_contain_text("Version 3")
+    expect(page.locator(".version[aria-selected=true] .number")).to_have_text("3")
+    assert "version=3" in page.url
+
+
+def test_a_lane_leads_to_its_branch(address, visit):
+    page = open_thread(visit, address)
+    page.locator("svg.lanes .hit", has=page.locator("title", has_text="careful, version 3")).click()
+    expect(page.locator(".about h2")).to_contain_text("Version 3 on careful")
+
+
+def test_a_tree_folds_by_keys(address, visit):
+    page = open_thread(visit, address, "?tab=state")
+    page.locator(".tree [role=treeitem]").first.focus()
+    page.keyboard.press("End")
+    focused = page.locator(".tree [role=treeitem]:focus")
+    assert focused.get_attribute("aria-expanded") == "false"
+    page.keyboard.press("ArrowRight")
+    assert focused.get_attribute("aria-expanded") == "true"
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".tree [role=treeitem]:focus .key").inner_text() == "role"
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert focused.get_attribute("aria-expanded") == "false"
+
+
+@pytest.mark.parametrize("id", [HOSTILE, OVERRIDE])
+@pytest.mark.parametrize("tab", ["messages", "state", "changes"])
+def test_hostile_texts_are_shown_as_text(address, visit, id, tab):
+    page = open_thread(visit, address, f"?tab={tab}", id=id)
+    assert page.locator("h1").inner_text() == id.replace("\u202e", "\\u202e")
+    assert page.locator("main img, main script").count() == 0
+    assert "\u202e" not in page.locator("main").inner_text()
+
+
+def test_a_long_value_is_cut_and_shown_on_demand(own_address, visit, store_path):
+    with statelog.open(store_path) as store:
+        store.thread("long").commit({"text": "word " * 2000, "list": [*range(500)]})
+    page = open_thread(visit, own_address, "?tab=state", id="long")
+    page.get_by_role("button", name="show all 10,000 characters").click()
+    expect(page.locator(".text.long")).to_have_text("word " * 2000)
+    page.get_by_role("button", name="show more (50 of 500)").click()
+    expect(page.get_by_role("button", name="show more (250 of 500)")).to_be_visible()
+
+
+def test_a_commit_appears_while_the_thread_is_open(own_address, visit, store_path):
+    page = open_thread(visit, own_address, "?tab=state")
+    expect(page.locator("body.is-live")).to_have_count(1)
+    with statelog.open(store_path) as store:
+        store.thread("ticket-42").commit({"step": 77})
+    expect(page.locator(".about h2")).to_contain_text("Version 6")
+    assert page.locator(".tree .int").first.inner_text() == "77"
+
+
+def test_without_leave_to_write_no_button_writes(address, visit):
+    page = open_thread(visit, address, "?tab=state")
+    assert page.locator(".actions button").all_inner_texts() == ["Copy Python"]
+    assert page.locator("button.edit").count() == 0
+
+
+def test_a_value_is_edited_into_a_fork(writable, visit, store_path):
+    page = open_thread(visit, writable, "?tab=state&version=2")
+    page.locator("[role=treeitem]", has=page.locator(".key", has_text="step")).first.hover()
+    page.get_by_role("button", name="Edit step").click()
+    page.get_by_label("Name of the branch").fill("edited")
+    page.get_by_label("New value in step").fill("{")
+    page.locator(".panel button.main").click()
+    expect(page.locator(".panel .problem")).to_contain_text("not JSON")
+    page.get_by_label("New value in step").fill("9007199254740993")
+    page.locator(".panel button.main").click()
+    expect(page.locator(".about h2")).to_contain_text("Version 3 on edited")
+    shoot(page, "edited-1280")
+    with statelog.open(store_path, read_only=True) as store:
+        assert store.thread("ticket-42", branch="edited").state["step"] == 9007199254740993
+
+
+def test_a_rollback_and_a_tag_are_made_by_buttons(writable, visit, store_path):
+    page = open_thread(visit, writable, "?tab=state&version=1")
+    page.get_by_role("button", name="Tag this").click()
+    page.get_by_label("Name of the tag").fill("good")
+    page.locator(".panel button.main").click()
+    expect(page.locator(".about .tag")).to_contain_text("good")
+    page.get_by_role("button", name="Roll back to this").click()
+    page.locator(".panel button.main").click()
+    expect(page.locator(".about h2")).to_contain_text("Version 6")
+    with statelog.open(store_path, read_only=True) as store:
+        assert store.thread("ticket-42").head.parent.version == 1
+        assert store.thread("ticket-42").at("good").version == 1

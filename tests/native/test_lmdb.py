@@ -7,7 +7,6 @@ import mmap
 import struct
 import sys
 from contextlib import contextmanager
-from functools import partial
 
 import lmdb
 import pytest
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 
 import statelog
 from statelog.kernels import (
-    NO_LAST_PAGE,
     NODE_LONG,
     PAGE_BRANCH,
     PAGE_FREE,
@@ -25,8 +23,6 @@ from statelog.kernels import (
     PAGE_OWN,
     PageReader,
     address_of,
-    is_page_free,
-    last_page,
     new_seen,
     page_in_use,
 )
@@ -192,7 +188,13 @@ def mapped(data):
     with mmap.mmap(-1, len(data)) as memory:
         memory[:] = data
         view = memoryview(memory)
-        yield partial(is_page_free, address_of(view), PAGE)
+        start = address_of(view)
+
+        def is_free_there(transaction_id, number):
+            with view[number * PAGE + 32 : number * PAGE + 40] as lent:
+                return page_in_use(lent, PAGE, start, transaction_id, new_seen(), may_be_own=False) == PAGE_FREE
+
+        yield is_free_there
         view.release()
         gc.collect()  # cffi's buffer holds the map
 
@@ -216,10 +218,15 @@ def churned(request, tmp_path_factory):
     return path.read_bytes()[: (meta.last_page + 1) * PAGE], meta.transaction_id
 
 
+def free_pages(data):
+    """Return the numbers of the free pages, by a walk over all pages."""
+    offsets = PageMap(data).offsets()
+    return {at // PAGE for place, found in offsets.items() if str(place).startswith("free page") for at in found}
+
+
 def test_what_the_free_list_names_is_free_and_nothing_else(churned):
     data, transaction_id = churned
-    offsets = PageMap(data).offsets()
-    free = {at // PAGE for place, found in offsets.items() if str(place).startswith("free page") for at in found}
+    free = free_pages(data)
     assert len(free) > 5
     with mapped(data) as is_free_there:
         found = {number for number in range(len(data) // PAGE) if is_free_there(transaction_id, number)}
@@ -241,7 +248,7 @@ def test_what_lmdb_lends_lies_in_a_page_that_is_free_or_not(churned):
             return number
 
         pages = range(len(data) // PAGE)
-        free = {number for number in pages if is_page_free(start, PAGE, transaction_id, number)}
+        free = free_pages(data)
         assert {number for number in pages if found(number) == PAGE_FREE} == free
         assert all(found(number) == number for number in pages if number not in free)
         borne = {number: int.from_bytes(data[number * PAGE :][:8], sys.byteorder) for number in pages}
@@ -262,8 +269,7 @@ def test_a_page_that_was_in_use_in_one_commit_is_looked_for_in_the_next(churned)
         memory[:] = data
         view = memoryview(memory)
         start = address_of(view)
-        pages = range(len(data) // PAGE)
-        number = next(number for number in pages if is_page_free(start, PAGE, transaction_id, number))
+        number = min(free_pages(data))
         lent, seen = view[number * PAGE + 32 : number * PAGE + 40], new_seen()
         # The free list of these commits is not known, so the page counts as in use.
         for earlier in (transaction_id - 1, transaction_id + 1):
@@ -276,23 +282,10 @@ def test_a_page_that_was_in_use_in_one_commit_is_looked_for_in_the_next(churned)
 
 def test_it_is_told_of_the_last_commit_alone(churned):
     data, transaction_id = churned
-    offsets = PageMap(data).offsets()
-    number = next(found[0] // PAGE for place, found in offsets.items() if str(place).startswith("free page"))
+    number = min(free_pages(data))
     assert is_free(data, transaction_id, number)
     assert not is_free(data, transaction_id - 1, number)
     assert not is_free(data, transaction_id + 1, number)
     at = (~transaction_id & 1) * PAGE + 144
     later = data[:at] + struct.pack("=Q", transaction_id + 1) + data[at + 8 :]
     assert not is_free(later, transaction_id, number)
-
-
-def test_the_last_page_is_told_of_the_last_commit_alone(churned):
-    data, transaction_id = churned
-    with mmap.mmap(-1, len(data)) as memory:
-        memory[:] = data
-        view = memoryview(memory)
-        start = address_of(view)
-        assert last_page(start, PAGE, transaction_id) == len(data) // PAGE - 1
-        assert last_page(start, PAGE, transaction_id + 1) == last_page(start, PAGE, transaction_id - 2) == NO_LAST_PAGE
-        view.release()
-        gc.collect()  # cffi's buffer holds the map

@@ -15,7 +15,7 @@ from statelog.format.fields import DIGESTS, ITEM, LSN, NAME, RECORD_LSN, ROOT
 from statelog.log.care.rebuild import derive
 from statelog.log.index import release_records
 from statelog.log.kinds.kind import Kind, refuse
-from statelog.log.kinds.table import decode_event, register, stage_event, unregister
+from statelog.log.kinds.table import _BY_EVENT, KINDS, decode_event, register, stage_event
 from statelog.tree import mapping
 from statelog.tree.node import ROOT as ROOT_TYPE
 from statelog.tree.node import Workspace
@@ -99,7 +99,7 @@ def registered():
         register(kind)
     yield
     for kind in (NOTE_KIND, REMOVAL_KIND):
-        unregister(kind)
+        del KINDS[kind.type], _BY_EVENT[kind.event]
 
 
 def large(seed):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from statelog.storage import mapped_pages
+from statelog.storage.file import descriptors
 from statelog.storage.mapped_pages import MappedPages, release
 
 RECORD_SIZE_BYTES = 1_000_000
@@ -59,6 +60,6 @@ def test_a_reader_that_is_in_the_midst_of_it_is_not_disturbed(large):
 
 
 def test_where_the_system_does_not_tell_of_maps_nothing_happens(large, monkeypatch):
-    monkeypatch.setattr(mapped_pages, "_MAPS", Path("/nowhere"))
+    monkeypatch.setattr(descriptors, "_MAPS", "/nowhere")
     release(large.lmdb_file.locks.descriptor)
     read_all(large)

@@ -4,8 +4,10 @@ import gc
 import signal
 import sys
 import threading
+import time
 
 import pytest
+from committing import Holder
 
 from statelog.errors import UsageError
 from statelog.log import commit, commit_queue
@@ -84,10 +86,34 @@ def test_a_finalizer_that_commits_in_any_of_six_threads(committer, append, name)
     assert committer.submit(append) == 6 * 150 + sum(made is not None for made in outcomes) + 1
 
 
-def test_a_mark_that_an_interrupt_has_left_refuses_nothing(committer, append):
-    committer.queue.waiting.add(threading.get_ident())
-    assert committer.submit(append) == 1
-    committer.queue.waiting.add(threading.get_ident())
+def test_a_follower_that_is_interrupted_as_its_wait_ends_may_commit_again(committer, append):
+    class Marks(set):
+        """Interrupts the follower before its mark is taken away, once."""
+
+        interrupted = False
+
+        def discard(self, mark):
+            if not self.interrupted:
+                self.interrupted = True
+                raise KeyboardInterrupt
+            super().discard(mark)
+
+    committer.queue.waiting = Marks()
+    holder, outcomes, queued = Holder(committer), [], len(committer.queue.requests)
+
+    def run():
+        try:
+            committer.submit(append)
+        except KeyboardInterrupt:
+            outcomes.append(committer.submit(append))
+
+    follower = threading.Thread(target=run)
+    follower.start()
+    while len(committer.queue.requests) == queued:
+        time.sleep(0.0005)
+    holder.release()
+    follower.join(WAIT_S)
+    assert outcomes
+    assert not committer.queue.waiting
     with pytest.raises(UsageError, match="within another commit"):
         committer.submit(lambda _: committer.submit(append))
-    assert committer.submit(append) == 2

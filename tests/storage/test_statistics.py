@@ -75,11 +75,6 @@ def test_a_process_that_reads_is_named_with_its_age(store_file, append, start_ch
     assert store_file.statistics().readers_by_process == ()
 
 
-def test_the_transaction_is_the_last_commits(store_file, append):
-    store_file.committer.submit(append)
-    assert store_file.statistics().last_transaction_id == store_file.last_transaction_id()
-
-
 def test_a_closed_store_has_no_statistics(open_store_file):
     store_file = open_store_file()
     store_file.close()

@@ -9,7 +9,15 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.adapters.kit.shared_items import leaves, leaves_of, of_successors, similar_nodes, staged_leaves, state_of
+from statelog.adapters.kit.shared_items import (
+    leaves,
+    leaves_at,
+    leaves_of,
+    of_successors,
+    similar_nodes,
+    staged_leaves,
+    state_of,
+)
 from statelog.errors import CheckpointNotFoundError, ConflictError
 from statelog.format import keys
 from statelog.log import operations as writer
@@ -251,6 +259,7 @@ class Lineage:
                 known=[
                     *of_successors(batch, followed),
                     *[leaf for each in quoted for leaf in leaves_of(batch, each)],
+                    *([] if are_all_there else _leaves_of_unknown(batch, thread, follows, at_head)),
                 ],
                 parts=() if similar is None else similar_nodes(batch, thread, similar),
             )
@@ -489,6 +498,15 @@ def _event_at_head(batch: Batch, checkpoint: Checkpoint) -> CheckpointEvent | No
     event = checkpoint.event
     head = batch.memory.heads.get((event.thread, event.branch))
     return event if head is not None and head.event.lsn == event.lsn else None
+
+
+def _leaves_of_unknown(
+    batch: Batch, thread: int, follows: Sequence[Follows], known: Sequence[CheckpointEvent]
+) -> list[tuple[bytes, int, int]]:
+    """Return what the checkpoints hold that another OS thread or process has put, maybe a moment ago."""
+    ids = {id for _us, id in follows if id is not None}.difference(event.id for event in known)
+    found = [head for id in ids if (head := find_named(batch.view, thread, id)) is not None]
+    return [leaf for head in found for leaf in leaves_at(batch, head.event.lsn)]
 
 
 def _heads_from(batch: Batch, thread: int, place: tuple[int, int]) -> list[Head]:

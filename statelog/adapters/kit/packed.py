@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from statelog import register_codec
 from statelog.display.packed import CUT, MSGPACK, SERIALISED, SNAPSHOT, Coded, put_together, unpacked
+from statelog.display.short_messages import lengthen
+from statelog.kernels.msgpack import split_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +75,9 @@ def cut_header(pieces: Sequence[tuple[bool, Sequence[bytes]]]) -> bytes:
     return CUT + _SIZE.pack(len(pieces)) + sizes + around
 
 
-register_codec(Packed, name=MSGPACK, encode=lambda packed: packed.data, decode=Packed)
+register_codec(
+    Packed, name=MSGPACK, encode=lambda packed: packed.data, decode=lambda data: Packed(lengthen(data, split_array))
+)
 register_codec(
     Serialised, name=SERIALISED, encode=lambda value: [value.type, value.data], decode=lambda pair: Serialised(*pair)
 )

@@ -73,7 +73,7 @@ def leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, in
         found += leaves_of(batch, checkpoint)
     event = None if twins.last is None else twins.last.event
     if event is not None and _is_head(batch, event):
-        return found + _leaves_at(batch, event.lsn)
+        return found + leaves_at(batch, event.lsn)
     number = batch.view.branch_number(thread, twins.branch) if twins.ranges else None
     head = None if number is None else batch.head(thread, number)
     if head is not None:
@@ -108,10 +108,11 @@ def leaves_of(batch: Batch, checkpoint: Checkpoint) -> list[tuple[bytes, int, in
     is_there = _is_head(batch, event) or (
         batch.view.is_alive(event.thread) and head_at(batch.view, event.thread, event.lsn) is not None
     )
-    return _leaves_at(batch, event.lsn) if is_there else []
+    return leaves_at(batch, event.lsn) if is_there else []
 
 
-def _leaves_at(batch: Batch, lsn: int) -> list[tuple[bytes, int, int]]:
+def leaves_at(batch: Batch, lsn: int) -> list[tuple[bytes, int, int]]:
+    """Return (digest, LSN, number) of the leaves in a record."""
     record = batch.get_log(lsn)
     rows = {} if record is None else kernels.record_rows(record)
     return [(row[1], lsn, number) for number, row in rows.items() if row[0] == LEAF]
@@ -135,5 +136,5 @@ def of_successors(batch: Batch, followed: Sequence[Checkpoint]) -> list[tuple[by
             next_one = batch.view.checkpoint_of(of.thread, of.branch, of.version + 1)
             event = None if next_one is None else next_one[0]
         if event is not None and (event.parent_branch, event.parent_version) == (of.branch, of.version):
-            found += _leaves_at(batch, event.lsn)
+            found += leaves_at(batch, event.lsn)
     return found

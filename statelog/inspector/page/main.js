@@ -1,27 +1,31 @@
 // The frame of the page: the bar, and the screen that the address names.
 
 import { get, isExport, live } from "./api.js";
+import * as board from "./board.js";
+import * as compare from "./compare.js";
 import { h, problem, put } from "./dom.js";
+import * as health from "./health.js";
+import * as log from "./log.js";
+import * as run from "./run.js";
+import * as runs from "./runs.js";
+import * as thread from "./thread.js";
 import * as threads from "./threads.js";
 
 // Each screen: the first part of its address, its name in the bar (none: reached from another screen), its module. A
 // module exports show(root, params): it draws into `root`, and returns a function that ends it, or nothing.
 const SCREENS = [
   ["threads", "Threads", threads],
-  ["board", "Board", later(() => import("./board.js"))],
-  ["runs", "Runs", later(() => import("./runs.js"))],
-  ["run", null, later(() => import("./run.js"))],
-  ["compare", null, later(() => import("./compare.js"))],
-  ["log", "Log", later(() => import("./log.js"))],
-  ["health", "Health", later(() => import("./health.js"))],
+  ["thread", null, thread],
+  ["board", "Board", board],
+  ["runs", "Runs", runs],
+  ["run", null, run],
+  ["compare", null, compare],
+  ["log", "Log", log],
+  ["health", "Health", health],
 ];
 
-/** Return a screen whose module is loaded when it is shown first: so the first screen does not wait for the others. */
-function later(load) {
-  return { show: async (root, params) => (await load()).show(root, params) };
-}
-
 let stop = null;
+let shown = 0; // screens so far: a screen that comes late is not drawn
 
 /** Return the parts of an address: #/thread/ID?version=3 gives {screen, id, version}. */
 function parse(hash) {
@@ -43,18 +47,23 @@ async function show() {
   stop?.();
   stop = null;
   root.replaceChildren();
-  const name = params.screen === "thread" ? "threads" : params.screen === "run" ? "runs" : params.screen;
-  for (const link of document.querySelectorAll("#bar nav a")) {
-    if (link.dataset.screen === name) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
-  const shown = location.hash;
+  markCurrent();
+  const mine = (shown += 1);
   try {
     const ended = await module.show(root, params);
-    if (location.hash === shown) stop = ended ?? null;
+    if (mine === shown) stop = ended ?? null;
     else ended?.();
   } catch (error) {
-    if (location.hash === shown) put(root, problem(error));
+    if (mine === shown) put(root, problem(error));
+  }
+}
+
+/** Mark the screen of the address in the bar. One thread belongs to the threads, one run to the runs. */
+function markCurrent() {
+  const { screen } = parse(location.hash);
+  for (const link of document.querySelectorAll("#bar nav a")) {
+    if ([screen, `${screen}s`, screen === "compare" ? "runs" : null].includes(link.dataset.screen)) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
   }
 }
 
@@ -71,6 +80,7 @@ function drawBar(store) {
     h("span", { class: "badge" }, store.allow_writes ? "can write" : isExport ? "exported" : "read-only"),
     isExport ? null : h("span", { class: "live", title: "Shows changes as they are committed" }, "live"),
   );
+  markCurrent();
   document.title = `${file} · statelog`;
 }
 
@@ -88,16 +98,12 @@ function focusSearch(event) {
 async function start() {
   addEventListener("hashchange", show);
   addEventListener("keydown", focusSearch);
-  const shown = show();
+  show();
   try {
     drawBar(await get("store"));
-    show.store = true;
   } catch (error) {
     put(document.getElementById("bar"), problem(error));
   }
-  await shown;
-  const current = parse(location.hash).screen;
-  document.querySelector(`#bar nav a[data-screen="${CSS.escape(current)}"]`)?.setAttribute("aria-current", "page");
   live(() => {});
 }
 

@@ -11,7 +11,8 @@ const NOUNS = { dict: "key", object: "field" };
  * @param node the value.
  * @param options open: levels that are open at first (1). more(path, start): returns a promise of the node at a path
  *     (a list of positions) whose items or text begin at `start`; without it, what was cut stays cut.
- *     edit(path, node, row): called when a row is to be edited; without it, no row has that button.
+ *     edit(path): called when a value is to be edited; without it, no row has that button. marked(path): whether the
+ *     name is shown as changed. opened: a Set that keeps what the reader has opened, for the tree of another version.
  */
 export function tree(node, options = {}) {
   const root = h("div", { class: "tree", role: "tree", onkeydown: move });
@@ -40,24 +41,37 @@ export function line(node) {
     case "quarantined":
       return `quarantined by ${node.check}: ${node.reason}`;
     default:
-      return `${node.name ? `${node.name} ` : ""}${SIGNS[node.t] ?? ""} ${counted(node.size, NOUNS[node.t] ?? "item")}`;
+      return `${node.name ? `${node.name} ` : ""}${SIGNS[node.t] ?? ""} ${counted(node.size, NOUNS[node.t] ?? "item")}`.trim();
   }
 }
 
-function branches(node, path, depth, options, start = 0) {
+/** Return the first members of a node on one line, empty if the answer does not have them. */
+function preview(node) {
+  if (!node.items?.length || node.t === "text") return "";
+  const parts = node.items.slice(0, 4).map((item) => {
+    const [name, each] = Array.isArray(item) ? item : [null, item];
+    const told = each.items !== undefined || each.size > 0 && each.v === undefined ? (SIGNS[each.t] || each.name) : line(each);
+    return (name ? `${name}: ` : "") + (told.length > 40 ? `${told.slice(0, 39)}…` : told);
+  });
+  return parts.join(", ");
+}
+
+function branches(node, path, depth, options, start = 0, names = "") {
   const hasNames = node.t === "dict" || node.t === "object";
   return (node.items ?? []).map((item, at) =>
-    row(hasNames ? item[1] : item, hasNames ? item[0] : start + at, [...path, start + at], depth, options),
+    row(hasNames ? item[1] : item, hasNames ? item[0] : start + at, [...path, start + at], depth, options, names),
   );
 }
 
-function row(node, name, path, depth, options) {
+function row(node, name, path, depth, options, above = "") {
   const folds = node.size > 0 && node.t !== "text" && node.t !== "bytes";
+  const names = `${above}/${JSON.stringify(name)}`;
+  const isOpen = node.items !== undefined && (depth < options.open - 1 || options.opened?.has(names));
   const item = h("div", {
     role: "treeitem",
     tabindex: -1,
     "aria-level": depth + 1,
-    "aria-expanded": folds ? String(depth < options.open && node.items !== undefined) : null,
+    "aria-expanded": folds ? String(Boolean(isOpen)) : null,
   });
   const group = folds ? h("div", { role: "group" }) : null;
   item.append(
@@ -65,9 +79,9 @@ function row(node, name, path, depth, options) {
       "div",
       { class: "row", onclick: folds ? (event) => toggle(event, item) : null },
       h("span", { class: "fold", "aria-hidden": "true" }),
-      name === null ? null : h("span", { class: typeof name === "number" ? "key at" : "key" }, name),
+      name === null ? null : h("span", { class: `key${typeof name === "number" ? " at" : ""}${options.marked?.(path) ? " is-changed" : ""}` }, name),
       value(node, path, options),
-      options.edit ? h("button", { type: "button", class: "edit", tabindex: -1, onclick: () => options.edit(path, node, item) }, "edit") : null,
+      options.edit ? h("button", { type: "button", class: "edit", tabindex: -1, "aria-label": `Edit ${name}`, onclick: () => options.edit(path) }, "edit") : null,
     ),
   );
   if (group) {
@@ -75,9 +89,10 @@ function row(node, name, path, depth, options) {
     item.fill = () => {
       item.fill = null;
       if (node.items === undefined) return void show(group, node, path, depth + 1, options, 0);
-      put(group, branches(node, path, depth + 1, options), rest(node, node.items.length, path, depth + 1, options));
+      put(group, branches(node, path, depth + 1, options, 0, names), rest(node, node.items.length, path, depth + 1, options));
     };
-    if (item.getAttribute("aria-expanded") === "true") item.fill();
+    item.keep = (isKept) => (isKept ? options.opened?.add(names) : options.opened?.delete(names));
+    if (isOpen) item.fill();
   }
   return item;
 }
@@ -103,7 +118,8 @@ function value(node, path, options) {
     } else if (node.v.length < node.size) block.append(h("span", { class: "quiet" }, `… ${count(node.size - node.v.length)} more`));
     return block;
   }
-  return h("span", { class: node.t }, node.t === "text" ? node.v || '""' : line(node));
+  const short = preview(node);
+  return h("span", { class: node.t }, node.t === "text" ? node.v || '""' : line(node), short ? h("span", { class: "preview" }, short) : null);
 }
 
 async function show(group, node, path, depth, options, start) {
@@ -138,6 +154,7 @@ function toggle(event, item) {
   if (getSelection()?.toString()) return;
   const isOpen = item.getAttribute("aria-expanded") === "true";
   item.setAttribute("aria-expanded", String(!isOpen));
+  item.keep?.(!isOpen);
   if (!isOpen) item.fill?.();
 }
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from statelog.format.mac import StoreKey
     from statelog.log.engine import Engine
 
+    Progress = Callable[[int, int], None]
+
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
@@ -30,7 +32,7 @@ class CompactionReport:
     duration_s: float
 
 
-def compact(engine: Engine, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
+def compact(engine: Engine, *, progress: Progress | None = None) -> CompactionReport:
     """Put the store into a new file; see `Store.compact`."""
     started_s = time.perf_counter()
     looked_at = 0
@@ -48,38 +50,24 @@ def compact(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
     engine.check_alone()
     check_compactable(engine.store_file.lmdb_file, engine.store_file.wal)
     swept = sweep_store(engine, progress=advance)
-    compacted = compact_file(
-        engine.store_file.lmdb_file, engine.store_file.wal, check_record=_check_record, progress=advance_further
-    )
-    return CompactionReport(
-        compacted.size_before_bytes,
-        compacted.size_after_bytes,
-        compacted.records,
-        compacted.index_entries,
-        swept.vacuumed_nodes,
-        time.perf_counter() - started_s,
-    )
+    return _copy(engine, None, advance_further, started_s, swept.vacuumed_nodes)
 
 
-def rekey(engine: Engine, key: StoreKey, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
+def rekey(engine: Engine, key: StoreKey, *, progress: Progress | None = None) -> CompactionReport:
     """Copy the store to a new file with another key. See `Store.rekey`."""
     started_s = time.perf_counter()
     engine.check_alone()
-    compacted = compact_file(
-        engine.store_file.lmdb_file,
-        engine.store_file.wal,
-        check_record=_check_record,
-        progress=progress,
-        key=key,
-    )
-    return CompactionReport(
-        compacted.size_before_bytes,
-        compacted.size_after_bytes,
-        compacted.records,
-        compacted.index_entries,
-        0,
-        time.perf_counter() - started_s,
-    )
+    return _copy(engine, key, progress, started_s, vacuumed_nodes=0)
+
+
+def _copy(
+    engine: Engine, key: StoreKey | None, progress: Progress | None, started_s: float, vacuumed_nodes: int
+) -> CompactionReport:
+    """Copy the store to a new file. With None, its key does not change."""
+    file, wal = engine.store_file.lmdb_file, engine.store_file.wal
+    made = compact_file(file, wal, check_record=_check_record, progress=progress, key=key)
+    sizes = made.size_before_bytes, made.size_after_bytes
+    return CompactionReport(*sizes, made.records, made.index_entries, vacuumed_nodes, time.perf_counter() - started_s)
 
 
 def _check_record(lsn: int, data: bytes | memoryview) -> None:

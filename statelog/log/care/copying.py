@@ -40,7 +40,6 @@ def copy_thread(batch: Batch, source_id: str, target_id: str, *, anew: bool = Fa
     Raises:
         ThreadNotFoundError: there is no thread to copy. AlreadyExistsError: there is a thread of the new id.
         ThreadDeletedError: one of the two was deleted; the new one may have been with `anew`.
-
     """
     view = batch.view
     source = view.thread_lsn(source_id)

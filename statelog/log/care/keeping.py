@@ -29,7 +29,6 @@ class Policy:
         keep_tags: also tagged ones. Heads and the versions branches leave at are kept whatever it says, but those of
             a branch that serves a version (`care.serves`): all of them go with that version.
         only: LSNs of versions: all others are kept. For once: no record of a policy says it.
-
     """
 
     keep_last: int | None = None

@@ -40,7 +40,6 @@ class Marks:
 
         Raises:
             CorruptionError: a node cannot be read; what was to be kept must not be guessed.
-
         """
         pending = list(refs)
         while pending:

@@ -31,7 +31,6 @@ class PolicyRow(NamedTuple):
     Attributes:
         pattern: of thread ids, as for file names; or the part digest of one id.
         policy: fields of a `retention.Policy`; empty: none, whatever patterns set before say.
-
     """
 
     pattern: str | bytes

@@ -85,7 +85,6 @@ def rebuild_index(engine: Engine, progress: Callable[[int, int], None] | None = 
 
     Raises:
         CorruptionError: a record is damaged; the index stays as it was.
-
     """
 
     def work(transaction: WriteTransaction) -> int:

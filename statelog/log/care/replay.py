@@ -77,7 +77,6 @@ class Replay:
 
         Raises:
             CorruptionError: a record's checksum does not hold, or what it says is not possible.
-
         """
         if transaction is not self._transaction:
             self._transaction, self._index, self._end = transaction, _Applied(transaction), read_log_end(transaction)

@@ -186,7 +186,6 @@ class Collector:
 
         Returns:
             whether none is left that the policy does not keep.
-
         """
 
         def work(transaction: WriteTransaction) -> bool:

@@ -59,7 +59,6 @@ def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None =
 
     Raises:
         CorruptionError: a record cannot be read; nothing was taken.
-
     """
     report = RetentionReport()
     with engine.read() as view:
@@ -88,7 +87,6 @@ def sweepable_sizes(engine: Engine, records_max: int) -> dict[int, int] | None:
 
     Raises:
         CorruptionError: a record cannot be read.
-
     """
     sweep = _Sweep(engine)
     if sweep.visits > records_max:

@@ -114,7 +114,6 @@ def fits_transaction(transaction: Transaction, lsns: Iterable[int], size_bytes_m
         transaction: reads the records.
         lsns: LSNs of the records in the order of rewriting.
         size_bytes_max: limit on the sum of the present sizes; see `DiskReserve.rewrite_size_bytes_max`.
-
     """
     size_bytes = 0
     for count, lsn in enumerate(lsns):
@@ -181,7 +180,6 @@ def rewrite(
         records: the records.
         marks: decides which nodes are kept.
         are_named: True if an imported removal event already lists the records.
-
     """
     report = RetentionReport()
     index = _Direct(transaction)

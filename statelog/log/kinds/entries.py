@@ -200,7 +200,6 @@ def _take_out(
         is_there: True if the row is that of an existing entry.
         following: the row that replaces it, if it is that of an entry that waits to be claimed. Then the entry may keep
             its place in the queue.
-
     """
     if before.expires_us:
         index.delete_index(board_keys.encode_expiry_key(board, before.expires_us, before.lsn))

@@ -58,11 +58,6 @@ def register(kind: Kind[Any]) -> None:
     _BY_EVENT.setdefault(kind.event, kind)
 
 
-def unregister(kind: Kind[Any]) -> None:
-    """Take a row out again."""
-    del KINDS[kind.type], _BY_EVENT[kind.event]
-
-
 for _kind in (
     THREAD_KIND,
     CHECKPOINT_KIND,
@@ -98,7 +93,6 @@ def decode_event(record: Record) -> Event:
 
     Raises:
         CorruptionError: the body is not of its type.
-
     """
     event: Event = decode_as(record, kind_of(record).read)
     return event
@@ -159,7 +153,6 @@ def apply_record(index: IndexWriter, record: Record, event: Event | None, facts:
         record: the record.
         event: what it says; None if it was redacted.
         facts: of its nodes; where it was not redacted, those that are widely shared will do.
-
     """
     if event is not None:
         apply_nodes(index, record.lsn, owner_of(event, record.lsn), facts)
@@ -182,7 +175,6 @@ def stage_event(batch: Batch, event: Event, rows: Sequence[NodeRow] = (), time_u
         event: the event.
         rows: nodes of the record: those of a workspace of its owner's (`Batch.workspace`).
         time_us: of the record; the clock's if left out.
-
     """
     kind, lsn = kind_of_event(event), batch.next_lsn()
     batch.append(kind.type, now_us() if time_us is None else time_us, kind.encode(event, lsn), pack_nodes(rows))

@@ -4,12 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import os
+from typing import NamedTuple
 
+_MAPS = "/proc/self/maps"
 _STANDARD_MAX = 2
 """Descriptors up to this one are the standard streams. Any library writes to them."""
 
 SHARED_MODE = 0o666
 """The bits of the data file's mode that a sidecar file gets."""
+
+
+class FileMap(NamedTuple):
+    """A part of a file that this process has mapped: its addresses, its offset in the file, and its permissions."""
+
+    start: int
+    stop: int
+    offset: int
+    permissions: str
+
+
+def maps_of(descriptor: int) -> list[FileMap]:
+    """Return the maps of a file, as far as the system lists them."""
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        inode = str(os.fstat(descriptor).st_ino)
+        with open(_MAPS) as maps:  # noqa: PTH123 - without an import of pathlib
+            for line in maps:
+                if f" {inode} " in line:  # Most are maps of other files.
+                    addresses, permissions, offset, _device, number = line.split()[:5]
+                    if number == inode:
+                        start, stop = addresses.split("-")
+                        found.append(FileMap(int(start, 16), int(stop, 16), int(offset, 16), permissions))
+    return found
 
 
 def keep_standard_streams() -> None:
@@ -34,11 +60,6 @@ def open_side_file(path: str | os.PathLike[str], flags: int, store: os.stat_resu
     """Open a sidecar file. If there is none, create it with the store's owner and mode. Raises OSError.
 
     An existing file keeps its own, because it may be a link to another file.
-
-    Args:
-        path: of the file.
-        flags: of the opening, without those of a creation.
-        store: status of the data file.
     """
     try:
         return open_file(path, flags)

@@ -79,9 +79,7 @@ _FORMER_TIMEOUT_S = 1.0
 class FileLocks:
     """The locks of one open data file.
 
-    Args:
-        descriptor: of the data file. Its owner closes it, which releases the locks.
-        path: of the data file.
+    The owner of the descriptor closes it, which releases the locks.
 
     Attributes:
         file: checks whether the path still leads to the data file.
@@ -108,14 +106,6 @@ class FileLocks:
         if not self.supported:
             self._until(self._try_file, timeout_s)
 
-    def acquire_writable(self, timeout_s: float) -> None:
-        """Register this process as a writer. Then no other process ends the session of the WAL.
-
-        Raises:
-            StoreLockedError: another process is ending the session. Facts: path, timeout_s.
-        """
-        self._acquire(_WRITABLE.shared, timeout_s)
-
     @contextlib.contextmanager
     def opening(self, timeout_s: float, *, read_only: bool) -> Iterator[None]:
         """Register this process as a user of the store. Other processes cannot open it while the `with` block runs.
@@ -131,7 +121,7 @@ class FileLocks:
         try:
             self.acquire_presence(timeout_s)
             if not read_only:
-                self.acquire_writable(timeout_s)
+                self._acquire(_WRITABLE.shared, timeout_s)  # Then no other process ends the session of the WAL.
             yield
         except BaseException:
             self._try(_PRESENCE.free)
@@ -227,10 +217,10 @@ class FileLocks:
         if self.writer is not None:
             self.writer.acquire(timeout_s)
 
-    def release_writer(self, goes_on: bool = False) -> None:  # noqa: FBT001, FBT002 - as in `WriterLock`
-        """Release the writer lock, or keep the turn for a while: see `WriterLock.release`."""
+    def release_writer(self) -> None:
+        """Release the writer lock."""
         if self.writer is not None:
-            self.writer.release(goes_on)
+            self.writer.release()
 
     @contextlib.contextmanager
     def writing(self, timeout_s: float) -> Iterator[None]:

@@ -70,14 +70,7 @@ def upgrade(
 ) -> None:
     """Upgrade a store that is older than this release to its format, in one transaction.
 
-    Args:
-        raw: LMDB's environment, which flushes what it commits.
-        tables: LMDB's tables by name.
-        header: of the store.
-        locks: of the data file.
-        path: of the data file.
-        read_only: the store is open read-only.
-        lock_timeout_s: how long to wait for another process that writes.
+    `raw` flushes what it commits.
 
     Raises:
         FormatError: the store is open read-only, or its format cannot be upgraded. Facts: path, needed, supported.
@@ -92,15 +85,12 @@ def upgrade(
         message = f"{path} has format {version} and is open in another process: it cannot be upgraded now"
         raise StoreLockedError(message, path=str(path))
     try:
-        locks.acquire_writer(lock_timeout_s)
-        try:
+        with locks.writing(lock_timeout_s):
             with raw.begin(write=True) as transaction:
                 upgrades.upgrade(_Tables(transaction, tables), version)
                 point("upgrade.before_lmdb_commit")
             raw.sync(True)
             point("upgrade.after_lmdb_commit")
-        finally:
-            locks.release_writer()
     except FormatError as error:
         raise FormatError(f"{path}: {error.message}", **facts) from error
     finally:

@@ -42,12 +42,7 @@ _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class WakeFile(NamedTuple):
-    """A mapped wake-up file.
-
-    Attributes:
-        slots: of the waiters.
-        identity: device and inode.
-    """
+    """A mapped wake-up file: its slots, and its device and inode."""
 
     slots: kernels.WakeSlots
     identity: tuple[int, int]
@@ -69,11 +64,6 @@ def identity_of(own: str) -> tuple[int, int] | None:
 
 def map_wake_file(own: str, store: os.stat_result, *, create: bool) -> WakeFile | None:
     """Map the file at the path `own`. Return None if it cannot be trusted, or is not a wake-up file.
-
-    Args:
-        own: path of the wake-up file.
-        store: status of the data file.
-        create: create the file if there is none.
 
     Raises:
         OSError: there is no file, or the operating system refuses to create it.

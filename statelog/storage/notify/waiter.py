@@ -21,14 +21,7 @@ STALE_MS = 1000
 
 
 class Waiter:
-    """A waiter of one thread, as a context manager.
-
-    Args:
-        slot_file: the wake-up file.
-        mask: as for `Wake.enter`.
-        subject: as for `Wake.enter`.
-        bell: another waiter of the same thread. A notification of this waiter wakes it, too.
-    """
+    """A waiter of one thread, as a context manager. `Wake.enter` describes the arguments."""
 
     def __init__(self, slot_file: SlotFile, mask: int, subject: bytes, bell: Waiter | None = None) -> None:
         self._ticket = 0

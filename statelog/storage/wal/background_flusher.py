@@ -34,14 +34,6 @@ _LOOK_S = 0.02
 class BackgroundFlusher:
     """The background flusher of one store that is open for writing.
 
-    Args:
-        file: the LMDB file.
-        wal: the write-ahead log.
-        checkpointer: makes the checkpoints.
-        wake: notifies waiters of flushed commits.
-        interval_s: as the attribute.
-        flushes: the store's `durability` leaves all flushes to the thread.
-
     Attributes:
         interval_s: the time between two flushes, the shortest of all openings of the store.
         flushes: commits have left their flush to the thread.
@@ -69,8 +61,7 @@ class BackgroundFlusher:
     def commit_made(self, *, is_flushed: bool) -> None:
         """Start or wake the thread for a commit that is about to be made. The caller holds `write_lock`.
 
-        Args:
-            is_flushed: the commit does not leave its flush to the thread.
+        `is_flushed`: the commit does not leave its flush to the thread.
         """
         if self._wal.is_off:
             return

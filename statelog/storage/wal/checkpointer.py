@@ -49,7 +49,6 @@ from statelog.storage.wal.wal_format import HALF_SIZE_BYTES, HALVES_AT, Slot, de
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from statelog.storage.disk_reserve import DiskReserve
     from statelog.storage.lmdb_file import LmdbFile
     from statelog.storage.wal.wal import Wal
 
@@ -63,23 +62,18 @@ _GROUP_SIZE_BYTES_MAX = JOURNALED_SIZE_BYTES_MAX + 64 * 1024
 class Checkpointer:
     """The checkpoints of one store. The owner of the writer lock calls it, unless a method says that it needs no lock.
 
-    Args:
-        file: the LMDB file.
-        wal: the write-ahead log.
-        disk_reserve: releases blocks for a new WAL on a full disk.
-        is_interval: the store's `durability` is "interval", so that checkpoints may be further apart.
+    With `is_interval`, checkpoints are further apart.
 
     Attributes:
         pins: the snapshot pins of this process.
         is_plain: no checkpoint was under way when the last write transaction began.
     """
 
-    def __init__(self, file: LmdbFile, wal: Wal, disk_reserve: DiskReserve, *, is_interval: bool) -> None:
+    def __init__(self, file: LmdbFile, wal: Wal, *, is_interval: bool) -> None:
         self.pins = SnapshotPins()
         self.is_plain = False
         self._file = file
         self._wal = wal
-        self._disk_reserve = disk_reserve
         self._is_interval = is_interval
         self._finishing = threading.RLock()
         """Held by a thread that finishes a checkpoint, and while the WAL is closed or replaced."""
@@ -377,7 +371,7 @@ class Checkpointer:
         file.locks.file.check()  # Otherwise the WAL may be that of a file that has taken the place of ours.
         flagged = read_dirty_flag(file.locks.descriptor)
         try:
-            epoch = wal.open(flagged, self._disk_reserve)
+            epoch = wal.open(flagged)
             if flagged is None:  # Processes of a session that has ended may have left their words.
                 shared.reset()
             if not shared.epoch:

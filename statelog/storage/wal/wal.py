@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog.errors import JournalMissingError, StorageError
-    from statelog.storage.disk_reserve import DiskReserve
     from statelog.storage.lmdb_file import LmdbFile
 
 _PAGE_SIZE_BYTES = 4096
@@ -128,11 +127,6 @@ class Wal:
     def append(self, lsn: int, records: Sequence[bytes], size_bytes: int) -> bool:
         """Append the records of a commit. Return False if the WAL cannot have them (J4).
 
-        Args:
-            lsn: of the first record.
-            records: all records of the commit.
-            size_bytes: of the records.
-
         Raises:
             StorageError: the operating system refuses. Facts: path, of the WAL.
         """
@@ -179,8 +173,7 @@ class Wal:
     def note_unappended(self, *, rewrites: bool) -> None:
         """Record that LMDB is about to commit what the WAL does not have. A checkpoint has to follow.
 
-        Args:
-            rewrites: the commit does more than append records.
+        `rewrites`: the commit does more than append records.
         """
         shared = self.shared()
         shared.rewritten += rewrites
@@ -280,12 +273,11 @@ class Wal:
         """Whether this process has the WAL open."""
         return self.descriptor >= 0
 
-    def open(self, flagged: bytes | None, disk_reserve: DiskReserve) -> int:
+    def open(self, flagged: bytes | None) -> int:
         """Open the WAL, or create it. Return the epoch of its session, or 0 if the session is new.
 
         Args:
             flagged: the session that the dirty flag names; None if the flag is not set.
-            disk_reserve: releases blocks if the disk is full.
 
         Raises:
             FileNotFoundError: the flag is set, and there is no WAL.
@@ -307,12 +299,7 @@ class Wal:
             clear_dirty_flag(file.locks.descriptor)
             flush_file(file.locks.descriptor)
         os.ftruncate(descriptor, 0)
-        try:
-            write_zeros(descriptor, 0, RECORDS_AT)
-        except OSError as error:  # On a full disk, use blocks of the store's own reserve.
-            if error.errno not in DISK_FULL_ERRNOS or not disk_reserve.release_blocks(RECORDS_AT):
-                raise
-            write_zeros(descriptor, 0, RECORDS_AT)
+        write_zeros(descriptor, 0, RECORDS_AT)
         self.session = os.urandom(_SESSION_SIZE_BYTES)
         return 0
 

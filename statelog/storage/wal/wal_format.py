@@ -235,7 +235,7 @@ def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Ite
     """Yield every whole group of an epoch that begins in its half at or after `at`, at any offset."""
     start = HALVES_AT[epoch & 1]
     at, end = max(at, start), start + HALF_SIZE_BYTES
-    while end > at and _is_zeros(os.pread(descriptor, len(_ZEROS), end - len(_ZEROS))):
+    while end > at and _ZEROS.startswith(os.pread(descriptor, len(_ZEROS), end - len(_ZEROS))):
         end -= len(_ZEROS)  # Most of a half is zeros.
     data = os.pread(descriptor, max(end - at, 0), at)
     wanted = epoch.to_bytes(8)
@@ -246,11 +246,6 @@ def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Ite
         if group is not None:
             yield group
         found = data.find(wanted, found + 1)
-
-
-def _is_zeros(data: bytes) -> bool:
-    """Return True if `data`, which is not longer than `_ZEROS`, consists of zeros."""
-    return data == _ZEROS[: len(data)]
 
 
 def find_records(descriptor: int, slot: Slot) -> dict[int, bytes]:

@@ -211,3 +211,22 @@ def test_a_rollback_of_an_older_release_is_no_successor(tmp_path, monkeypatch):
         with pytest.raises(ConflictError):  # that one has a successor
             graph.invoke({"messages": [("user", "q")]}, earlier)
         assert len(graph.get_state(CONFIG).values["messages"]) == 10
+
+
+def test_a_write_refers_to_the_input_that_another_saver_has_put(tmp_path):
+    size = 700  # of more the lists at the heads of lines are looked through
+    messages = [AIMessage(letter * size) for letter in "ab"]
+    with StatelogSaver.open(tmp_path / "s") as saver, StatelogSaver.open(tmp_path / "s") as other:
+        version = f"{1:032}.0"
+        checkpoint = empty_checkpoint() | {
+            "id": str(uuid6(clock_seq=1)),
+            "channel_values": {"__start__": {"messages": messages[:1]}},
+            "channel_versions": {"__start__": version},
+        }
+        at = saver.put(CONFIG, checkpoint, {}, {"__start__": version})
+        sizes = [other.store.statistics().records_size_bytes]
+        for task, given in (("task", messages[:1]), ("another", messages[1:])):
+            other.put_writes(at, [("messages", given)], task)
+            sizes.append(other.store.statistics().records_size_bytes)
+        assert sizes[1] - sizes[0] < size < sizes[2] - sizes[1]
+        assert ("task", "messages", messages[:1]) in saver.get_tuple(at).pending_writes

@@ -22,17 +22,18 @@ from statelog.adapters.kit.packed import MSGPACK
 from statelog.adapters.langgraph.values.codec import join, may_be_split, split
 from statelog.adapters.langgraph.values.msgpack_items import (
     is_packed,
-    join_parts,
     pack,
     pack_bytes,
     pack_id,
-    pack_parts,
+    pack_item,
+    pack_name,
     pack_text,
     unpack,
     unpack_bytes,
     unpack_id,
+    unpack_name,
 )
-from statelog.kernels.msgpack import split_array
+from statelog.kernels.msgpack import join_array, split_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +46,6 @@ _new = tuple.__new__
 
 _NIL = pack_text(None)
 _TRUE = b"\xc3"
-_NO_BYTES = b"\xc4\x00"
 _TASK_PARTS, _WRITE_PARTS = 2, 4
 
 
@@ -71,7 +71,7 @@ class BundledWrite(NamedTuple):
 class Encoded(NamedTuple):
     """The writes of a task, encoded."""
 
-    header: list[str | bytes | None]
+    header: list[bytes]
     behind: list[bytes]
 
 
@@ -84,25 +84,26 @@ def encode_writes(
         ValueTypeError: the serialiser refuses a value; the message names the channel.
 
     """
-    header: list[str | bytes | None] = [pack_id(task_id), path, str(len(writes))]
+    header = [pack_id(task_id), pack_name(path), pack_name(str(len(writes)))]
     behind: list[bytes] = []
     for number, channel, value in writes:
         kind, data = codec.dump(value, f"write to {channel!r} of {what}", (channel,))
         is_msgpack = kind == MSGPACK and (codec.proves or codec.is_one_value(kind, data))
         parts = split(data) if is_msgpack and may_be_split(data) else None
+        header += (pack_name(channel), pack_name(str(number)))
         if parts is not None:
-            header += (channel, str(number), _TRUE, str(len(parts)))
-            behind += map(pack, parts)
+            header += (_TRUE, pack_name(str(len(parts))))
+            behind += map(pack_item, parts)
         elif is_msgpack:
-            header += (channel, str(number), None, data)
+            header += (_NIL, data)
         else:
-            header += (channel, str(number), kind, pack_bytes(data) if data else _NO_BYTES)
+            header += (pack_name(kind), pack_bytes(data))
     return _new(Encoded, (header, behind))
 
 
 def encode_bundles(tasks: Sequence[Encoded]) -> bytes:
     """Return the item of the writes of some tasks."""
-    header: list[str | bytes | None] = [None]
+    header = [_NIL]
     behind: list[bytes] = []
     for task in tasks:
         header += task.header
@@ -115,10 +116,10 @@ def encode_alone(task: Encoded) -> bytes:
     return _pack([*task.header[:_TASK_PARTS], *task.header[_TASK_PARTS + 1 :]], task.behind)
 
 
-def _pack(header: list[str | bytes | None], behind: Sequence[bytes]) -> bytes:
+def _pack(header: list[bytes], behind: Sequence[bytes]) -> bytes:
     if not behind:
-        return pack_parts(header)
-    return items.pack_list([*behind, items.wrap(b"", join_parts(header))])
+        return pack(join_array(header))
+    return items.pack_list([*behind, items.wrap(b"", join_array(header))])
 
 
 def decode_bundles(stored: Sequence[bytes]) -> tuple[list[Bundle], bool]:
@@ -129,9 +130,9 @@ def decode_bundles(stored: Sequence[bytes]) -> tuple[list[Bundle], bool]:
     found: list[Bundle] = []
     at, place = 1, 1
     while place < len(parts):
-        end = place + _TASK_PARTS + 1 + _WRITE_PARTS * int(_text(parts[place + _TASK_PARTS]))
+        end = place + _TASK_PARTS + 1 + _WRITE_PARTS * int(unpack_name(parts[place + _TASK_PARTS]))
         writes, at = _decode_writes(parts[place + _TASK_PARTS + 1 : end], stored, at)
-        found.append(_new(Bundle, (_text(parts[place]), _text(parts[place + 1]), writes)))
+        found.append(_new(Bundle, (_task_id(parts[place]), unpack_name(parts[place + 1]), writes)))
         place = end
     return found, False
 
@@ -140,7 +141,7 @@ def _decode_alone(parts: list[bytes], stored: Sequence[bytes]) -> Bundle:
     if (len(parts) - _TASK_PARTS) % _WRITE_PARTS:  # one write by itself
         is_split = len(parts) == _WRITE_PARTS
         parts[_WRITE_PARTS:_WRITE_PARTS] = [_TRUE, pack_text(str(len(stored) - 1))] if is_split else [_NIL]
-    return _new(Bundle, (_text(parts[0]), _text(parts[1]), _decode_writes(parts[_TASK_PARTS:], stored, 1)[0]))
+    return _new(Bundle, (_task_id(parts[0]), unpack_name(parts[1]), _decode_writes(parts[_TASK_PARTS:], stored, 1)[0]))
 
 
 def _decode_writes(parts: Sequence[bytes], stored: Sequence[bytes], at: int) -> tuple[dict[int, BundledWrite], int]:
@@ -150,9 +151,9 @@ def _decode_writes(parts: Sequence[bytes], stored: Sequence[bytes], at: int) -> 
         channel, number, form, data = parts[place : place + _WRITE_PARTS]
         end = at
         if form == _TRUE:
-            end += int(_text(data))
+            end += int(unpack_name(data))
         value = () if form == _TRUE else (data,) if form == _NIL else (form, data)
-        found.setdefault(int(_text(number)), _new(BundledWrite, (_text(channel), value, stored[at:end])))
+        found.setdefault(int(unpack_name(number)), _new(BundledWrite, (unpack_name(channel), value, stored[at:end])))
         at = end
     return found, at
 
@@ -172,6 +173,10 @@ def join_bundles(held: bytes, new: bytes) -> bytes:
     return _pack([*header], [*first[1:], *more[1:]])
 
 
+def _task_id(item: bytes) -> str:
+    return unpack_id(item) or ""
+
+
 def decode_write(codec: Codec, write: BundledWrite, decoded: DecodedBy | None = None) -> Any:
     """Return the value of a write. Raises what the serialiser raises, with a note that names the channel."""
     try:
@@ -187,8 +192,4 @@ def _decode_value(codec: Codec, write: BundledWrite, decoded: DecodedBy | None) 
     if len(write.value) == 1:
         return codec.load(MSGPACK, write.value[0])
     kind, data = write.value
-    return codec.load(_text(kind), unpack_bytes(data))
-
-
-def _text(packed: bytes) -> str:
-    return unpack_id(packed) or ""
+    return codec.load(unpack_name(kind), unpack_bytes(data))

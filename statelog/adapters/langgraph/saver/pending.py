@@ -6,7 +6,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
-from langgraph.constants import START
 
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Follows
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from statelog import Checkpoint
     from statelog.adapters.kit.items import Write
     from statelog.adapters.kit.lineage import Lineage
-    from statelog.adapters.langgraph.saver.putting import Base, Bases
+    from statelog.adapters.langgraph.saver.putting import Bases
     from statelog.adapters.langgraph.values.codec import Codec
     from statelog.adapters.langgraph.values.names import Place
     from statelog.log.batch import Batch, Head
@@ -53,11 +52,9 @@ class Pending(NamedTuple):
     others: Sequence[Write]
     """Errors, interrupts and resumes, which are replaced. They are to be on the disk at once: no checkpoint may come
     after them."""
-    followed: Checkpoint | None
-    """The checkpoint they are put to, if it is remembered."""
+    place: Place
+    """The checkpoint that they are put to."""
     follows: Follows
-    is_quoting: bool
-    """Whether that may hold items of them: it is what a run begins with."""
     similar: Similar | None
     """Where most of a long list may lie: one that is given back whole, or handed on."""
 
@@ -81,7 +78,6 @@ def pending(
     writes: Sequence[tuple[str, Any]],
     task_id: str,
     task_path: str,
-    base: Base | None,
     called: str,
 ) -> Pending:
     """Return what is to be committed of a task's writes.
@@ -92,7 +88,6 @@ def pending(
         writes: channels and values.
         task_id: the task's.
         task_path: the task's.
-        base: what is remembered of that checkpoint.
         called: the namespace of a graph whose result they are; empty for none.
 
     Raises:
@@ -119,10 +114,7 @@ def pending(
     if encoded is not None and encoded.behind and are_looked_for(encoded.behind):
         lines = similar_lines(place.namespace) + [line_name(called)] * bool(called)
         similar = _new(Similar, (lines, len(encoded.behind)))
-    followed = None if base is None else base.checkpoint
-    start = None if base is None or encoded is None or not encoded.behind else base.channels.get(START)
-    is_quoting = isinstance(start, items.Unread) and start.made is followed
-    return _new(Pending, (prefix, encoded, made, followed, follows(place, place), is_quoting, similar))
+    return _new(Pending, (prefix, encoded, made, place, follows(place, place), similar))
 
 
 REFUSED = (UsageError, LimitError, ThreadDeletedError)
@@ -157,17 +149,17 @@ def _all_similar(parts: Sequence[Similar]) -> Similar:
 def commit_pending(lineage: Lineage, bases: Bases, parts: Sequence[Pending]) -> None:
     """Commit the writes of some tasks."""
     is_flushed = any(map(_others, parts))
-    made = lineage.commit_aside(WRITES_BRANCH, **_aside(parts), is_flushed=is_flushed)
+    made = lineage.commit_aside(WRITES_BRANCH, **_aside(bases, parts), is_flushed=is_flushed)
     for part in parts:
         bases.note_written(lineage.id, part.prefix, made)
 
 
-def with_checkpoint(lineage: Lineage, parts: Sequence[Pending], made: str) -> Callable[[Batch], Head]:
+def with_checkpoint(lineage: Lineage, bases: Bases, parts: Sequence[Pending], made: str) -> Callable[[Batch], Head]:
     """Return what commits the writes of some tasks before a checkpoint, of this id in the store."""
-    return lineage.aside(WRITES_BRANCH, **_aside(parts, made))
+    return lineage.aside(WRITES_BRANCH, **_aside(bases, parts, made))
 
 
-def _aside(parts: Sequence[Pending], made: str | None = None) -> _Aside:
+def _aside(bases: Bases, parts: Sequence[Pending], made: str | None = None) -> _Aside:
     tasks: dict[str, list[Encoded]] = {}
     prefixes = {part.follows.id: part.prefix for part in parts}
     for part in parts:
@@ -175,6 +167,8 @@ def _aside(parts: Sequence[Pending], made: str | None = None) -> _Aside:
             tasks.setdefault(part.prefix, []).append(part.together)
     bundles = {prefix: encode_bundles(those) for prefix, those in tasks.items()}
     others = [write for part in parts for write in part.others]
+    # LangGraph may have put the checkpoint while its writes were encoded: so this looks for it only now.
+    known = [base for part in parts if (base := bases.get(part.place)) is not None]
 
     def writes(time_us: int, missing: Sequence[str]) -> Sequence[Write]:
         groups = [
@@ -185,8 +179,8 @@ def _aside(parts: Sequence[Pending], made: str | None = None) -> _Aside:
 
     return {
         "writes": writes,
-        "followed": [part.followed for part in parts if part.followed is not None],
-        "quoted": [part.followed for part in parts if part.is_quoting and part.followed is not None],
+        "followed": [base.checkpoint for base in known if base.checkpoint is not None],
+        "quoted": [start.made for base in known if (start := base.start) is not None],
         "follows": [part.follows for part in parts],
         "similar": _all_similar(similar) if (similar := [part.similar for part in parts if part.similar]) else None,
     }

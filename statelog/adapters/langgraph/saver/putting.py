@@ -13,6 +13,7 @@ from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.reading import decode_versions, find_place
 from statelog.adapters.langgraph.values.codec import is_cut, is_snapshot
 from statelog.adapters.langgraph.values.frozen import common_ends, equal_ends, freeze, still
+from statelog.adapters.langgraph.values.msgpack_items import renewed
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
@@ -112,9 +113,10 @@ class Base(NamedTuple):
         return "" if self.own is None else self.own.latest
 
     @property
-    def has_metadata(self) -> bool:
-        """Whether it has metadata in a channel."""
-        return METADATA_CHANNEL in self.channels
+    def start(self) -> items.Unread | None:
+        """The value that a run begins with, if this checkpoint has stored the items of its lists."""
+        start = self.channels.get(START)
+        return start if type(start) is items.Unread and start.made is self.checkpoint else None
 
     def after(
         self,
@@ -261,9 +263,9 @@ class Changes(NamedTuple):
         prefixes = [checkpoint_prefix(place.namespace, place.id) for place in (asked, made) if place.id]
         known = bases.written
         written = [(prefix, known[of]) for prefix in prefixes if (of := (made.thread_id, prefix)) in known]
-        called, start = bases.last_called.get(made[:2]), base.channels.get(START)
+        called, start = bases.last_called.get(made[:2]), base.start if START in base.channels else None
         records = [] if called is None else [called]
-        if isinstance(start, items.Unread) and start.made is base.checkpoint:  # what a run begins with, cut
+        if start is not None:
             records.append(start.made)
         if not is_known or len(written) > 1 or (written and (is_together or written[0][1] is None)):
             ranges = [writes_range(prefix) for prefix in sorted(prefixes, reverse=True)]
@@ -398,7 +400,7 @@ def _spliced(
         return _list_writes(name, encoded, first, stop, count)
     stored = items.opened(held)
     assert stored is not None
-    alike, alike_behind = equal_ends(items.read_list(stored, first, stop), encoded)
+    alike, alike_behind = equal_ends([*map(renewed, items.read_list(stored, first, stop))], encoded)
     changed = encoded[alike : len(encoded) - alike_behind]
     if len(changed) > _EDITED_MAX and first + alike < count:
         whole = [*items.read_list(stored, 0, first), *encoded, *items.read_list(stored, stop)]

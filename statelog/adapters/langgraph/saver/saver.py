@@ -387,7 +387,7 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         parts: Sequence[tasks.Pending] = ()
         try:
             with self._gatherer.taken(place.thread_id) as parts:
-                before = tasks.with_checkpoint(lineage, parts, name) if parts else None
+                before = tasks.with_checkpoint(lineage, bases, parts, name) if parts else None
                 is_known = is_known and (len(parts) > 0 or not self._gatherer.is_busy(place.thread_id))
                 twins = changes.twins(base, asked, place, bases, is_known=is_known, is_together=len(parts) > 0)
                 made = commit(before=before, twins=twins)
@@ -423,8 +423,8 @@ class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
         if not place.id:
             message = "a config for pending writes has configurable.checkpoint_id"
             raise UsageError(message, argument="checkpoint_id", value=None)
-        base, called = self._bases.get(place), self._bases.called_by(place.thread_id, task_id)
-        part = tasks.pending(self._codec.of(place.thread_id), place, writes, task_id, task_path, base, called)
+        called = self._bases.called_by(place.thread_id, task_id)
+        part = tasks.pending(self._codec.of(place.thread_id), place, writes, task_id, task_path, called)
         if part.together or part.others:
             make = partial(tasks.commit_pending, self._lineage(place.thread_id), self._bases)
             self._gatherer.commit(place.thread_id, part, make, is_followed=not part.others)

@@ -18,12 +18,14 @@ from statelog.adapters.langgraph.values.msgpack_items import (
     PREFIX,
     pack,
     pack_bytes,
+    pack_item,
     pack_text,
     unpack,
     unpack_bytes,
     unpack_text,
 )
 from statelog.display.packed import quarantined_text
+from statelog.display.short_messages import lengthen_all, shorten
 from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
 from statelog.format.quarantined import Quarantined
@@ -77,7 +79,8 @@ def join(encoded: Sequence[bytes]) -> Joined:
     """Return packed items in one, as msgpack."""
     at = len(PREFIX)
     starts = (1, 2, 3, 5, 9)
-    return Joined(len(encoded), b"".join([item[at + starts[max((item[at] & 31) - 23, 0)] :] for item in encoded]))
+    bodies = [item[at + starts[max((item[at] & 31) - 23, 0)] :] for item in encoded]
+    return Joined(len(encoded), b"".join(lengthen_all(bodies, split_array)))
 
 
 def read_whole(stored: items.Stored, known: dict[bytes, Joined] | None = None) -> Read:
@@ -127,12 +130,14 @@ def is_snapshot(encoded: Encoded) -> bool:
 
 _SNAPSHOT_ITEM = pack(SNAPSHOT)
 _NIL = b"\xc0"
+_NOTHING = b"\xf6"
+"""The item of None."""
 
 
 @lru_cache(maxsize=16)
 def _empty(kind: str) -> bytes:
     """Return the item of what is serialised to no bytes, as None is."""
-    return cbor.encode(Serialised(kind, b""))
+    return _NOTHING if kind == "null" else cbor.encode(Serialised(kind, b""))
 
 
 def _in_one(parts: list[Joined]) -> bytes:
@@ -294,7 +299,7 @@ class Codec:
         if kind != MSGPACK:
             return cbor.encode(Serialised(kind, data), path=what) if data else _empty(kind)
         parts = split(data) if may_be_split(data) else None
-        return pack(data) if parts is None else [pack(part) for part in parts]
+        return pack(data) if parts is None else [pack_item(part) for part in parts]
 
     def encode_items(self, values: Sequence[Any], what: str, path: tuple[str, ...]) -> list[bytes] | None:
         """Return the items of some of a list's values, None if they cannot be told apart. Arguments as for `dump`."""
@@ -302,9 +307,9 @@ class Codec:
             return []
         kind, data = self.dump(list(values), what, path)
         if len(values) == 1 and self.proves and kind == MSGPACK:  # one that was proved to be serialised item by item
-            return [pack(data[1:])]
+            return [pack(shorten(data[1:], split_array))]
         parts = split_array(data) if kind == MSGPACK else None
-        return None if parts is None or len(parts) != len(values) else [pack(part) for part in parts]
+        return None if parts is None or len(parts) != len(values) else [pack_item(part) for part in parts]
 
     def decode_items(self, part: Joined) -> list[Any]:
         """Return the values of some items of a list."""
@@ -326,6 +331,8 @@ class Codec:
             return self._loads(MSGPACK, items.unwrap(PREFIX, read))
         if read[0] >> 5 == _MAJOR_LIST:
             return self.decode([join(items.read_list(read))])
+        if read == _NOTHING:
+            return self._loads("null", b"")
         serialised = cbor.decode(read)
         return self._loads(serialised.type, serialised.data)
 

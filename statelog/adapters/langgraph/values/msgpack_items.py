@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from statelog.adapters.kit import items
 from statelog.adapters.kit.packed import MSGPACK
-from statelog.kernels.msgpack import join_array, split_array
+from statelog.display.short_messages import is_short, shorten
+from statelog.kernels.msgpack import split_array
 
 PREFIX = items.codec_prefix(MSGPACK)
 _PREFIX_16 = PREFIX + b"\x59"
@@ -25,14 +26,15 @@ def pack(data: bytes) -> bytes:
     return _PREFIX_16 + size.to_bytes(2) + data if size < 1 << 16 else items.wrap(PREFIX, data)
 
 
-def pack_parts(parts: list[str | bytes | None]) -> bytes:
-    """Return the item of a msgpack array: of texts, None as nil, and bytes that are msgpack already."""
-    return pack(join_parts(parts))
+def pack_item(data: bytes) -> bytes:
+    """Return the item of a value that is msgpack already, in a list: a message is stored in its short form."""
+    return pack(shorten(data, split_array))
 
 
-def join_parts(parts: list[str | bytes | None]) -> bytes:
-    """Return a msgpack array: of texts, None as nil, and bytes that are msgpack already."""
-    return join_array([part if type(part) is bytes else pack_text(part) for part in parts])
+def renewed(item: bytes) -> bytes:
+    """Return an item of a list as `pack_item` makes it. Earlier releases stored messages as they are."""
+    data = unpack(item)
+    return item if is_short(data) else pack_item(data)
 
 
 def unpack(item: bytes) -> bytes:
@@ -73,12 +75,41 @@ def unpack_text(item: bytes) -> str | None:
 
 def pack_bytes(data: bytes) -> bytes:
     """Return bytes in msgpack."""
-    return b"\xc6" + len(data).to_bytes(4, "big") + data
+    size = len(data)
+    return (b"\xc4" + size.to_bytes(1) if size < 1 << 8 else b"\xc6" + size.to_bytes(4)) + data
 
 
 def unpack_bytes(item: bytes) -> bytes:
     """Return the bytes of `pack_bytes`."""
-    return item[5:]
+    return item[2 if item[0] == 0xC4 else 5 :]
+
+
+_NAMES = (*map(str, range(32)), "__start__", "messages", "null", "~__pregel_pull, __start__", "~__pregel_pull, model")
+"""Texts that pending writes repeat, by their numbers, which never change."""
+_BEGINNINGS = ("branch:to:", "~__pregel_pull, ", "~__pregel_push, ")
+"""Likewise what texts begin with."""
+_NUMBERS = {name: bytes([number]) for number, name in enumerate(_NAMES)}
+
+
+@lru_cache(maxsize=1024)
+def pack_name(text: str) -> bytes:
+    """Return a text in msgpack. A number replaces a well-known text, or the well-known beginning of a text."""
+    known = _NUMBERS.get(text)
+    if known is None:
+        for number, beginning in enumerate(_BEGINNINGS):
+            if text.startswith(beginning):
+                return pack_bytes(bytes([number]) + text.removeprefix(beginning).encode("utf-8", "surrogatepass"))
+    return pack_text(text) if known is None else known
+
+
+def unpack_name(item: bytes) -> str:
+    """Return the text of `pack_name`, or of `pack_text`."""
+    if item[0] < len(_NAMES):
+        return _NAMES[item[0]]
+    if item[0] in (0xC4, 0xC6):
+        data = unpack_bytes(item)
+        return _BEGINNINGS[data[0]] + data[1:].decode("utf-8", "surrogatepass")
+    return unpack_text(item) or ""
 
 
 _UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -96,7 +127,9 @@ def pack_id(text: str | None) -> bytes:
 
 def unpack_id(item: bytes) -> str | None:
     """Return the text of `pack_id` or `pack_text`."""
+    if item == b"\xc0":
+        return None
     if not item.startswith(_UUID_HEAD):
-        return unpack_text(item)
+        return item[1 if item[0] != 0xDB else 5 :].decode("utf-8", "surrogatepass")
     digits = item[2:].hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -1,0 +1,451 @@
+// One thread: its versions on branches, a slider through time, and the version that is selected.
+
+import { get, isExport, live, post } from "./api.js";
+import { conversation } from "./conversation.js";
+import { changes } from "./diff.js";
+import { ago, count, h, moment, notify, problem, put } from "./dom.js";
+import { draw, layout, ownerOf, ROW } from "./lanes.js";
+import { line, tree } from "./tree.js";
+
+const PAGE = 50;
+const BEYOND = 6; // rows that are drawn above and below those that show
+const TABS = [["messages", "Conversation"], ["state", "State"], ["changes", "Changes"]];
+
+/** Draw the screen. */
+export async function show(root, params) {
+  const id = params.id;
+  let branch = params.branch || null;
+  let version = params.version === undefined ? null : Number(params.version);
+  // Everything that the first paint needs is asked for at once.
+  const asked = { id, branch };
+  const [thread, page, first, messages, store, diff] = await Promise.all([
+    get("thread", asked),
+    get("thread/versions", { ...asked, before: version === null ? null : version + PAGE / 2, limit: PAGE }),
+    get("thread/version", { ...asked, version }),
+    get("thread/messages", { ...asked, version }),
+    get("store"),
+    params.tab === "changes" ? get("thread/diff", { ...asked, version }) : null,
+  ]);
+  const screen = new Screen(root, thread, store.allow_writes && !isExport);
+  screen.branch = branch ?? thread.branch;
+  screen.keep(page.versions);
+  screen.tab = params.tab ?? (messages.channels.length ? "messages" : "state");
+  screen.frame();
+  screen.version = first.version;
+  screen.scrollTo(first.version);
+  screen.showVersion(first, { messages, changes: diff });
+  return live((change) => (change.all || change.threads.includes(id)) && screen.refresh());
+}
+
+class Screen {
+  constructor(root, thread, canWrite) {
+    this.root = root;
+    this.thread = thread;
+    this.canWrite = canWrite;
+    this.rows = new Map(); // of the branch: version -> row; null if it has expired
+    this.pages = new Set();
+    this.against = null;
+    this.isBusy = false;
+    this.next = null;
+    this.showsInner = false;
+    this.open = new Set(); // parts of the state that the reader has opened
+  }
+
+  get head() {
+    return this.branches.find((each) => each.name === this.branch)?.head ?? this.thread.version;
+  }
+
+  get branches() {
+    return this.thread.branches.filter((each) => this.showsInner || !each.is_inner || each.name === this.branch);
+  }
+
+  /** The version that row 0 shows: the head, or what LangGraph shows of the branch. */
+  get top() {
+    return this.branch === this.thread.branch ? Math.max(this.thread.version, 0) : this.head;
+  }
+
+  keep(rows) {
+    for (const row of rows) this.rows.set(row.version, row);
+    for (let at = 0; at + 1 < rows.length; at += 1)
+      for (let gone = rows[at].version - 1; gone > rows[at + 1].version; gone -= 1) this.rows.set(gone, null);
+  }
+
+  // --- the frame -----------------------------------------------------------------------
+
+  frame() {
+    this.slider = h("input", { type: "range", min: 0, max: this.top, value: this.top, "aria-label": "Version", oninput: () => this.select(Number(this.slider.value)) });
+    this.where = h("output", { class: "where" });
+    this.list = h("div", { class: "versions", tabindex: 0, role: "listbox", "aria-label": "Versions", onscroll: () => this.schedule(), onkeydown: (event) => this.move(event) });
+    this.inside = h("div", { class: "inside" });
+    this.list.append(this.inside);
+    this.detail = h("div", { class: "detail" });
+    this.choice = h("span", { class: "branches" });
+    put(
+      this.root,
+      h("div", { class: "head" }, isExport ? null : h("a", { class: "up", href: "#/threads" }, "Threads"), h("h1", {}, this.thread.id), this.choice),
+      h("div", { class: "thread" }, h("section", { class: "timeline", "aria-label": "Timeline" }, h("div", { class: "slide" }, this.slider, this.where), this.list), this.detail),
+    );
+    this.plan();
+  }
+
+  plan() {
+    this.lanes = layout(this.branches, this.branch);
+    const inner = this.thread.branches.filter((each) => each.is_inner).length;
+    const missing = this.thread.branches_total - this.thread.branches.length + this.lanes.hidden;
+    put(
+      this.choice,
+      this.branches.length > 1
+        ? h(
+            "label",
+            {},
+            "branch ",
+            h("select", { onchange: (event) => this.choose(event.target.value, null) }, this.branches.map((each) => h("option", { value: each.name, selected: each.name === this.branch }, each.name))),
+          )
+        : null,
+      missing > 0 ? h("span", { class: "quiet" }, `${count(missing)} more are not drawn`) : null,
+      inner
+        ? h("label", { class: "check" }, h("input", { type: "checkbox", checked: this.showsInner, onchange: (event) => ((this.showsInner = event.target.checked), this.plan(), this.draw()) }), "inner")
+        : null,
+    );
+    this.slider.max = this.top;
+    this.inside.style.setProperty("height", `${(this.top + 1) * ROW}px`);
+  }
+
+  // --- the list of versions ------------------------------------------------------------
+
+  schedule() {
+    if (!this.isScheduled) {
+      this.isScheduled = true;
+      requestAnimationFrame(() => {
+        this.isScheduled = false;
+        this.draw();
+      });
+    }
+  }
+
+  draw() {
+    const first = Math.max(0, Math.floor(this.list.scrollTop / ROW) - BEYOND);
+    const last = Math.min(this.top, Math.ceil((this.list.scrollTop + this.list.clientHeight) / ROW) + BEYOND);
+    const rows = [];
+    for (let at = first; at <= last; at += 1) rows.push(this.row(this.top - at, at));
+    const lanes = draw(this.lanes, this.top, first, last, this.rows, this.version, (name, version) => this.choose(name, version));
+    lanes.style.setProperty("top", `${first * ROW}px`);
+    put(this.inside, lanes, rows);
+    this.list.setAttribute("aria-activedescendant", `v${this.version}`);
+    this.load(this.top - last, this.top - first);
+  }
+
+  row(version, at) {
+    const row = this.rows.get(version);
+    const element = h("div", {
+      id: `v${version}`,
+      role: "option",
+      "aria-selected": String(version === this.version),
+      class: row === null ? "version is-gone" : "version",
+      style: { top: `${at * ROW}px`, "padding-left": `${this.lanes.width}px` },
+      onclick: row ? () => this.select(version) : null,
+    });
+    if (row === null) put(element, h("div", { class: "quiet" }, `${version} has expired`));
+    else if (row === undefined) put(element, h("div", { class: "quiet" }, `${version}`));
+    else {
+      const [title, under] = summary(row);
+      const names = this.thread.tags.filter((tag) => tag.version === version && tag.branch === row.branch);
+      put(
+        element,
+        h("div", { class: "line" }, h("span", { class: "number" }, version), h("span", { class: "what" }, title), names.map((tag) => h("span", { class: "tag" }, tag.name)), ago(row.time)),
+        h("div", { class: "under" }, under),
+      );
+    }
+    return element;
+  }
+
+  /** Ask for the versions of some rows that are not here yet. */
+  async load(oldest, newest) {
+    const branch = this.branch;
+    for (let page = Math.floor(oldest / PAGE); page <= Math.floor(newest / PAGE); page += 1) {
+      const low = page * PAGE;
+      const high = Math.min(low + PAGE - 1, this.top);
+      let isHere = true;
+      for (let each = low; each <= high; each += 1) isHere &&= this.rows.has(each);
+      if (isHere || this.pages.has(page)) continue;
+      this.pages.add(page);
+      try {
+        const answer = await get("thread/versions", { id: this.thread.id, branch, before: high + 1, limit: PAGE });
+        if (branch !== this.branch) return;
+        this.keep(answer.versions.filter((row) => row.version >= low));
+        for (let each = low; each <= high; each += 1) if (!this.rows.has(each)) this.rows.set(each, null);
+        this.schedule();
+      } catch (error) {
+        notify(error.message);
+      } finally {
+        this.pages.delete(page);
+      }
+    }
+  }
+
+  scrollTo(version) {
+    const at = (this.top - version) * ROW;
+    const { scrollTop, clientHeight } = this.list;
+    if (at < scrollTop || at + ROW > scrollTop + clientHeight) this.list.scrollTop = at - clientHeight / 2;
+    this.draw();
+  }
+
+  move(event) {
+    const step = { ArrowDown: -1, ArrowUp: 1, PageDown: -10, PageUp: 10, Home: Infinity, End: -Infinity }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    this.select(Math.max(0, Math.min(this.top, this.version + step)));
+  }
+
+  // --- selecting -----------------------------------------------------------------------
+
+  /** Select a version of the branch. While one is being read, only the last one asked for is read next. */
+  async select(version) {
+    this.version = version;
+    this.slider.value = version;
+    this.scrollTo(version);
+    if (this.isBusy) {
+      this.next = version;
+      return;
+    }
+    this.isBusy = true;
+    try {
+      do {
+        this.next = null;
+        await this.read();
+      } while (this.next !== null);
+    } finally {
+      this.isBusy = false;
+    }
+  }
+
+  async read() {
+    const query = { id: this.thread.id, branch: this.branch, version: this.version };
+    try {
+      const [found, part] = await Promise.all([get("thread/version", query), this.readTab(query)]);
+      this.showVersion(found, part);
+    } catch (error) {
+      put(this.detail, problem(error));
+    }
+  }
+
+  async readTab(query) {
+    if (this.tab === "messages") return { messages: await get("thread/messages", query) };
+    if (this.tab !== "changes") return {};
+    const against = this.against ? { against_branch: this.against.branch, against_version: this.against.version } : {};
+    return { changes: await get("thread/diff", { ...query, ...against }) };
+  }
+
+  choose(branch, version) {
+    if (branch === this.branch && version !== null) return this.select(version);
+    const isOnLine = version !== null && ownerOf(this.lanes, version) === branch;
+    if (isOnLine) return this.select(version);
+    this.branch = branch;
+    this.rows.clear();
+    this.pages.clear();
+    this.plan();
+    return this.select(version ?? this.top);
+  }
+
+  async refresh() {
+    if (document.hidden) return;
+    try {
+      const isAtHead = this.version === this.top;
+      const was = this.thread.branch;
+      this.thread = await get("thread", { id: this.thread.id });
+      if (this.branch === was && isAtHead) this.branch = this.thread.branch;
+      if (this.branch !== was) this.rows.clear();
+      this.plan();
+      if (isAtHead && this.version !== this.top) this.select(this.top);
+      else this.draw();
+    } catch (error) {
+      notify(error.message);
+    }
+  }
+
+  // --- the version ---------------------------------------------------------------------
+
+  showVersion(found, part) {
+    this.found = found;
+    this.slider.value = this.version;
+    put(this.where, `version ${count(this.version)} of ${count(this.top)}`);
+    const query = new URLSearchParams({ branch: this.branch, version: this.version, tab: this.tab });
+    if (!isExport) history.replaceState(null, "", `#/thread/${encodeURIComponent(this.thread.id)}?${query}`);
+    const body = h("div", { class: "body", role: "tabpanel" });
+    const focused = document.activeElement?.closest?.("[role=tab]")?.id;
+    put(this.detail, this.about(found), this.actions(found), this.tabs(), body);
+    if (focused) document.getElementById(focused)?.focus();
+    if (this.tab === "messages" && part.messages) body.append(conversation(part.messages, (before) => get("thread/messages", { id: this.thread.id, branch: this.branch, version: this.version, before })));
+    else if (this.tab === "changes" && part.changes) body.append(this.compare(part.changes), changes(part.changes));
+    else body.append(this.state(found));
+  }
+
+  about(found) {
+    const names = this.thread.tags.filter((tag) => tag.version === found.version && tag.branch === found.branch);
+    return h(
+      "div",
+      { class: "about" },
+      h(
+        "h2",
+        {},
+        `Version ${found.version}`,
+        h("span", { class: "quiet" }, ` on ${found.branch}`),
+        found.kind === "rollback" ? h("span", { class: "tag" }, `rollback to ${found.parent ? found.parent.version : "a version that has expired"}`) : null,
+        names.map((tag) => h("span", { class: "tag" }, tag.name, this.canWrite ? h("button", { type: "button", class: "remove", "aria-label": `Remove tag ${tag.name}`, onclick: () => this.write("untag", { name: tag.name }, `The tag ${tag.name} is removed.`) }, "×") : null)),
+      ),
+      h("p", { class: "quiet" }, moment(found.time), " · ", h("code", { class: "id" }, found.id)),
+      found.metadata?.size ? h("details", { class: "metadata" }, h("summary", {}, h("span", { class: "quiet" }, "metadata "), found.metadata.items.map(([name, node]) => `${name}: ${line(node)}`).join(", ").slice(0, 200)), tree(found.metadata)) : null,
+    );
+  }
+
+  actions(found) {
+    const code = h("pre", {}, found.python);
+    const copy = h("button", { type: "button", onclick: () => copyText(found.python) }, "Copy Python");
+    const buttons = [copy];
+    if (this.canWrite) {
+      buttons.push(
+        h("button", { type: "button", onclick: () => this.ask("Roll back", `The thread gets a new version with the state of version ${found.version}. Nothing is deleted: rolling back to version ${this.top} undoes it.`, [], () => this.write("rollback", { expected_version: this.top }, "The thread is rolled back.", true)) }, "Roll back to this"),
+        h("button", { type: "button", onclick: () => this.ask("Fork", "A branch begins at this version. It shares everything up to here.", [["name", "Name of the branch"]], ({ name }) => this.write("fork", { name }, `Branch ${name} begins here.`, true)) }, "Fork from this"),
+        h("button", { type: "button", onclick: () => this.ask("Tag", "A tag names this version. A tag that is in use moves here.", [["name", "Name of the tag"]], ({ name }) => this.write("tag", { name }, `The tag ${name} is set.`)) }, "Tag this"),
+      );
+    }
+    this.panel = h("div", { class: "panel", hidden: true });
+    return h("div", { class: "actions" }, buttons, h("details", { class: "python" }, h("summary", { class: "quiet" }, "show the code"), code), this.panel);
+  }
+
+  tabs() {
+    const move = (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!step) return;
+      const at = TABS.findIndex(([name]) => name === this.tab);
+      this.tab = TABS[(at + step + TABS.length) % TABS.length][0];
+      this.read().then(() => document.getElementById(`tab-${this.tab}`)?.focus());
+    };
+    return h(
+      "div",
+      { class: "tabs", role: "tablist", onkeydown: move },
+      TABS.map(([name, title]) =>
+        h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-selected": String(name === this.tab), tabindex: name === this.tab ? 0 : -1, onclick: () => ((this.tab = name), this.read()) }, title),
+      ),
+    );
+  }
+
+  state(found) {
+    const inner = new Set(found.inner);
+    const shown = { ...found.state, items: found.state.items.filter(([name]) => this.showsInner || !inner.has(name)) };
+    shown.size = shown.items.length;
+    if (!shown.size) return h("p", { class: "quiet" }, inner.size ? "The version has no channels of the application itself." : "The state is empty.");
+    const query = { id: this.thread.id, branch: this.branch, version: found.version };
+    const written = new Set(found.channels_written);
+    return tree(shown, {
+      open: 2,
+      marked: (path) => path.length === 1 && written.has(shown.items[path[0]][0]),
+      opened: this.open,
+      more: ([channel, ...path], start) => get("thread/value", { ...query, channel: shown.items[channel][0], path: path.join("."), start }),
+      edit: this.canWrite && !this.thread.is_graph ? (path) => this.edit(query, shown.items[path[0]][0], path.slice(1)) : null,
+    });
+  }
+
+  compare(answer) {
+    const number = h("input", { type: "number", min: 0, value: answer.old?.version ?? "", "aria-label": "Version to compare with", onchange: again });
+    const branch = h("select", { "aria-label": "Branch to compare with", onchange: again }, this.branches.map((each) => h("option", { value: each.name, selected: each.name === (this.against?.branch ?? this.branch) }, each.name)));
+    const screen = this;
+    function again() {
+      screen.against = number.value === "" ? null : { branch: branch.value, version: Number(number.value) };
+      screen.read();
+    }
+    const parent = h("button", { type: "button", disabled: this.against === null, onclick: () => ((this.against = null), this.read()) }, "Parent");
+    return h("div", { class: "compare" }, h("span", { class: "quiet" }, "compared with version"), number, this.branches.length > 1 ? branch : null, parent, h("span", { class: "quiet" }, `${count(answer.total)} changed`));
+  }
+
+  // --- writes --------------------------------------------------------------------------
+
+  /** Ask for what an act needs: `fields` are [name, label, text]; a text with line breaks gets a large field. */
+  ask(title, text, fields, act) {
+    const inputs = fields.map(([name, label, value]) => {
+      const input = h(value === undefined ? "input" : "textarea", { id: `field-${name}`, value: value ?? "", required: true, spellcheck: "false", rows: 8 });
+      return [name, h("label", {}, label, input), input];
+    });
+    const refused = h("div", {});
+    const form = h(
+      "form",
+      {
+        onsubmit: async (event) => {
+          event.preventDefault();
+          try {
+            await act(Object.fromEntries(inputs.map(([name, , input]) => [name, input.value])));
+          } catch (error) {
+            put(refused, problem(error));
+          }
+        },
+        onkeydown: (event) => event.key === "Escape" && (this.panel.hidden = true),
+      },
+      h("h3", {}, title),
+      h("p", {}, text),
+      inputs.map(([, label]) => label),
+      refused,
+      h("div", { class: "buttons" }, h("button", { class: "main" }, title), h("button", { type: "button", onclick: () => (this.panel.hidden = true) }, "Cancel")),
+    );
+    put(this.panel, form);
+    this.panel.hidden = false;
+    (inputs[0]?.[2] ?? form.querySelector("button.main")).focus();
+    this.panel.scrollIntoView({ block: "nearest" });
+  }
+
+  async edit(query, channel, path) {
+    try {
+      const text = toJson(await get("thread/value", { ...query, channel, path: path.join("."), start: 0 }));
+      this.ask("Fork with this edit", "A branch begins at this version. Its first commit has the value below, in JSON.", [["name", "Name of the branch"], ["json", `New value in ${channel}`, text]], ({ name, json }) =>
+        this.write("fork", { name, edit: { channel, path, json } }, `Branch ${name} has the new value.`, true),
+      );
+    } catch (error) {
+      notify(error.message);
+    }
+  }
+
+  async write(act, given, done, goes = false) {
+    const answer = await post(`thread/${act}`, { id: this.thread.id, branch: this.branch, version: this.found.version, ...given });
+    notify(done);
+    this.thread = await get("thread", { id: this.thread.id });
+    this.rows.clear();
+    if (goes && answer.branch) {
+      this.branch = answer.branch;
+      this.version = answer.version;
+    }
+    this.plan();
+    await this.select(this.version);
+  }
+}
+
+function summary(row) {
+  if (row.graph) {
+    const [node, said, step, source] = row.graph;
+    return [node || source || "start", said || (step === "" ? "" : `step ${step}`)];
+  }
+  const told = (row.metadata?.items ?? []).map(([name, node]) => `${name}: ${line(node)}`).join(", ");
+  const channels = row.channels.join(", ");
+  if (row.kind === "rollback") return [`back to version ${row.parent?.version ?? "?"}`, told];
+  return told ? [told, channels] : [channels || "no channels", ""];
+}
+
+/** Return a node as JSON. Integers keep all their digits. */
+function toJson(node, indent = "") {
+  const inner = `${indent}  `;
+  if (node.items?.length < node.size || (node.size > 0 && node.v === undefined && !node.items)) throw new Error("The value is too large to be edited here. Edit a part of it.");
+  if (node.v !== undefined && node.v.length < node.size) throw new Error("The value is too large to be edited here.");
+  if (node.t === "null") return "null";
+  if (node.t === "text") return JSON.stringify(node.v);
+  if (["int", "float", "bool"].includes(node.t)) return String(node.v);
+  if (node.t === "list") return node.size ? `[\n${node.items.map((each) => inner + toJson(each, inner)).join(",\n")}\n${indent}]` : "[]";
+  if (node.t === "dict") return node.size ? `{\n${node.items.map(([name, each]) => `${inner}${JSON.stringify(name)}: ${toJson(each, inner)}`).join(",\n")}\n${indent}}` : "{}";
+  throw new Error(`JSON has no ${node.name ?? node.t}. Write the new value in Python.`);
+}
+
+async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    notify("The code is copied.");
+  } catch {
+    notify("The browser does not let this page copy. Use “show the code”.");
+  }
+}

@@ -1,0 +1,308 @@
+"""The screen of one thread: its branches and versions, a version's state, what changed, and ways to go on from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from starlette.routing import Route
+
+import statelog
+from statelog.display.graphs import GRAPH_COLUMNS, graph_cells, is_graph, is_inner
+from statelog.errors import CheckpointNotFoundError, ThreadNotFoundError, UsageError
+from statelog.inspector.answers import page_limit, reading, whole_number, writing
+from statelog.inspector.conversation import conversation
+from statelog.inspector.values import Room, display, keys_to, path_of, rest
+from statelog.store.frameworks import is_line
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from statelog import Checkpoint, Store, Thread
+    from statelog.inspector.opened import Inspected
+
+_BRANCHES_MAX = 500
+_TAGS_MAX = 500
+_CHANGES_MAX = 200
+_CHANGE_NODES = 40
+"""Nodes that one side of one change has."""
+
+
+def routes(inspected: Inspected) -> list[Route]:
+    """Return the routes of the screen."""
+    reads = {"": _thread, "/versions": _versions, "/version": _version, "/value": _value, "/diff": _diff}
+    reads |= {"/messages": _messages}
+    writes = {"/rollback": _roll_back, "/fork": _fork, "/tag": _tag, "/untag": _untag}
+    store = inspected.store
+    return [
+        *(Route(f"/api/thread{path}", reading(partial(answer, store))) for path, answer in reads.items()),
+        *(
+            Route(f"/api/thread{path}", writing(partial(answer, store)), methods=["POST"])
+            for path, answer in writes.items()
+        ),
+    ]
+
+
+def _thread(store: Store, request: Request) -> Any:
+    return describe(_thread_of(store, request.query_params))
+
+
+def _versions(store: Store, request: Request) -> Any:
+    found = _thread_of(store, request.query_params)
+    before = whole_number(request, "before", found.version + 1)
+    return {"versions": [describe_version(each) for each in found.history(page_limit(request), before=before)]}
+
+
+def _version(store: Store, request: Request) -> Any:
+    return describe_whole(store, _checkpoint_of(store, request.query_params))
+
+
+def _value(store: Store, request: Request) -> Any:
+    value = _channel(_checkpoint_of(store, request.query_params), request.query_params.get("channel", ""))
+    room = Room(nodes=3000, items=200, characters=200_000)
+    return rest(value, path_of(request), whole_number(request, "start", 0), room)
+
+
+def _diff(store: Store, request: Request) -> Any:
+    query = request.query_params
+    new = _checkpoint_of(store, query)
+    if "against_version" not in query:
+        return describe_changes(new.parent, new)
+    thread = _thread_named(store, query["id"], query.get("against_branch"))
+    return describe_changes(_checkpoint(thread, query["against_version"]), new)
+
+
+def _messages(store: Store, request: Request) -> Any:
+    found = _checkpoint_of(store, request.query_params)
+    return conversation(store, found, before=whole_number(request, "before", 2**40), limit=page_limit(request))
+
+
+# --- what a request names ------------------------------------------------------------
+
+
+def _text(given: Mapping[str, Any], name: str) -> str:
+    text = given.get(name)
+    if not isinstance(text, str):
+        message = f"{name} is a text, not {text!r}"
+        raise UsageError(message, argument=name, value=text)
+    return text
+
+
+def _thread_of(store: Store, given: Mapping[str, Any]) -> Thread:
+    """Return the thread that a request names, on the branch that it names, or else on the one that the thread shows."""
+    return _thread_named(store, _text(given, "id"), _text(given, "branch") if given.get("branch") else None)
+
+
+def _thread_named(store: Store, id: str, branch: str | None) -> Thread:
+    thread = store.thread(id, branch=branch)
+    if not thread.branches():
+        message = f"no thread {id!r} in {store.path}"
+        raise ThreadNotFoundError(message, thread=id)
+    return thread
+
+
+def _checkpoint_of(store: Store, given: Mapping[str, Any]) -> Checkpoint:
+    return _checkpoint(_thread_of(store, given), given.get("version"))
+
+
+def _checkpoint(thread: Thread, version: Any) -> Checkpoint:
+    """Return a version of a thread; the head if `version` is None."""
+    if version is None or version == "":
+        head = thread.head
+        if head is None:
+            message = f"thread {thread.id!r} has no version on branch {thread.branch!r} yet"
+            raise CheckpointNotFoundError(message, thread=thread.id, branch=thread.branch, target=None)
+        return head
+    text = str(version)
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        message = f"a version is a whole number from 0, not {text[:40]!r}"
+        raise UsageError(message, argument="version", value=text[:40])
+    return thread.at(int(text))
+
+
+def _channel(checkpoint: Checkpoint, name: str) -> Any:
+    state = checkpoint.state.lazy
+    if name not in state:
+        message = f"version {checkpoint.version} of thread {checkpoint.thread_id!r} has no channel {name!r}"
+        raise UsageError(message, argument="channel", value=name)
+    return state[name]
+
+
+# --- what the screen shows -----------------------------------------------------------
+
+
+def describe(thread: Thread) -> dict[str, Any]:
+    """Return a thread's branches and tags, and the branch and version that it shows."""
+    head, branches = thread.head, thread.branches()
+    is_of_graph = head is not None and is_graph(head.state)
+    tags = thread.tags()
+    return {
+        "id": thread.id,
+        "branch": thread.branch if head is None or thread.branch != "main" else head.branch,
+        "version": thread.version,
+        "is_graph": is_of_graph,
+        "branches": [
+            {
+                "name": each.name,
+                "parent": each.parent,
+                "base": each.base_version,
+                "head": each.head_version,
+                "is_inner": is_of_graph and is_line(each.name) and not each.name.startswith("main"),
+            }
+            for each in branches[:_BRANCHES_MAX]
+        ],
+        "branches_total": len(branches),
+        "tags": [
+            {"name": name, "branch": each.branch, "version": each.version}
+            for name, each in islice(tags.items(), _TAGS_MAX)
+        ],
+        "columns": list(GRAPH_COLUMNS) if is_of_graph else ["metadata", "channels"],
+    }
+
+
+def describe_version(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the row of a version in a list."""
+    parent = checkpoint.parent
+    row: dict[str, Any] = {
+        "version": checkpoint.version,
+        "branch": checkpoint.branch,
+        "id": checkpoint.id,
+        "time": checkpoint.time.isoformat(),
+        "kind": checkpoint.kind,
+        "channels": list(checkpoint.channels_written)[:50],
+        "parent": None if parent is None else {"branch": parent.branch, "version": parent.version},
+    }
+    if is_graph(checkpoint.state):
+        row["channels"] = [name for name in row["channels"] if not is_inner(name)]
+        row["graph"] = [cell[:300] for cell in graph_cells(checkpoint, parent)]
+    else:
+        row["metadata"] = display(checkpoint.metadata, Room(nodes=12, items=8, characters=80, depth=1))
+    return row
+
+
+def describe_whole(store: Store, checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return a version: its row, metadata, state, and the Python that opens it."""
+    state = checkpoint.state.lazy
+    room = Room()
+    names = sorted(state, key=lambda name: (is_inner(name), name)) if is_graph(state) else list(state)
+    shown = names[: room.items]
+    return {
+        **describe_version(checkpoint),
+        "digest": checkpoint.digest,
+        "metadata": display(checkpoint.metadata),
+        "channels_written": list(checkpoint.channels_written),
+        "state": {
+            "t": "dict",
+            "size": len(names),
+            "items": [[name, display(state[name], Room(nodes=max(1000 // len(shown), 20)))] for name in shown],
+        },
+        "inner": [name for name in shown if is_inner(name)] if is_graph(state) else [],
+        "python": python_of(store, checkpoint),
+    }
+
+
+def describe_changes(old: Checkpoint | None, new: Checkpoint) -> dict[str, Any]:
+    """Return what changed from one version to another: the first changes, and how many there are."""
+    hides = is_graph(new.state)
+    changes = [each for each in statelog.diff(old, new) if not (hides and is_inner(str(each.path[0])))]
+
+    def side(value: Any) -> dict[str, Any]:
+        return display(value, Room(nodes=_CHANGE_NODES, items=20, characters=4000))
+
+    return {
+        "old": None if old is None else {"branch": old.branch, "version": old.version},
+        "new": {"branch": new.branch, "version": new.version},
+        "total": len(changes),
+        "changes": [
+            {
+                "path": [step if isinstance(step, str | int) else repr(step) for step in each.path],
+                "kind": each.kind,
+                "old": None if each.kind == "added" else side(each.old),
+                "new": None if each.kind == "removed" else side(each.new),
+            }
+            for each in changes[:_CHANGES_MAX]
+        ],
+    }
+
+
+def python_of(store: Store, checkpoint: Checkpoint) -> str:
+    """Return Python that opens a version."""
+    path, id = str(store.path), checkpoint.thread_id
+    if is_graph(checkpoint.state) and checkpoint.branch.startswith("main"):
+        return (
+            "from statelog.adapters.langgraph import StatelogSaver\n\n"
+            f"with StatelogSaver.open({path!r}) as saver:\n"
+            f'    config = {{"configurable": {{"thread_id": {id!r}, "checkpoint_id": {checkpoint.id!r}}}}}\n'
+            "    graph = builder.compile(checkpointer=saver)\n"
+            "    print(graph.get_state(config).values)\n"
+        )
+    return (
+        "import statelog\n\n"
+        f"with statelog.open({path!r}, read_only=True) as store:\n"
+        f"    checkpoint = store.thread({id!r}, branch={checkpoint.branch!r}).at({checkpoint.version})\n"
+        "    print(checkpoint.state)\n"
+    )
+
+
+# --- writes --------------------------------------------------------------------------
+
+
+def _roll_back(store: Store, _request: Request, given: Mapping[str, Any]) -> Any:
+    """Append a version with an earlier state; `expected_version` is the head that the page has shown."""
+    target = _checkpoint_of(store, given)
+    made = _thread_of(store, given).rollback(target.id, expected_version=given.get("expected_version"))
+    return {"branch": made.branch, "version": made.version}
+
+
+def _tag(store: Store, _request: Request, given: Mapping[str, Any]) -> Any:
+    tagged = _thread_of(store, given).tag(_text(given, "name"), _checkpoint_of(store, given).id)
+    return {"branch": tagged.branch, "version": tagged.version}
+
+
+def _untag(store: Store, _request: Request, given: Mapping[str, Any]) -> Any:
+    _thread_of(store, given).untag(_text(given, "name"))
+    return {}
+
+
+def _fork(store: Store, _request: Request, given: Mapping[str, Any]) -> Any:
+    """Begin a branch at a version; with `edit`, its first commit changes one value.
+
+    `edit` is {channel, path, json}: the positions to the value, and its new value as JSON text.
+    """
+    thread, base = _thread_of(store, given), _checkpoint_of(store, given)
+    name, edit = _text(given, "name"), given.get("edit")
+    if edit is None:
+        made = thread.fork(name, at=base.id)
+        return {"branch": name, "version": made.version}
+    if not isinstance(edit, Mapping) or not isinstance(edit.get("path"), list):
+        message = "edit is an object with channel, path and json"
+        raise UsageError(message, argument="edit")
+    if is_graph(base.state):
+        message = (
+            f"LangGraph keeps thread {thread.id!r}, and would not see an edit of the stored value: "
+            "graph.update_state(config, values) makes a checkpoint that it sees"
+        )
+        raise UsageError(message, thread=thread.id)
+    channel, value = _text(edit, "channel"), _decode(_text(edit, "json"))
+    *outer, last = [channel, *keys_to(_channel(base, channel), edit["path"])]
+
+    def change(state: Any) -> None:
+        for key in outer:
+            state = state[key]
+        state[last] = value
+
+    with store.transaction() as transaction:
+        forked = transaction.thread(thread.id, branch=thread.branch).fork(name, at=base.id)
+        forked.edit(change, metadata={"edited": channel})
+    return {"branch": name, "version": store.thread(thread.id, branch=name).version}
+
+
+def _decode(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        message = f"the new value is not JSON: {error}"
+        raise UsageError(message, argument="json") from None
