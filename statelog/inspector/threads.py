@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 _RECENT_RECORDS_MAX = 1000
 """Records at the end of the log in which the first page looks for threads that changed last."""
+_RECORDS_READ = 100
+_SIZES_MAX = 100
+_SIZES_TIME_S = 0.3
 
 
 def routes(inspected: Inspected) -> list[Route]:
@@ -32,7 +37,10 @@ def routes(inspected: Inspected) -> list[Route]:
             limit=page_limit(request),
         )
 
-    return [Route("/api/threads", reading(threads))]
+    return [
+        Route("/api/threads", reading(threads)),
+        Route("/api/threads/sizes", reading(partial(_sizes, inspected.store))),
+    ]
 
 
 def list_threads(store: Store, *, containing: str, after: str, limit: int) -> dict[str, Any]:
@@ -71,9 +79,28 @@ def list_threads(store: Store, *, containing: str, after: str, limit: int) -> di
 
 def _recent(store: Store, top: int, limit: int) -> list[str]:
     """Return the ids of threads that the last records up to `top` belong to, the latest first."""
-    start = max(0, top - _RECENT_RECORDS_MAX)
-    ids = [record.thread_id for record in islice(store.log(start), top - start)]
-    return [*dict.fromkeys(id for id in reversed(ids) if id is not None and id not in OWN_IDS)][:limit]
+    found: dict[str, None] = {}
+    end, least = top, max(0, top - _RECENT_RECORDS_MAX)
+    while end > least and len(found) < limit:
+        start = max(least, end - _RECORDS_READ)
+        for record in reversed([*islice(store.log(start), end - start)]):
+            if record.thread_id is not None and record.thread_id not in OWN_IDS:
+                found[record.thread_id] = None
+        end = start
+    return [*found][:limit]
+
+
+def _sizes(store: Store, request: Request) -> dict[str, Any]:
+    """Return the sizes of states of threads: of as many as `_SIZES_TIME_S` has time for, in the order asked."""
+    ids = request.query_params.getlist("id")[:_SIZES_MAX]
+    sizes: dict[str, int | None] = {}
+    deadline_s = time.monotonic() + _SIZES_TIME_S
+    for id in ids:
+        head = store.thread(id).head
+        sizes[id] = None if head is None else head.state_size_bytes
+        if time.monotonic() > deadline_s:
+            break
+    return {"sizes": sizes}
 
 
 def _row(store: Store, id: str) -> dict[str, Any]:

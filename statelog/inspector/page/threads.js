@@ -1,7 +1,7 @@
 // The list of threads: those that changed last come first.
 
 import { get, live } from "./api.js";
-import { ago, count, counted, empty, h, problem, put } from "./dom.js";
+import { ago, count, counted, empty, h, problem, put, size } from "./dom.js";
 
 const SEARCH_PAUSE_MS = 150;
 
@@ -19,6 +19,7 @@ function row(thread, isNew) {
     h("td", {}, thread.changed ? ago(thread.changed) : ""),
     h("td", { class: "number" }, count(thread.versions)),
     h("td", { class: "number" }, count(thread.branches)),
+    h("td", { class: "number size" }),
   );
 }
 
@@ -50,6 +51,7 @@ export async function show(root, params) {
         h("th", { scope: "col" }, "changed"),
         h("th", { scope: "col", class: "number" }, "versions"),
         h("th", { scope: "col", class: "number" }, "branches"),
+        h("th", { scope: "col", class: "number", title: "of the state of the last version" }, "state"),
       ),
     ),
     body,
@@ -74,8 +76,24 @@ export async function show(root, params) {
       for (const thread of rows) ids.add(thread.id);
       body.append(...rows.map((thread) => row(thread)));
       finish(answer);
+      weigh(rows.map((thread) => thread.id)).catch(() => {});
     } catch (error) {
       if (mine === asked) put(foot, problem(error));
+    }
+  }
+
+  /** Fill in the sizes of states, which take the server longer than the rows. */
+  async function weigh(asked) {
+    const pending = [...asked];
+    while (pending.length) {
+      const { sizes } = await get("threads/sizes", pending.map((id) => ["id", id]));
+      const found = Object.entries(sizes);
+      if (!found.length) return;
+      for (const [id, bytes] of found) {
+        const cell = body.querySelector(`tr[data-id="${CSS.escape(id)}"] .size`);
+        if (cell && bytes !== null) put(cell, size(bytes));
+      }
+      pending.splice(0, found.length);
     }
   }
 
@@ -115,6 +133,7 @@ export async function show(root, params) {
       ids.add(thread.id);
       body.prepend(row(thread, true));
     }
+    weigh(found.map((thread) => thread.id)).catch(() => {});
     if (ids.size) {
       table.hidden = false;
       if (foot.querySelector(".empty")) put(foot, h("p", { class: "quiet" }, counted(ids.size, "thread")));
