@@ -33,7 +33,7 @@ FLOORS = [
     {"aio"},
     {"testing"},
     {"adapters"},
-    {"inspector"},
+    {"inspector", "otel"},
     {"bench", "examples"},
     {"cli"},
 ]

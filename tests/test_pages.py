@@ -37,6 +37,7 @@ FRAMEWORKS = {
     "agent_framework": "agent_framework",
     "autogen": "autogen_core",
     "guard": "re2",
+    "otel": "opentelemetry.sdk",
 }
 """By the folder of a page: the module without which its code does not run."""
 WORDS_MEAN_MAX, WORDS_95TH_MAX = 16, 30
@@ -102,11 +103,17 @@ PRINTS = re.compile(r"^```python\n((?:(?!```).)*)^```\n\n```text\n((?:(?!```).)*
 
 @pytest.mark.parametrize(
     ("name", "least"),
-    [("durable/GUIDE.md", 4), ("durable/WORKERS.md", 4), ("fleet/GUIDE.md", 3), ("guard/GUIDE.md", 4)],
+    [
+        ("durable/GUIDE.md", 4),
+        ("durable/WORKERS.md", 4),
+        ("fleet/GUIDE.md", 3),
+        ("guard/GUIDE.md", 4),
+        ("otel/GUIDE.md", 1),
+    ],
 )
 def test_what_some_pages_print_is_what_they_show(name: str, least: int, tmp_path: Path) -> None:
-    if name.startswith("guard/"):
-        pytest.importorskip("re2")
+    if (framework := FRAMEWORKS.get(Path(name).parent.name)) is not None:
+        pytest.importorskip(framework)
     examples = PRINTS.findall((ROOT / "statelog" / name).read_text(encoding="utf-8"))
     assert len(examples) >= least
     for code, shown in examples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ from statelog.cli.waiting import gates, outbox, queue
 from statelog.errors import (
     CorruptionError,
     ForgeryError,
+    GuardError,
     JournalMissingError,
     RollbackError,
     StatelogError,
@@ -52,7 +53,7 @@ from statelog.errors import (
 from statelog.redaction import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 TRACEBACK_VARIABLE = "STATELOG_TRACEBACK"
 """Set to anything, it makes an internal error show where it happened."""
@@ -91,19 +92,32 @@ class _Application(click.Group):
         except Exception as error:
             if TRACEBACK_VARIABLE in os.environ:
                 raise
-            message, code = _explain(error)
-            as_json = "--json" in arguments
-            if not isinstance(_flush_stdout(), BrokenPipeError):  # what was said before comes first
+            with _known_rules():
+                message, code = _explain(error)
+                as_json = "--json" in arguments
                 line = _error_document(error, message, code) if as_json else exits.error_line(message)
+            if not isinstance(_flush_stdout(), BrokenPipeError):  # what was said before comes first
                 click.echo(line, err=True)
             return code
         return code
 
 
+@contextmanager
+def _known_rules() -> Iterator[None]:
+    """Have the rules of a guard hide secrets in messages, in a `with` block: an argument may be a secret."""
+    from statelog import Guard
+
+    guard = None
+    with suppress(GuardError):  # google-re2 is not installed.
+        guard = Guard()
+    yield
+    del guard  # The rules of a guard count as long as it is referenced.
+
+
 def _explain(error: Exception) -> tuple[str, int]:
     """Return what to say of an error, and the exit code."""
     if isinstance(error, StatelogError):
-        return f"{error.message}{_next_step(error)}", error.exit_code
+        return redacted(f"{error.message}{_next_step(error)}"), error.exit_code
     if isinstance(error, click.ClickException):
         return redacted(_usage_message(error)), error.exit_code
     if isinstance(error, OSError):
@@ -146,7 +160,15 @@ def _error_document(error: Exception, message: str, code: int) -> str:
     facts = dict(error.facts) if isinstance(error, StatelogError) else {}
     is_usage = isinstance(error, click.ClickException)
     kind = facts.pop("kind", "UsageError" if is_usage else type(error).__name__)
-    return dump_json({"error": message, "kind": kind, "exit_code": code, "facts": to_json(facts)})
+    return dump_json({"error": message, "kind": kind, "exit_code": code, "facts": _redacted_facts(to_json(facts))})
+
+
+def _redacted_facts(facts: Any) -> Any:
+    if isinstance(facts, dict):
+        return {name: _redacted_facts(each) for name, each in facts.items()}
+    if isinstance(facts, list):
+        return [_redacted_facts(each) for each in facts]
+    return redacted(facts) if isinstance(facts, str) else facts
 
 
 def _usage_message(error: click.ClickException) -> str:

@@ -20,6 +20,8 @@ from statelog.errors import StatelogError, StoreNotFoundError, UsageError
 from statelog.redaction import redacted_url
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from statelog.adapters.langgraph.move.migration import LeftOut, MigrationReport
 
 _NAMED_MAX = 5
@@ -48,6 +50,8 @@ def import_langgraph(*, source: str, store: Path | None, file: Path | None, as_j
 
     Every namespace, checkpoint, pending write and all metadata; at the end all of it is read back and compared.
     What was copied before is passed over: an import that was cut off is done again, and goes on where it ended.
+
+    If STORE has a guard, secrets are redacted, and the threads that had some are named.
 
     A thread with which something is wrong (its name, a damaged row, other content in STORE) is copied up to there and
     named at the end; all others are copied whole. The exit code is that of the error, 1 if there are several kinds.
@@ -120,6 +124,8 @@ def _move(source: str, target: str, what: str, *, as_json: bool, like: Path | No
             output.say(f"checkpoint {lost.checkpoint} of thread {lost.thread!r}: {lost.what}")
         if len(report.lost) > _NAMED_MAX:
             output.say(f"and {count(len(report.lost) - _NAMED_MAX, 'checkpoint')} more")
+        if report.redacted:
+            output.say(f"secrets were redacted in {count(len(report.redacted), 'thread')}: {_listed(report.redacted)}")
         for each in report.left_out if len(report.left_out) > 1 else ():
             output.say(_why(each))
     if report.left_out:
@@ -142,7 +148,7 @@ def _document(report: MigrationReport) -> dict[str, Any]:
     numbers = {field.name: getattr(report, field.name) for field in fields(report)}
     lost = [{"thread": each.thread, "checkpoint": each.checkpoint, "what": each.what} for each in report.lost]
     document = {**numbers, "left_out": to_json(left_out), "lost": to_json(lost)}
-    return document if lost else {name: value for name, value in document.items() if name != "lost"}
+    return {name: value for name, value in document.items() if value or name not in ("lost", "redacted")}
 
 
 def _why(left: LeftOut) -> str:
@@ -161,9 +167,14 @@ def _error_of(report: MigrationReport) -> StatelogError:
     kinds = (kind for kind in type(first).__mro__ if all(isinstance(error, kind) for error in more))
     kind = next(kind for kind in kinds if issubclass(kind, StatelogError))
     threads = [each.thread for each in report.left_out]
+    message = f"{count(len(threads), 'thread')} are left out: {_listed(threads)}"
+    return kind(message, path=report.source, threads=threads)
+
+
+def _listed(threads: Sequence[str]) -> str:
+    """Return the ids of the first threads, and the number of the others."""
     named = ", ".join(map(repr, threads[:_NAMED_MAX]))
-    rest = f" and {len(threads) - _NAMED_MAX:,} more" if len(threads) > _NAMED_MAX else ""
-    return kind(f"{count(len(threads), 'thread')} are left out: {named}{rest}", path=report.source, threads=threads)
+    return f"{named} and {len(threads) - _NAMED_MAX:,} more" if len(threads) > _NAMED_MAX else named
 
 
 def _sentence(report: MigrationReport) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,16 @@ from statelog.cli.opening import open_for_reading, open_for_writing
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.text import count, format_duration, format_size
-from statelog.errors import UsageError
+from statelog.errors import StoreLockedError, StoreReplacedError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog import Guard, Store
     from statelog.guard import SecretFound
+
+_WAIT_S = 60.0
+_PAUSE_S = 0.1
 
 _RULES = click.option("--rule", "rules", multiple=True, metavar="RULE", help="Only secrets that this rule finds.")
 _FINGERPRINTS = click.option(
@@ -92,21 +96,30 @@ def purge(
     """Replace the secrets in all versions of STORE with redactions, for good.
 
     Other processes that have STORE open have to open it again. If the command dies, either the old file or the new file
-    is there. The disk needs room for a second file meanwhile.
+    is there. The disk needs room for a second file meanwhile. If another process compacts or purges STORE, the command
+    waits for up to a minute, and searches again.
     """
     output = Output(as_json=as_json)
     if not (yes or dry_run):
         message = "this rewrites the history of the store for good: give --yes, or --dry-run"
         raise UsageError(message, argument="--yes")
     guard = _guard(fields, engine, rules, fingerprints)
-    with open_for_writing(store) as opened:
-        with output.progress("scanning"):
-            found = _found(opened, guard, rules, fingerprints, None)
-        if dry_run:
-            _list(output, found, as_json=as_json)
-            return
-        with output.progress("purging") as progress:
-            report = opened.purge(found, guard=guard, progress=progress)
+    until_s = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            with open_for_writing(store) as opened:
+                with output.progress("scanning"):
+                    found = _found(opened, guard, rules, fingerprints, None)
+                if dry_run:
+                    _list(output, found, as_json=as_json)
+                    return
+                with output.progress("purging") as progress:
+                    report = opened.purge(found, guard=guard, progress=progress)
+            break
+        except (StoreLockedError, StoreReplacedError):
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(_PAUSE_S)
     if as_json:
         output.emit({"path": str(store), "secrets": len(_distinct(found)), **asdict(report)})
         return

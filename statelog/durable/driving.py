@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from statelog.durable import observers
 from statelog.durable.control import cancel
 from statelog.durable.ending import ATTEMPTS_MAX, begin_anew, end, park, put_back, suspend
 from statelog.durable.execution import (
@@ -153,7 +154,8 @@ async def _execute(
     """Call the workflow; False if it is to be called again at once."""
     execution = await host.io(Execution, store, workflow, value, claim, host)
     try:
-        return await _go_on(execution, lease_s)
+        with observers.executing(execution):
+            return await _go_on(execution, lease_s)
     finally:
         execution.leave()
 

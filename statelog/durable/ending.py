@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from statelog.durable import naming
+from statelog.durable import naming, observers
 from statelog.durable.clock import clock
 from statelog.durable.deduplication import stage_forgotten
 from statelog.durable.naming import HEADER, STEPS
@@ -59,6 +59,8 @@ def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
         stage_end(tx, store, entry, task, {**more, "status": status, "checkpoint": checkpoint}, fence=claim)
 
     _stopping(execution, "end", lambda: retried(store, work))
+    if observers.observer is not None:
+        observers.observer.ended(execution, status, more.get("error"), last)
 
 
 def stage_end(
@@ -172,6 +174,8 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
         except StatelogError as error:
             raise execution.stopped(error) from error
         tell("after", execution.id, "suspension")
+        if observers.observer is not None:
+            observers.observer.suspended(execution, waits)
         return True
 
 

@@ -10,6 +10,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
+from statelog.durable import observers
 from statelog.durable.clock import clock
 from statelog.durable.failures import (
     CALL_TRACEBACK_SIZE_MAX,
@@ -366,6 +367,8 @@ class Execution:
             update: dict[str, Any] = {STEPS: list(items) if self.has_header else Overwrite(list(items))}
             if not self.has_header:
                 update[HEADER] = {"run": self.id, "workflow": self.workflow.name}
+            if observers.observer is not None:
+                metadata = observers.observer.metadata(self, metadata)
             how: dict[str, Any] = {"metadata": metadata, "fence": self.claim}
             new = items[deferred:]
             if self.order is not None:
@@ -382,6 +385,8 @@ class Execution:
             for item in new:
                 self.record.add(item)
             tell("after", self.id, items)
+            if observers.observer is not None:
+                observers.observer.recorded(self, items, made.id)
 
     def _commit_or_stop(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from statelog.durable import naming
+from statelog.durable import naming, observers
 from statelog.durable.clock import moment_of
 from statelog.durable.driving import rehearse_here
 from statelog.durable.execution import RECORDED
@@ -223,6 +223,7 @@ def fork(
         value = {**start.value(), "forked": run, "forked_at": items[count]["p"] if count < len(items) else None}
         if replaced:
             value["replaced"] = replaced
+        value |= observers.started(store)
         board.create(naming.run_key(id), value)
         board.create(naming.line_key(source["thread"], id), [id])
         stage_task(board, value)

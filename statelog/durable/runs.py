@@ -6,7 +6,7 @@ import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from statelog.durable import naming
+from statelog.durable import naming, observers
 from statelog.durable.clock import clock
 from statelog.durable.naming import HEADER, STEPS
 from statelog.durable.values import check_names, decode, digest_of, guarded
@@ -154,6 +154,7 @@ def stage_create(tx: Any, store: Store, start: Start, held: Entry | None = None)
     board = board_of(tx)
     value = start.value()
     if held is None:
+        value |= observers.started(store)
         board.create(naming.run_key(start.id), value)
         stage_deadline(board, value)
     else:

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from statelog.durable import observers
 from statelog.durable.clock import clock
 from statelog.durable.execution import SIGNALS, Suspended, Undo, Wait, in_step
 from statelog.durable.failures import bare, error_of
@@ -249,7 +250,9 @@ async def _call(execution: Execution, place: str, call: StepCall, attempt: int) 
     function = call.function if place.startswith("undo.") else stub_of(call.name, call.function)
     current, inside = _current.set(context), in_step.set((*in_step.get(), execution.id))
     try:
-        result = await execution.host.call(function, call.args, call.kwargs, call.timeout_s)
+        with observers.calling(execution, place, call, attempt) as told:
+            result = await execution.host.call(function, call.args, call.kwargs, call.timeout_s)
+            told(result)
     except TimeoutError as error:
         if late_us and clock().now_us() >= late_us:
             raise _late(call) from error

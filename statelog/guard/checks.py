@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +12,7 @@ from statelog.errors import CheckError, UsageError
 from statelog.format import cbor
 from statelog.format.quarantined import Quarantined
 from statelog.guard.verdicts import Verdict, Where
-from statelog.guard.workers import HangingError, Workers
+from statelog.guard.workers import FailedError, HangingError, Workers
 
 if TYPE_CHECKING:
     from statelog.guard.verdicts import Check
@@ -247,9 +248,12 @@ class Checks:
             if hasattr(check, "may_be_in"):  # A check of the library needs no worker, because it runs in linear time.
                 verdict = check(value, where)
             else:
-                verdict = self._workers.call(check, value, where, timeout_s=self._timeout_s)
+                verdict = self._workers.call(_ask_with_copy, check, value, where, timeout_s=self._timeout_s)
         except HangingError:
             raise self._refused(check, f"it has not returned within {self._timeout_s:g} s", where) from None
+        except FailedError as error:
+            cause = error.__cause__
+            raise self._refused(check, f"it raised {type(cause).__name__}", where) from cause
         except Exception as error:
             raise self._refused(check, f"it raised {type(error).__name__}", where) from error
         if not isinstance(verdict, Verdict) or verdict.kind not in _KINDS:
@@ -267,6 +271,19 @@ class Checks:
         return CheckError(message, check=name, reason=reason, thread=thread, key=key, path=path)
 
 
+def _ask_with_copy(check: Check, value: Any, where: Where) -> Verdict:
+    """Call a check with a copy of the value, so that the check cannot change what is stored, or what others see."""
+    if type(value) in _IMMUTABLE:
+        return check(value, where)
+    try:
+        given = deepcopy(value)
+    except Exception as error:
+        message = f"a {type(value).__name__} cannot be copied for a check"
+        raise TypeError(message) from error
+    return check(given, where)
+
+
+_IMMUTABLE = frozenset((str, bytes, int, float, bool, type(None)))
 _Flagged = list[tuple["Check", Verdict]]
 ReplaceTexts = Callable[[bytes, Callable[[str, tuple[str, ...]], "str | Quarantined"]], bytes]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from copy import copy
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from statelog.errors import SecretError
 from statelog.guard.annotations import is_handle
-from statelog.guard.items import NotMsgpackError, redact_bytes, redact_item, redact_packed
+from statelog.guard.detector import OWN_NAMES
+from statelog.guard.items import NotMsgpackError, is_packed, redact_bytes, redact_item, redact_packed
 from statelog.guard.secrets import ASSIGNED, FIELD
 from statelog.guard.verdicts import Where
 
@@ -17,43 +17,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from statelog.guard.checks import Checks
-    from statelog.guard.handles import Handles
-    from statelog.guard.secrets import Secrets
+    from statelog.guard.detector import Detector
 
-_FINGERPRINT_SIZE_BYTES = 4
 _MSGPACK = "msgpack"
 _BYTES = frozenset(("bytes", "bytearray"))
 _ENCRYPTED = "+"
 """Is in the kind of what LangGraph's serialisers have encrypted: `msgpack+aes`."""
-_NAMES_MAX = 4096
 _DONE = re.compile(rb"\[REDACTED [a-z0-9-]+ [0-9a-f]{8}\]")
 
 
 _NO_METADATA = b"\xa0"
-_OWN = ("statelog:", "durable/")
-"""The beginnings of the names of channels and entries with the library's own records."""
-_OF_LANGGRAPH = "langgraph:"
-"""The beginning of the names of channels without values of users, or with values that have passed the guard."""
-_OWN_NAMES = 2
-"""The number of names in a path of such a record before the user's names: the channel, and the member of the record."""
-_PACKED = (b"\xd8\x1b\x82\x67msgpack", b"\xd8\x1b\x82\x6aserialised")
-"""The beginnings of values of LangGraph's serialiser. They were checked before they were serialised."""
 _CACHE = "langgraph:cache"
 """The thread of LangGraph's cache. Its values were checked before they were serialised."""
-_HEAD_SIZES = {24: 2, 25: 3, 26: 5, 27: 9}
-_LIST = 4
-_ERRORS = frozenset([("error",), ("e",)])
-"""The paths of exceptions in records. The members of an exception are named by the library."""
-
-
-def fingerprint_of(secret: bytes, key: bytes) -> str:
-    """Return the fingerprint of a secret under the key of a store."""
-    return blake2b(secret, digest_size=_FINGERPRINT_SIZE_BYTES, key=key).hexdigest()
 
 
 def redaction_of(rule: str, fingerprint: str) -> bytes:
     """Return the text that replaces a secret."""
     return f"[REDACTED {rule} {fingerprint}]".encode()
+
+
+def rule_of_whole(data: bytes, detector: Detector) -> str | None:
+    """Return the rule of a value that is a secret as a whole, or its handle. None if it is a handle or a redaction."""
+    handles = detector.handles
+    if handles is not None and (found := handles.find(data)) and found[0].end - found[0].start == len(data):
+        return found[0].rule
+    if _DONE.fullmatch(data) or is_handle(data.decode("utf-8", "replace")):
+        return None
+    rule = detector.rule_in(data)
+    return FIELD if rule is None or is_handle(rule) else rule
 
 
 class Guarded(Protocol):
@@ -67,12 +58,10 @@ W = TypeVar("W", bound=Guarded)
 
 
 class Redactor:
-    """The secrets and handles of a guard, with the key of one store.
+    """Redacts or refuses what a store must not have.
 
     Args:
-        secrets: the rules.
-        handles: the handles, or None.
-        key: the key of the store's fingerprints.
+        detector: decides what is a secret.
     """
 
     on_write: Checks | None = None
@@ -80,22 +69,16 @@ class Redactor:
     on_read: Checks | None = None
     """The checks of values that are read, or None."""
 
-    def __init__(self, secrets: Secrets, handles: Handles | None, key: bytes) -> None:
-        self._secrets = secrets
-        self._handles = handles
-        self._key = key
-        self._refuses = secrets.on_found == "refuse"
-        self._sensitive_names: dict[str, bool] = {}
+    def __init__(self, detector: Detector) -> None:
+        self.detector = detector
+        self.may_hold = detector.may_hold
+        self.names_field = detector.names_field
+        self.shown = detector.shown
+        self._secrets = detector.secrets
+        self._handles = detector.handles
+        self.refuses = detector.secrets.on_found == "refuse"
+        """Whether a secret is refused instead of redacted."""
         self._names = _Names(self)
-
-    @property
-    def parts(self) -> tuple[Secrets, Handles | None, bytes]:
-        """The rules, the handles and the key of the redactor: the arguments of the class."""
-        return self._secrets, self._handles, self._key
-
-    def fingerprint(self, secret: bytes) -> str:
-        """Return the fingerprint of a secret."""
-        return fingerprint_of(secret, self._key)
 
     # --- the hook ---------------------------------------------------------------
 
@@ -122,8 +105,8 @@ class Redactor:
         `before`.
         """
         item = self.item(item, where.path)
-        if self.on_write is None or where.is_own or where.thread == _CACHE or _is_packed(item):
-            return item
+        if self.on_write is None or where.is_own or where.thread == _CACHE or is_packed(item):
+            return item  # What LangGraph's serialiser has made was checked before that.
         return self.on_write.item(item, where, before)
 
     def metadata(self, item: bytes, path: str, thread: str) -> bytes:
@@ -137,11 +120,12 @@ class Redactor:
 
     def item(self, item: bytes, path: str, _before: bytes | None = None) -> bytes:
         """Return an encoded value without secrets. It is the same object if the value has none."""
-        return redact_item(item, (path,), self) if self.may_hold(item) or self._is_sensitive(path) else item
+        is_walked = self.may_hold(item) or self.detector.is_sensitive_name(path)
+        return redact_item(item, (path,), self) if is_walked else item
 
     def recorded(self, item: bytes, what: str) -> bytes:
         """Return an item as it will be stored in a record of the library's own, such as that of a step."""
-        item = redact_item(item, (_OWN[0], what), self) if self.may_hold(item) else item
+        item = redact_item(item, (OWN_NAMES[0], what), self) if self.may_hold(item) else item
         return item if self.on_write is None else self.on_write.item(item, Where("write", "durable", what))
 
     def recorded_error(self, item: bytes, path: tuple[str, ...]) -> bytes:
@@ -162,10 +146,10 @@ class Redactor:
 
     def _lenient(self) -> Redactor:
         """Return a redactor that redacts secrets instead of refusing them: this one, or a copy."""
-        if not self._refuses:
+        if not self.refuses:
             return self
         made = copy(self)
-        made._refuses = False  # noqa: SLF001 - a copy
+        made.refuses = False
         return made
 
     def text(self, text: str, path: str) -> str:
@@ -184,7 +168,7 @@ class Redactor:
 
         Bytes that a serialiser has encrypted stay.
         """
-        if not (self.may_hold(data) or (path and self._is_sensitive(path[-1])) or self.names_field(path)):
+        if not (self.may_hold(data) or self.detector.is_sensitive(path)):
             return data
         if kind == _MSGPACK:
             try:
@@ -204,7 +188,7 @@ class Redactor:
             SecretError: it has one. Facts: rule, path.
         """
         if self.may_hold(body) and redact_item(body, (), self._names) != body:
-            self._refuse(self._rule_in(body), "a name")
+            self._refuse(self.detector.rule_in(body), "a name")
 
     def check_name(self, name: str) -> None:
         """Refuse a name that has a secret. Raises SecretError. Facts: rule, path."""
@@ -215,42 +199,14 @@ class Redactor:
         if self.may_hold(data):
             self.refuse_if_found(data, (what,), "a record that was made elsewhere")
 
-    def _is_sensitive(self, name: str) -> bool:
-        """Return True if the name of a channel or an entry may make its value a secret."""
-        found = self._sensitive_names.get(name)
-        if found is None:
-            if len(self._sensitive_names) >= _NAMES_MAX:
-                self._sensitive_names.clear()
-            found = self._sensitive_names[name] = self.names_field((name,)) or self._secrets.is_telling(name)
-        return found
-
     # --- what the walk over a value asks -----------------------------------------------
-
-    def may_hold(self, data: bytes) -> bool:
-        """Return False if bytes certainly hold no secret."""
-        handles = self._handles
-        return self._secrets.may_be_in(data) or (handles is not None and handles.are_in(data))
-
-    def names_field(self, path: tuple[str, ...]) -> bool:
-        """Return True if the value at a path is a secret, whatever it is."""
-        if path and path[0].startswith(_OF_LANGGRAPH):
-            return False
-        if path and path[0].startswith(_OWN):
-            path = path[_OWN_NAMES + (path[1:_OWN_NAMES] in _ERRORS) :]
-            return path != () and self._secrets.names_field(path)
-        return self._secrets.names_field(path)
 
     def hidden(self, data: bytes, path: tuple[str, ...]) -> bytes:
         """Return the text that replaces a value which is a secret as a whole. A handle stays."""
-        if (
-            self._handles is not None
-            and (found := self._handles.find(data))
-            and found[0].end - found[0].start == len(data)
-        ):
-            return found[0].rule.encode()
-        if _DONE.fullmatch(data) or is_handle(data.decode("utf-8", "replace")):
+        rule = rule_of_whole(data, self.detector)
+        if rule is None:
             return data
-        return self._replacement(data, self._rule_in(data) or FIELD, path)
+        return rule.encode() if is_handle(rule) else self._replacement(data, rule, path)
 
     def redact_field(self, data: bytes, path: tuple[str, ...]) -> bytes:
         """Return the text of a field. Its name, the last one of the path, may tell that it is a secret."""
@@ -281,42 +237,22 @@ class Redactor:
 
     def refuse_if_found(self, data: bytes, path: tuple[str, ...], what: str) -> None:
         """Raise SecretError if there is a secret in bytes that cannot be changed."""
-        rule = self._rule_in(data)
+        rule = self.detector.rule_in(data)
         if rule is None and path and self._secrets.find_named(path[-1], data) is not None:
             rule = ASSIGNED
         if rule is not None:
             self._refuse(rule, f"{'.'.join(path)} ({what})")
 
-    def _rule_in(self, data: bytes) -> str | None:
-        if self._handles is not None and (found := self._handles.find(data)):
-            return found[0].rule
-        rules = self._secrets.find(data, is_text=False)
-        return rules[0].rule if rules else None
-
     def _replacement(self, secret: bytes, rule: str, path: tuple[str, ...]) -> bytes:
-        if self._refuses:
+        if self.refuses:
             self._refuse(rule, ".".join(path))
-        return redaction_of(rule, self.fingerprint(secret))
+        return redaction_of(rule, self.detector.fingerprint(secret))
 
     def _refuse(self, rule: str | None, where: str) -> None:
         # The path may itself have the secret, in a key.
         place = self.shown(where)
         message = f"there is a secret in {place}: {rule or FIELD}. Nothing was written"
         raise SecretError(message, rule=rule or FIELD, path=place)
-
-    def shown(self, text: str) -> str:
-        """Return a text for a message, without secrets, also where they are refused."""
-        data = text.encode("utf-8", "replace")
-        for found in reversed(self._secrets.find(data)):
-            data = data[: found.start] + b"[REDACTED]" + data[found.end :]
-        text = data.decode("utf-8", "replace")
-        return text if self._handles is None else self._handles.hide(text)
-
-
-def _is_packed(item: bytes) -> bool:
-    """Return True if an item is a value of LangGraph's serialiser, or a list that begins with one."""
-    start = _HEAD_SIZES.get(item[0] & 31, 1) if item[0] >> 5 == _LIST else 0
-    return item.startswith(_PACKED, start)
 
 
 class _Names:

@@ -24,6 +24,7 @@ _PACKED_HEAD = b"\xd8\x1b\x82" + _PACKED
 _PAIRS = b"\x6estatelog/pairs"
 _SERIALISED = b"\x6aserialised"
 """What a serialiser of LangGraph has made. It has passed the guard already, and its kind is not a secret."""
+_PACKED_HEADS = (_PACKED_HEAD, b"\xd8\x1b\x82" + _SERIALISED)
 _LIBRARY = b"statelog/"
 _WALKED = frozenset((_PAIRS, b"\x72statelog/bytearray", b"\x6estatelog/deque", b"\x74statelog/quarantined"))
 """Codecs of the library whose payloads may change. A value of another one becomes the text of its redaction."""
@@ -299,6 +300,12 @@ class _Cbor(_Walker):
         if name.startswith(_LIBRARY) and name_item not in _WALKED:
             return _text(redactor.hidden(data[payload_at:end], path)), end
         return head + made, end
+
+
+def is_packed(item: bytes) -> bool:
+    """Return True if an item is a value of LangGraph's serialiser, or a list that begins with one."""
+    start = 1 + _SIZES.get(item[0] & 31, 0) if item[0] >> 5 == _LIST else 0
+    return item.startswith(_PACKED_HEADS, start)
 
 
 def packed_body(item: bytes) -> bytes | None:

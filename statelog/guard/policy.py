@@ -9,6 +9,7 @@ from weakref import WeakSet
 from statelog import redaction
 from statelog.errors import UsageError
 from statelog.guard.checks import TIMEOUT_DEFAULT_S, Checks, checked_list, checked_timeout_s
+from statelog.guard.detector import Detector
 from statelog.guard.handles import Handles
 from statelog.guard.hook import Redactor
 from statelog.guard.secrets import Secrets
@@ -78,7 +79,7 @@ class Guard:
 
     def redactor(self, key: bytes | None = None) -> Redactor:
         """Return what the guard does with the key of a store; with a key of its own if left out."""
-        made = Redactor(self.secrets, self.handles, token_bytes(KEY_SIZE_BYTES) if key is None else key)
+        made = Redactor(Detector(self.secrets, self.handles, token_bytes(KEY_SIZE_BYTES) if key is None else key))
         if self.on_write:
             made.on_write = Checks(self.on_write, self.check_timeout_s, made.shown)
         if self.on_read:

@@ -238,6 +238,9 @@ ASSIGNMENT = (
 )
 """A sensitive name and the beginning of a value in a text: a setting, JSON, YAML, a header, a query, XML, a command."""
 
+ASSIGNMENT_HINTS = rb"(?i:" + _NAME_NOUNS + rb")[A-Za-z0-9_-]*?[\"'\\\]]*[:=>\s]"
+"""A pattern that is found wherever `ASSIGNMENT` is. It is fast, because it counts nothing."""
+
 
 def assigns(before: bytes, name: bytes, between: bytes) -> bool:
     """Return True if what is between a name and a value assigns it.
@@ -260,7 +263,7 @@ HINTS = (
 """What is in a text if a rule finds a secret in it. It is short, because re2 slows down with counted repetitions."""
 
 FIELD_HINTS = (
-    rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*"
+    rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*?"
     rb"(?:[ ./(\[]+[A-Za-z0-9]*[)\]]*)?"
     rb"(?:(?:\xd9(?:\xc8[de]|\x01\x02))?(?:[\x81-\x9f][@-{\x81-\x9f\xc4-\xc6\xd8-\xdb]|[\x90-\x9f][\xa0-\xbf]|[\x98\x99\xdc\xdd])"
     rb"|(?:[e\xa5]value)?"
@@ -269,17 +272,18 @@ FIELD_HINTS = (
 )
 """A name that may tell, and a value, in a text or in CBOR and msgpack. There, the head of a text of 20 bytes or more is
 between a key and its value. A list, tuple or set behind a name may have a value anywhere if its first item is a text,
-bytes or a list. A map of msgpack begins like a list of CBOR, and the next byte tells them apart."""
+bytes or a list. A map of msgpack begins like a list of CBOR, and the next byte tells them apart. The lazy `*?` lets re2
+stop at the first match. With `*`, it is four times slower in base64."""
 
-STORED_HINTS = rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*[\xfc\xfd]"
+STORED_HINTS = rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*?[\xfc\xfd]"
 """A possible name of a secret, before a ref to its value, because a record stores a long value in a separate node."""
 
 NAME_HINTS = rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)"
 """A pattern that matches in every name of a secret, such as `api_key`."""
 
 SETTING_HINTS = (
-    rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*(?:>|: ?[>|][+-]?\s+)"
-    rb"[A-Za-z0-9+/=_.~-]{20}|--[A-Za-z0-9-]*(?i:key|secret|passw|passphrase|pwd|token|credential)[A-Za-z0-9-]*\s+[\"']?"
+    rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*?(?:>|: ?[>|][+-]?\s+)"
+    rb"[A-Za-z0-9+/=_.~-]{20}|--[A-Za-z0-9-]*?(?i:key|secret|passw|passphrase|pwd|token|credential)[A-Za-z0-9-]*?\s+[\"']?"
     rb"[A-Za-z0-9+/=_.~-]{20}"
 )
 """A name that may tell, and a value, in XML, in a block of YAML, and in an option of a command."""
@@ -291,7 +295,7 @@ SINGLE_ARGUMENT = rb"Secret(?:Str|Bytes)"
 """A class of pydantic, as LangGraph's serialiser names it."""
 
 
-def is_telling(name: bytes) -> bool:
+def is_sensitive_name(name: bytes) -> bool:
     """Return True if a field of this name probably holds a secret: `api_key`, `clientSecret`, `token`."""
     return _SENSITIVE_NAME.search(re.sub(rb"[^a-z0-9]", b"", name.lower())) is not None
 

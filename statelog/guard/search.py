@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import SecretError
 from statelog.guard.handles import VALUE_SIZE_MIN, Forms
-from statelog.guard.hook import Redactor, redaction_of
+from statelog.guard.hook import redaction_of, rule_of_whole
 from statelog.guard.items import redact_item
 from statelog.guard.secrets import ASSIGNED
+from statelog.guard.vectors import Vectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from statelog.guard.detector import Detector
     from statelog.guard.items import Path
 
 
@@ -56,11 +58,16 @@ class Sighting(NamedTuple):
     or a field finds it."""
 
 
-class Finder(Redactor):
+class Finder:
     """Collects in `found` the secrets that the guard of a store would redact."""
 
-    def __init__(self, redactor: Redactor) -> None:
-        super().__init__(*redactor.parts)
+    def __init__(self, detector: Detector) -> None:
+        self._detector = detector
+        self._secrets, self._handles = detector.secrets, detector.handles
+        self.may_hold = detector.may_hold
+        self.names_field = detector.names_field
+        self.is_sensitive = detector.is_sensitive
+        self.shown = detector.shown
         self.found: list[Sighting] = []
 
     def look(self, item: bytes, path: Path) -> bool:
@@ -81,16 +88,18 @@ class Finder(Redactor):
         self.refuse_if_found(name, path[:-1], path[-1])
         return len(self.found) > count
 
-    def is_sensitive(self, path: Path) -> bool:
-        """Return True if the path alone may make a value a secret."""
-        return path != () and (self._is_sensitive(path[-1]) or self.names_field(path))
-
     def hidden(self, data: bytes, path: Path) -> bytes:
         """Note a value that is a secret as a whole. Return its redaction."""
-        made = super().hidden(data, path)
-        if self._handles is not None and made != data and made.startswith(b"$CRED{"):
-            self._note(made.decode(), data, path)
-        return made
+        rule = rule_of_whole(data, self._detector)
+        return data if rule is None else self._replacement(data, rule, path)
+
+    def redact_field(self, data: bytes, path: Path) -> bytes:
+        """Note the secrets in the text of a field. Its name may tell that it is a secret."""
+        made = self.redact(data, path)
+        named = self._secrets.find_named(path[-1], made) if path else None
+        if named is None:
+            return made
+        return made[: named.start] + self._replacement(made[named.start : named.end], named.rule, path)
 
     def redact(self, data: bytes, path: Path) -> bytes:
         """Note the secrets in a text. Return the redacted text."""
@@ -101,8 +110,8 @@ class Finder(Redactor):
             return data
         for found in reversed(self._secrets.find(data)):
             secret = data[found.start : found.end]
-            self._note(found.rule, secret, path, is_literal=not found.quote)
-            data = data[: found.start] + redaction_of(found.rule, self.fingerprint(secret)) + data[found.end :]
+            made = self._replacement(secret, found.rule, path, is_literal=not found.quote)
+            data = data[: found.start] + made + data[found.end :]
         return data
 
     def check_key(self, key: bytes, path: Path) -> None:
@@ -118,13 +127,13 @@ class Finder(Redactor):
         for each in (*spans, *self._secrets.find(data, is_text=False)):
             self._note(each.rule, data[each.start : each.end], where)
 
-    def _replacement(self, secret: bytes, rule: str, path: Path) -> bytes:
-        self._note(rule, secret, path)
-        return redaction_of(rule, self.fingerprint(secret))
+    def _replacement(self, secret: bytes, rule: str, path: Path, *, is_literal: bool = True) -> bytes:
+        self._note(rule, secret, path, is_literal=is_literal)
+        return _written(rule, self._detector.fingerprint(secret))
 
     def _note(self, rule: str, text: bytes, path: Path, *, is_literal: bool = True) -> None:
         is_literal = is_literal and is_searched(text)
-        self.found.append(Sighting(path, rule, self.fingerprint(text), text, is_literal))
+        self.found.append(Sighting(path, rule, self._detector.fingerprint(text), text, is_literal))
 
 
 def is_searched(text: bytes) -> bool:
@@ -136,20 +145,25 @@ def is_searched(text: bytes) -> bool:
     return len(decoded.strip()) >= VALUE_SIZE_MIN and all(each.isprintable() or each in "\n\r\t" for each in decoded)
 
 
-class Purger(Redactor):
+class Purger:
     """Replaces some secrets by their redactions, and changes nothing else.
 
     Args:
-        redactor: the redactor of the guard that found the secrets.
+        detector: the detector that found the secrets.
         sightings: the secrets.
     """
 
-    def __init__(self, redactor: Redactor, sightings: Iterable[Sighting]) -> None:
-        secrets, _handles, key = redactor.parts
+    def __init__(self, detector: Detector, sightings: Iterable[Sighting]) -> None:
+        self._detector = detector.without_handles()
+        self._secrets = detector.secrets
+        self.shown = self._detector.shown
+        self.changed: set[Path] = set()
+        """The paths of replaced texts. The caller clears it."""
+        self.vectors = Vectors()
+        """The vectors that are erased."""
         self._forms = Forms()
         self._short: set[tuple[str, str]] = set()
         texts: dict[str, bytes] = {}
-        super().__init__(secrets, None, key)
         for each in sightings:
             if not each.is_literal:
                 self._short.add((each.rule, each.fingerprint))
@@ -160,7 +174,7 @@ class Purger(Redactor):
 
     def redacted(self, item: bytes, path: Path) -> bytes:
         """Return an encoded value without the secrets. Raises SecretError if a secret cannot be cut out."""
-        return redact_item(item, path, self)
+        return redact_item(self.vectors.erased(item, path), path, self)
 
     def look(self, item: bytes, path: Path) -> bool:
         """Return True if an encoded value has one of the secrets. Raises SecretError as `redacted`."""
@@ -173,7 +187,7 @@ class Purger(Redactor):
 
     def is_sensitive(self, path: Path) -> bool:
         """Return True if the path alone may make a value one of the secrets."""
-        return bool(self._short) and path != () and (self._is_sensitive(path[-1]) or self.names_field(path))
+        return bool(self._short) and self._detector.is_sensitive(path)
 
     def may_hold(self, data: bytes) -> bool:
         """Return False if bytes certainly hold none of the secrets."""
@@ -190,36 +204,50 @@ class Purger(Redactor):
 
     def names_field(self, path: Path) -> bool:
         """Return True if every value at a path is a secret."""
-        return bool(self._short) and super().names_field(path)
+        return bool(self._short) and self._detector.names_field(path)
 
     def hidden(self, data: bytes, path: Path) -> bytes:
         """Return the replacement of a value that is a secret as a whole.
 
         If the value is not one of the secrets to purge, it is redacted as any text.
         """
-        mark = self.fingerprint(data)
+        mark = self._detector.fingerprint(data)
         rule = next((rule for rule, each in self._short if each == mark), None)
-        return self.redact(data, path) if rule is None else _written(rule, mark)
+        if rule is None:
+            return self.redact(data, path)
+        self.changed.add(path)
+        return _written(rule, mark)
 
     def redact_field(self, data: bytes, path: Path) -> bytes:
         """Return the text of a field without the secrets."""
         made = self.redact(data, path)
         named = self._secrets.find_named(path[-1], made) if self._short and path else None
-        if named is None or (ASSIGNED, self.fingerprint(made[named.start : named.end])) not in self._short:
+        if named is None:
             return made
-        return made[: named.start] + redaction_of(ASSIGNED, self.fingerprint(made[named.start : named.end]))
+        mark = self._detector.fingerprint(made[named.start : named.end])
+        if (ASSIGNED, mark) not in self._short:
+            return made
+        self.changed.add(path)
+        return made[: named.start] + redaction_of(ASSIGNED, mark)
 
-    def redact(self, data: bytes, path: Path) -> bytes:  # noqa: ARG002 - as of any redactor
+    def redact(self, data: bytes, path: Path) -> bytes:
         """Return a text without the secrets. It is the same object if the text has none."""
+        before = data
         for each in reversed(self._forms.find(data)):
             data = data[: each.start] + each.rule.encode() + data[each.end :]
         if self._short and self._secrets.may_be_in(data):
             for found in reversed(self._secrets.find(data)):
-                mark = self.fingerprint(data[found.start : found.end])
+                mark = self._detector.fingerprint(data[found.start : found.end])
                 if (found.rule, mark) in self._short:
                     made = found.quote + _written(found.rule, mark) + found.quote
                     data = data[: found.start] + made + data[found.end :]
+        if data is not before:
+            self.changed.add(path)
         return data
+
+    def check_key(self, key: bytes, path: Path) -> None:
+        """Raise SecretError if the key of a dict has one of the secrets."""
+        self.refuse_if_found(key, path, "a key")
 
     def refuse_if_found(self, data: bytes, path: Path, what: str) -> None:
         """Raise SecretError if bytes that cannot be changed hold one of the secrets."""

@@ -11,6 +11,7 @@ from statelog.errors import GuardError, UsageError
 from statelog.guard.pattern import Pattern, literal
 from statelog.guard.rules import (
     ASSIGNMENT,
+    ASSIGNMENT_HINTS,
     FIELD_HINTS,
     HINTS,
     NAME_HINTS,
@@ -22,7 +23,7 @@ from statelog.guard.rules import (
     assigns,
     end_of_value,
     is_random,
-    is_telling,
+    is_sensitive_name,
     random_part,
 )
 
@@ -70,6 +71,11 @@ def _patterns() -> list[Pattern]:
 @lru_cache(maxsize=1)
 def _assignment() -> Pattern:
     return Pattern(ASSIGNMENT)
+
+
+@lru_cache(maxsize=1)
+def _assignment_hints() -> Pattern:
+    return Pattern(ASSIGNMENT_HINTS, captures=False)
 
 
 @lru_cache(maxsize=16)
@@ -249,11 +255,11 @@ class Secrets:
 
     def _find_assigned(self, text: bytes) -> list[Found]:
         found: list[Found] = []
-        at = 0
+        at = 0 if _assignment_hints().is_in(text) else len(text)
         while (match := _assignment().find(text, at)) is not None:
             (start, _end), (first, last), name = match
             # What is called is code, and no value.
-            is_set = is_telling(name) and assigns(text[start - 1 : start], name, text[start + len(name) : first])
+            is_set = is_sensitive_name(name) and assigns(text[start - 1 : start], name, text[start + len(name) : first])
             last = end_of_value(text, last, is_whole=False) if is_set else last
             if is_set and text[last : last + 1] != b"(" and is_random(text[first:last]):
                 at = end_of_value(text, last, is_whole=True)
@@ -265,7 +271,7 @@ class Secrets:
 
     def find_named(self, name: str, value: bytes) -> Found | None:
         """Return the secret in the value of a field with this name, or None."""
-        if not self.is_telling(name):
+        if not self.is_sensitive_name(name):
             return None
         span = random_part(value)
         return None if span is None or value[span[0] :] in self._allowed else Found(*span, ASSIGNED)
@@ -283,9 +289,9 @@ class Secrets:
             paths += [(*parts, *path[1:]), *(parts[:end] for end in range(1, len(parts)))]
         return any(_fits(pattern, each) for pattern in self.fields for each in paths)
 
-    def is_telling(self, name: str) -> bool:
+    def is_sensitive_name(self, name: str) -> bool:
         """Return True if a field with this name probably holds a secret."""
-        return ASSIGNED not in self._off and is_telling(name.encode("utf-8", "replace"))
+        return ASSIGNED not in self._off and is_sensitive_name(name.encode("utf-8", "replace"))
 
 
 def _texts(argument: str, given: Any) -> list[str]:

@@ -20,6 +20,13 @@ class HangingError(Exception):
     """A call did not return in time, or was not begun because too many earlier calls hang."""
 
 
+class FailedError(Exception):
+    """A function has raised its cause, which may be any BaseException except KeyboardInterrupt.
+
+    The waiting thread may get a BaseException of its own, such as the SystemExit of a signal handler.
+    """
+
+
 class Workers:
     """Worker threads. Each makes one call at a time, and an idle worker is reused."""
 
@@ -34,7 +41,8 @@ class Workers:
 
         Raises:
             HangingError: the function did not return in time, or was not called.
-            BaseException: the error that the function raised.
+            FailedError: the function has raised the cause of this error.
+            KeyboardInterrupt: the function has raised it.
         """
         with self._lock:
             if self._hanging_count >= HANGING_MAX:
@@ -50,8 +58,10 @@ class Workers:
                     call.is_abandoned = True
                     self._hanging_count += 1
                     raise HangingError
-        if call.error is not None:
+        if isinstance(call.error, KeyboardInterrupt):
             raise call.error
+        if call.error is not None:
+            raise FailedError from call.error
         return call.made
 
     def end(self, worker: _Worker, call: _Call) -> None:

@@ -49,6 +49,9 @@ def retain_board(session: StoreSession, rule: Rule, *, as_policy: bool) -> Reten
 
 def _store(session: StoreSession, rule: Rule) -> None:
     """Store a rule as a policy. A rule without numbers deletes the policy of its pattern."""
+    guard = session.engine.guard
+    if guard is not None:
+        guard.check_name(rule.pattern.text)  # A redacted pattern would fit other keys.
     key = _POLICIES + blake2b(rule.pattern.text.encode(), digest_size=8).hexdigest()
     fields = rule_fields(rule)
     value = entry_writer.prepare(reducers.replace.prepare(reading.VALUE, fields, path=key))

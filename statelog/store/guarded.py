@@ -13,6 +13,7 @@ from statelog.guard.policy import Guard
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from statelog.guard.detector import Detector
     from statelog.guard.hook import Redactor
     from statelog.guard.search import SecretFound
     from statelog.log.care.purge import PurgeReport
@@ -72,13 +73,12 @@ def purge(
     return care.purge(engine, found, _searching(engine, guard), progress=progress)
 
 
-def _searching(engine: Engine, guard: Guard | None) -> Redactor:
-    """Return the redactor of a search, which knows the value of each handle. Raises GuardError."""
-    redactor = redactor_for(engine, guard)
-    _secrets, handles, _key = redactor.parts
-    if handles is not None:
-        handles.learn_all()
-    return redactor
+def _searching(engine: Engine, guard: Guard | None) -> Detector:
+    """Return the detector of a search, which knows the value of each handle. Raises GuardError."""
+    detector = redactor_for(engine, guard).detector
+    if detector.handles is not None:
+        detector.handles.learn_all()
+    return detector
 
 
 def attach(engine: Engine, guard: Guard | None) -> None:

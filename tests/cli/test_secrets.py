@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from random import Random
 
+import click
 import pytest
 
 pytest.importorskip("re2")
 
 import statelog
 from statelog.bench.guard_texts import SECRETS
+from statelog.cli import main
+from statelog.cli import secrets as cli_secrets
+from statelog.storage.file.creation import compaction_path, lock_temporary
 
 RANDOM = Random(52)
 TOKEN = SECRETS["github-token"](RANDOM)
@@ -88,3 +94,99 @@ def test_a_filter_that_fits_nothing_is_refused(run, path, command, option, value
     answer = run("secrets", *command, path, option, value)
     assert answer.code == 2
     assert message in " ".join(answer.err.split())
+
+
+def test_a_purge_waits_for_another_one(start, path):
+    temporary = compaction_path(path)
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    lock_temporary(descriptor)  # As a compaction or a purge does while it fills the file.
+    process = start("secrets", "purge", path, "--yes")
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(4)
+    temporary.unlink()
+    os.close(descriptor)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert "purged 2 secrets" in out
+
+
+def test_a_purge_that_comes_second_searches_again(run, start, path, monkeypatch):
+    found = cli_secrets._found
+    searches = []
+
+    def found_late(*arguments):
+        sightings = found(*arguments)
+        searches.append(len(sightings))
+        if len(searches) == 1:
+            assert start("secrets", "purge", path, "--yes", "--rule", "github-token").wait(60) == 0
+        return sightings
+
+    monkeypatch.setattr(cli_secrets, "_found", found_late)
+    answer = run("secrets", "purge", path, "--yes")
+    assert (answer.code, answer.err) == (0, "")
+    assert searches == [3, 1]
+    assert run("secrets", "scan", path).out == "0 secrets\n"
+
+
+def test_a_purge_does_not_wait_forever(run, path, monkeypatch):
+    monkeypatch.setattr(cli_secrets, "_WAIT_S", 0.2)
+    descriptor = os.open(compaction_path(path), os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    lock_temporary(descriptor)
+    answer = run("secrets", "purge", path, "--yes")
+    os.close(descriptor)
+    assert (answer.code, "being compacted" in answer.err) == (9, True)
+
+
+# --- a secret as an argument ----------------------------------------------------------------------
+
+NOT_RUN = {("demo",), ("crashtest",), ("ui",)}
+"""Commands that run for long, and take no name."""
+HAVE_TO_END = {("board", "watch"): ["--timeout", "0.01"]}
+
+
+def leaves(command, words=()):
+    if isinstance(command, click.Group):
+        for name, each in command.commands.items():
+            yield from leaves(each, (*words, name))
+    else:
+        yield words, command
+
+
+def command_lines(words, command, path):
+    """Yield command lines with a secret in each argument, and with a secret in one of the options."""
+    names = [each.name for each in command.params if isinstance(each, click.Argument)]
+    base = [*words, *(path if name == "store" else TOKEN for name in names), *HAVE_TO_END.get(words, ())]
+    plain = [*words, *(path if name == "store" else "x" for name in names), *HAVE_TO_END.get(words, ())]
+    yield base
+    yield [*base, "--json"]
+    yield [*base, f"--{TOKEN}"]
+    for each in command.params:
+        if isinstance(each, click.Option) and not each.is_flag:
+            yield [*plain, each.opts[-1], TOKEN]
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), [*leaves(main)], ids=lambda each: "-".join(each) if type(each) is tuple else ""
+)
+def test_no_error_shows_an_argument_that_is_a_secret(run, tmp_path, monkeypatch, words, command):
+    if words in NOT_RUN:
+        assert all(each.name == "store" for each in command.params if isinstance(each, click.Argument))
+        return
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "agent.state"
+    with statelog.open(path, guard=statelog.Guard()) as store:
+        store.thread("t").commit({"a": 1})
+    for line in command_lines(words, command, path):
+        answer = run(*line)
+        assert TOKEN not in answer.err, line
+        assert answer.code == 0 or TOKEN not in answer.out, line
+
+
+def test_no_error_shows_a_command_that_is_a_secret(run):
+    answer = run(TOKEN)
+    assert (answer.code, TOKEN in answer.err) == (2, False)
+    assert "[REDACTED github-token]" in answer.err
+
+
+def test_an_error_shows_an_ordinary_argument(run, path):
+    assert "'ghp_short'" in run("show", path, "ghp_short").err

@@ -12,7 +12,7 @@ from forger import MAC_SIZE_BYTES, SEAL_SIZE_BYTES, forging, make_unkeyed, with_
 from xxhash import xxh3_64_digest
 
 import statelog
-from statelog import reducers
+from statelog import kernels, reducers
 from statelog.errors import (
     CorruptionError,
     ForgeryError,
@@ -25,6 +25,7 @@ from statelog.errors import (
 )
 from statelog.format import cbor
 from statelog.format.header import HEADER_KEY
+from statelog.format.record import redact_record
 from statelog.format.seal import seal
 from statelog.portable.salvage import salvage
 from statelog.storage.file.sidecar_files import journal_path
@@ -147,12 +148,24 @@ def test_verify_reports_a_forged_record_at_the_anchor(path):
     with statelog.open(path, key=KEY) as store:
         anchor, last = store.anchor(), store.last_lsn
     with forging(path) as forger:
-        forger.put_record(last, forger.record(last)[:-1] + b"x")
+        stored = forger.record(last)
+        forger.put_record(last, stored[:-1] + bytes((stored[-1] ^ 1,)))
     with statelog.open(path, key=KEY) as store:
         report = store.verify(expect=anchor)
         assert {(problem.invariant, problem.lsn) for problem in report.problems} == {("R1", last)}
     with pytest.raises(ForgeryError):
         statelog.open(path, key=KEY, expect=anchor)
+
+
+def test_a_record_that_somebody_redacts_is_refused(path):
+    """In a store without a key, nothing shows it: see `test_anchor.py`."""
+    lsn = last_of_t(path)
+    with forging(path) as forger:
+        stored = forger.record(lsn)
+        record, mac = stored[:-MAC_SIZE_BYTES], stored[-MAC_SIZE_BYTES:]
+        rows = kernels.record_rows(record)
+        forger.put_record(lsn, redact_record(record, lsn, 1, alive=rows, borrowed_field=16) + mac)
+    assert refused(path).lsn == lsn
 
 
 @pytest.mark.parametrize("mac", [b"", bytes(16), bytes(8), b"x" * 16])

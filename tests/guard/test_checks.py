@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import operator
+import os
 import pickle
+import signal
 import time
 from dataclasses import dataclass
 from enum import Enum
@@ -165,6 +167,93 @@ def test_a_check_that_raises_refuses_and_its_error_is_the_cause(tmp_path):
         assert isinstance(caught.value.__cause__, ValueError)
         assert "the text" not in str(caught.value)
         assert written(store) == []
+
+
+class Unusual(BaseException):
+    """What no program should raise."""
+
+
+@pytest.mark.parametrize("kind", [Unusual, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("act", ["write", "read"])
+def test_a_check_that_raises_a_base_exception_refuses(tmp_path, kind, act):
+    def check(_value, _where):
+        raise kind
+
+    with opened(tmp_path) as store:
+        store.thread("t").commit({"a": 1})
+    with statelog.open(tmp_path / "agent.state", guard=Guard(**{f"on_{act}": [check]})) as store:
+        before = written(store)
+        with pytest.raises(CheckError, match=f"it raised {kind.__name__}") as caught:
+            store.thread("t").commit({"a": 2}) if act == "write" else store.thread("t").state["a"]
+        assert type(caught.value.__cause__) is kind
+        assert written(store) == before
+
+
+def test_an_interrupt_in_a_check_interrupts_the_caller(tmp_path):
+    def check(_value, _where):
+        raise KeyboardInterrupt
+
+    with opened(tmp_path, check) as store:
+        with pytest.raises(KeyboardInterrupt):
+            store.thread("t").commit({"a": 1})
+        assert written(store) == []
+
+
+def test_an_exit_while_a_check_runs_ends_the_caller(tmp_path):
+    def leave(_signal, _frame):
+        raise SystemExit(3)
+
+    def check(_value, _where):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.5)
+        return guard.allow()
+
+    before = signal.signal(signal.SIGUSR1, leave)
+    try:
+        with opened(tmp_path, check) as store, pytest.raises(SystemExit):
+            store.thread("t").commit({"a": 1})
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def change(value, _where):
+    """Change a value in place, and allow it."""
+    if isinstance(value, dict):
+        value.clear()
+    elif isinstance(value, list):
+        value.append("changed")
+    return guard.allow()
+
+
+def test_a_check_of_writes_cannot_change_the_value(tmp_path):
+    seen = []
+
+    def look(value, _where):
+        seen.append(repr(value))
+        return guard.redact("it is bad") if "bad" in repr(value) else guard.allow()
+
+    given = {"a": {"x": [1], "y": "bad"}, "b": [1]}
+    with opened(tmp_path, change, look) as store:
+        store.thread("t").commit(given, metadata={"m": [1]})
+        store.board().set("k", {"x": [1]})
+        assert given == {"a": {"x": [1], "y": "bad"}, "b": [1]}
+        assert store.thread("t").state.to_python() == {
+            "a": {"x": [1], "y": "[REDACTED by look: it is bad]"},
+            "b": [1],
+        }
+        assert store.thread("t").head.metadata == {"m": [1]}
+        assert store.board().get("k").value == {"x": [1]}
+    assert "{}" not in seen
+
+
+def test_a_check_of_reads_cannot_change_what_the_caller_gets(tmp_path):
+    with opened(tmp_path) as store:
+        store.thread("t").commit({"list": [{"x": 1}], "dict": {"x": [1]}}, metadata={"m": [1]})
+        store.board().set("k", {"x": [1]})
+    with opened(tmp_path, on_read=[change]) as store:
+        assert store.thread("t").state.to_python() == {"list": [{"x": 1}], "dict": {"x": [1]}}
+        assert store.thread("t").head.metadata == {"m": [1]}
+        assert store.board().get("k").value == {"x": [1]}
 
 
 def test_a_check_that_hangs_is_cut_off_and_refuses(tmp_path):

@@ -103,6 +103,21 @@ def test_metadata_is_hidden_as_a_text(tmp_path):
         app.invoke({"messages": []}, CONFIG)
 
 
+@pytest.mark.parametrize("act", ["on_write", "on_read"])
+def test_a_check_cannot_change_the_messages_of_a_run(tmp_path, act):
+    def check(value, _where):
+        for each in value if isinstance(value, list) else ():
+            each.content = "changed"
+        return guard.allow()
+
+    with statelog.open(tmp_path / "agent.state", guard=Guard(**{act: [check]})) as store:
+        app = compiled(StatelogSaver(store), answers)
+        app.invoke({"messages": [HumanMessage("hello")]}, CONFIG)
+        assert contents(app) == ["hello", "fine"]
+    with statelog.open(tmp_path / "agent.state", guard=Guard()) as store:
+        assert contents(compiled(StatelogSaver(store), answers)) == ["hello", "fine"]
+
+
 def test_a_refused_value_ends_the_run_and_is_not_stored(tmp_path):
     def check(value, where):
         refused.append((where.source, where.thread, where.path)) if BAD in repr(value) else None

@@ -601,6 +601,7 @@ elsewhere are lists and tables of other kinds."""
 REDACTED = {
     "log/operations.py": "commit, and rollback's metadata",
     "board/entry_writer.py": "stage",
+    "store/board_policies.py": "patterns of policies",
     "log/batch.py": "bodies, with every name",
     "store/claims.py": "subjects of waiters, in the wake-up file",
     "portable/overlay.py": "records of imports",

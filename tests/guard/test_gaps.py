@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from random import Random
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 pytest.importorskip("re2")
 
 import statelog
-from statelog import Guard, SecretError, durable, guard
+from statelog import Guard, SecretError, durable, fleet, guard
 from statelog.bench.guard_texts import SECRETS
+from statelog.portable.salvage import salvage
 from statelog.redaction import redacting_logger
 
 TOKEN = SECRETS["github-token"](Random(3))
@@ -133,6 +135,22 @@ def test_an_error_that_a_check_does_not_allow_is_replaced(tmp_path, verdict):
         assert b"the mark" not in data
 
 
+@pytest.mark.parametrize("on_found", ["redact", "refuse"])
+def test_a_secret_in_a_pattern_of_a_policy_is_refused(tmp_path, on_found):
+    with opened(tmp_path, secrets=guard.Secrets(on_found=on_found)) as store:
+        board = store.board()
+        board.set("k", 1)
+        before = store.last_lsn
+        with pytest.raises(SecretError, match=r"a name.*Nothing was written"):
+            board.retain(f"{TOKEN}/*", keep_last=1, as_policy=True)
+        with pytest.raises(SecretError):
+            store.retain(keep_last=1, threads=f"{TOKEN}*", as_policy=True)
+        assert store.last_lsn == before
+        board.retain(f"{TOKEN}/*", keep_last=1)  # It is not stored.
+        board.retain("ordinary/*", keep_last=1, as_policy=True)
+        assert store.last_lsn == before + 1
+
+
 @pytest.mark.parametrize("name", ["thread", "partition", "dedup_key"])
 def test_a_secret_in_a_name_of_a_start_is_refused(tmp_path, name):
     @durable.workflow(name="names")
@@ -163,3 +181,33 @@ def test_what_is_embedded_has_no_secret(tmp_path):
     assert len(embedded) == 3
     assert not any(TOKEN in text or "12345" in text for text in embedded)
     assert any("words" in text for text in embedded)
+
+
+@pytest.mark.parametrize("way", ["export", "fleet", "salvage"])
+def test_a_copy_has_no_mark_until_it_is_opened_with_a_guard(tmp_path, way):
+    made, copy = Guard(), tmp_path / "copy.state"
+    if way == "fleet":
+        (tmp_path / "bucket").mkdir()
+        with fleet.connect(f"file://{tmp_path / 'bucket'}", cache=tmp_path / "cache") as connected:
+            with connected.open("shipped", guard=made) as store:
+                store.thread("t").commit({"a": TOKEN})
+            connected.restore("shipped", copy)
+    else:
+        with opened(tmp_path) as store:
+            store.thread("t").commit({"a": TOKEN})
+            with io.BytesIO() as stream:
+                store.export(stream)
+                stream.seek(0)
+                if way == "export":
+                    with statelog.open(copy) as other:
+                        other.import_(stream)
+        if way == "salvage":
+            salvage(tmp_path / "agent.state", copy)
+    with statelog.open(copy) as store:
+        store.thread("t").commit({"b": 1})
+    with statelog.open(copy, guard=made) as store:
+        store.thread("t").commit({"b": TOKEN})
+        assert store.thread("t").state["a"].startswith("[REDACTED github-token ")
+        assert store.thread("t").state["a"] != store.thread("t").state["b"]
+    with pytest.raises(statelog.GuardError):
+        statelog.open(copy)

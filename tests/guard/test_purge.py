@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import json
 import os
 import runpy
 import signal
+import struct
 import sys
 import threading
+from hashlib import blake2b
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -23,6 +26,7 @@ from forger import MAC_SIZE_BYTES, forging, with_checksum
 
 import statelog
 from statelog import Guard, GuardError, SecretError, aio, guard, reducers
+from statelog.adapters.kit.ordered import Json
 from statelog.bench.guard_texts import SECRETS
 from statelog.errors import (
     ConflictError,
@@ -625,16 +629,46 @@ def test_a_store_that_a_fleet_ships_is_not_purged(tmp_path):
     from statelog import fleet
 
     (tmp_path / "bucket").mkdir()
-    with fleet.connect(f"file://{tmp_path / 'bucket'}", cache=tmp_path / "cache") as connected:
+    connected = fleet.connect(f"file://{tmp_path / 'bucket'}", cache=tmp_path / "cache")
+    with connected, connected.open("shipped") as store:
+        store.thread("t").commit({"a": TOKEN})
+        with pytest.raises(UsageError, match="restore the store to a file"):
+            purge_all(store)
+        assert store.thread("t").state["a"] == TOKEN
+
+
+def test_the_way_to_purge_a_store_of_a_fleet_leads_to_storage_without_the_secret(tmp_path):
+    """The way is that of the error, and of the guide."""
+    from statelog import fleet
+
+    bucket, cache, file = tmp_path / "bucket", tmp_path / "cache", tmp_path / "restored.state"
+    bucket.mkdir()
+
+    def leaking():
+        files = [each for root in (bucket, cache) for each in root.rglob("*") if each.is_file()]
+        return [each for each in files if TOKEN.encode() in each.read_bytes()]
+
+    with fleet.connect(f"file://{bucket}", cache=cache) as connected:
         with connected.open("shipped") as store:
             store.thread("t").commit({"a": TOKEN})
-            with pytest.raises(UsageError, match="fleet"):
-                purge_all(store)
-            assert store.thread("t").state["a"] == TOKEN
-        connected.restore("shipped", tmp_path / "restored.state")
-    with statelog.open(tmp_path / "restored.state") as store:
-        purge_all(store)
-        assert is_redacted(store.thread("t").state["a"])
+            store.thread("t").commit({"a": "done"})
+            store.board().set("k", {"v": 1})
+        assert {each.relative_to(tmp_path).parts[0] for each in leaking()} == {"bucket", "cache"}
+        connected.restore("shipped", file)
+        with statelog.open(file, guard=Guard()) as store, io.BytesIO() as exported:
+            purge_all(store)
+            store.export(exported)
+            exported.seek(0)
+            with connected.open("purged", guard=Guard()) as shipped:
+                shipped.import_(exported)
+        connected.delete("shipped")
+        assert leaking() == []
+        connected.restore("purged", tmp_path / "again.state")
+    with statelog.open(tmp_path / "again.state", read_only=True) as store:
+        assert is_redacted(store.thread("t").at(0).state["a"])
+        assert store.thread("t").state["a"] == "done"
+        assert store.board().get("k").value == {"v": 1}
+        assert store.find_secrets() == []
 
 
 def test_a_loop_finds_and_purges_too(path):
@@ -753,3 +787,77 @@ def test_threads_of_a_search_are_ids(store, threads):
     with pytest.raises(UsageError) as caught:
         store.find_secrets(threads=threads)
     assert caught.value.argument == "threads"
+
+
+# --- vectors ------------------------------------------------------------------------------------
+
+
+def embed_with(dims):
+    """Return a function that embeds a text as its digest, repeated: no two vectors have a number in common."""
+
+    def embed(texts):
+        rows = [blake2b(text.encode(), digest_size=64).digest() for text in texts]
+        return [[byte / 255 + 0.5 for byte in (row * dims)[:dims]] for row in rows]
+
+    return embed
+
+
+def vector_bytes(dims, text):
+    """Return the beginning of a vector, which is in one piece also in a long vector."""
+    return struct.pack(f"<{dims}f", *embed_with(dims)([text])[0])[:1000]
+
+
+@pytest.mark.parametrize("dims", [4, 100, 2000, 6000])
+@pytest.mark.parametrize("count", [1, 30])
+def test_the_vector_of_a_purged_item_is_gone_and_others_stay(path, tmp_path, dims, count):
+    pytest.importorskip("langgraph")
+    pytest.importorskip("numpy")
+    from statelog.adapters.langgraph import StatelogStore
+
+    secret, clean = f"the key is {TOKEN}", "the weather is fine"
+    with statelog.open(path) as store:
+        memory = StatelogStore(store, index={"dims": dims, "embed": embed_with(dims), "fields": ["text"]})
+        for number in range(count):
+            memory.put(("a",), f"other {number}", {"text": f"{clean} {number}"})
+        memory.put(("a",), "k", {"text": secret})
+        memory.put(("b", "c"), "k", {"text": f"also {clean}"})
+        memory.put(("a",), "k2", {"text": "x" * 20_000 + secret})
+        memory.put(("a",), "k", {"text": secret, "more": 1})
+    assert holding(tmp_path, vector_bytes(dims, secret))  # negative control
+    with statelog.open(path) as store:
+        store.purge(store.find_secrets())
+        assert store.verify().ok
+        memory = StatelogStore(store, index={"dims": dims, "embed": embed_with(dims), "fields": ["text"]})
+        best = memory.search(("a",), query=f"{clean} 0", limit=count + 2)
+        assert (best[0].key, round(best[0].score, 3)) == ("other 0", 1.0)
+        assert {(each.key, each.score) for each in best[count:]} == {("k", None), ("k2", None)}
+        [other] = memory.search(("b",), query=f"also {clean}")
+        assert round(other.score, 3) == 1.0
+        memory.put(("a",), "k", memory.get(("a",), "k").value)
+        assert memory.search(("a",), query="x", filter={"more": 1})[0].score is not None
+        store.compact()
+    for text in (secret, "x" * 20_000 + secret):
+        assert not holding(tmp_path, vector_bytes(dims, text))
+    for number in range(count):
+        assert holding(tmp_path, vector_bytes(dims, f"{clean} {number}"))
+
+
+def test_the_vector_of_a_purged_memory_of_crewai_is_gone(store, tmp_path):
+    """The thread is as `StatelogMemoryStorage` writes it."""
+    vectors = [struct.pack("<40f", *range(start, start + 40)) for start in (1, 101)]
+    texts = [Json(json.dumps({"content": text, "scope": "/"})) for text in (f"the key is {TOKEN}", "fine")]
+    thread = store.thread("crewai-memory:memory", schema={"records": reducers.merge, "vectors": reducers.merge})
+    thread.commit({"records": {"1": texts[0]}, "vectors": {"1": vectors[0]}})
+    thread.commit({"records": {"2": texts[1]}, "vectors": {"2": vectors[1]}})
+    assert holding(tmp_path, vectors[0])
+    store.purge(store.find_secrets())
+    assert store.verify().ok
+    assert not holding(tmp_path, vectors[0])
+    assert thread.state["vectors"] == {"1": b"\xff" * 160, "2": vectors[1]}
+
+
+def test_a_channel_of_a_user_that_is_named_vectors_is_kept(store):
+    vector = struct.pack("<40f", *range(40))
+    store.thread("t").commit({"items": {"a": {"k": TOKEN}}, "vectors": {"a": {"k": vector}}})
+    store.purge(store.find_secrets())
+    assert store.thread("t").state["vectors"] == {"a": {"k": vector}}

@@ -19,7 +19,7 @@ from statelog.errors import GuardError, SecretError, UsageError
 from statelog.format import cbor
 from statelog.guard import Guard, Secrets
 from statelog.guard.pattern import Pattern
-from statelog.guard.rules import RULES, has_checksum, is_telling
+from statelog.guard.rules import ASSIGNMENT, ASSIGNMENT_HINTS, RULES, has_checksum, is_sensitive_name
 
 KEY = bytes(32)
 TOKEN = SECRETS["github-token"](Random(1))
@@ -58,6 +58,15 @@ def test_a_scan_finds_whatever_a_rule_finds():
             assert secrets.may_be_in(encoded), found
 
 
+def test_the_hints_of_an_assignment_are_found_wherever_it_is():
+    random, assignment, hints = Random(5), Pattern(ASSIGNMENT), Pattern(ASSIGNMENT_HINTS, captures=False)
+    texts = [planted(random, number).text.encode() for number in range(2000)]
+    found = [text for text in texts if assignment.find(text, 0) is not None]
+    assert len(found) > 100
+    assert all(map(hints.is_in, found))
+    assert not hints.is_in(b"aKey9" * 300)
+
+
 def test_clean_texts_stay_as_they_are():
     random = Random(3)
     changed = [text for number in range(2000) if redacted(text := clean(random, number)) != text]
@@ -94,14 +103,14 @@ def test_entropy_counts_only_beside_a_telling_name():
 
 @pytest.mark.parametrize("name", ["api_key", "apiKey", "API-KEY", "dbPassword", "client_secret", "OPENAI_API_KEY_PROD"])
 def test_names_that_tell(name):
-    assert is_telling(name.encode())
+    assert is_sensitive_name(name.encode())
 
 
 @pytest.mark.parametrize(
     "name", ["next_page_token", "max_tokens", "cache_key", "primary_key", "password_hash", "tokens"]
 )
 def test_names_that_do_not_tell(name):
-    assert not is_telling(name.encode())
+    assert not is_sensitive_name(name.encode())
 
 
 def test_the_fingerprint_is_that_of_secret_and_store():

@@ -10,9 +10,11 @@ import threading
 import forks
 import pytest
 from authors import Author
+from forger import forging, with_checksum
 from xxhash import xxh3_64_digest
 
 import statelog
+from statelog import kernels
 from statelog.errors import (
     AnchorError,
     ClosedError,
@@ -29,14 +31,17 @@ from statelog.fleet import connect
 from statelog.format import cbor
 from statelog.format.anchor import Anchor, decode_anchor, encode_anchor
 from statelog.format.record import (
-    FLAG_REDACTED,
+    ENVELOPE_SIZE_BYTES,
     FLAG_VACUUMED,
+    TYPE_AT,
     decode_record,
     encode_record,
     record_chain_digest,
+    redact_record,
     with_previous_chain,
 )
 from statelog.log import anchors
+from statelog.log.kinds.table import KINDS
 from statelog.portable.salvage import salvage
 from statelog.storage.file.creation import create_store
 
@@ -659,13 +664,46 @@ def test_damage_at_the_anchor_is_damage_and_reported(path):
     assert {problem.lsn for problem in report.problems} == {lsn}
 
 
-def test_a_record_that_somebody_redacts_stays_in_the_chain(path):
-    """What an anchor cannot show: retention removes what a record said in the same way."""
+def redact_by_force(path, lsn, *, owner):
+    """Remove the content of a record as retention does, without a removal event. Derive the index again."""
+    with forging(path) as forger:
+        stored = forger.record(lsn)
+        rows = kernels.record_rows(stored)
+        field = KINDS[stored[TYPE_AT]].borrowed_field
+        forger.put_record(lsn, redact_record(stored, lsn, owner, alive=rows, borrowed_field=field))
+    with statelog.open(path) as store:
+        store.rebuild_index()
+
+
+@pytest.mark.parametrize("owner", ["its thread", "a deleted thread", "nobody"])
+def test_a_store_without_a_key_does_not_show_who_has_redacted_a_record(path, owner):
+    """What neither an anchor nor `verify` can show: retention and deletion remove content in the same way."""
+    with statelog.open(path) as store:
+        gone = store.thread("gone").commit({"n": 1}).lsn - 1
+        store.delete_thread("gone")
     anchor = fill(path)
     with statelog.open(path) as store:
-        store.retain(keep_last=1)
-        assert read_record(store, 3)[11] & FLAG_REDACTED
+        thread = store.thread("t")
+        lsn, own = thread.at(1).lsn, thread.at(0).lsn - 1
+        versions = [each.version for each in thread.history()]
+    redact_by_force(path, lsn, owner={"its thread": own, "a deleted thread": gone, "nobody": 0}[owner])
+    with statelog.open(path, expect=anchor) as store:
         assert store.verify(expect=anchor).ok
+        assert [each.version for each in store.thread("t").history()] == [each for each in versions if each != 1]
+
+
+def test_a_store_without_a_key_shows_that_a_redacted_record_had_another_content(path):
+    """Negative control: the digest of the content stays in the chain, so an attacker cannot change it."""
+    anchor = fill(path)
+    with statelog.open(path) as store:
+        lsn = store.thread("t").at(1).lsn
+    redact_by_force(path, lsn, owner=0)
+    with forging(path) as forger:
+        stored = bytearray(forger.record(lsn))
+        stored[ENVELOPE_SIZE_BYTES + 10] ^= 1  # in the digest
+        forger.put_record(lsn, with_checksum(bytes(stored)))
+    with statelog.open(path) as store:
+        assert "L3" in {problem.invariant for problem in store.verify(expect=anchor).problems}
 
 
 # --- what is no anchor --------------------------------------------------------------------

@@ -231,7 +231,7 @@ def _unpacked(packed: bytes | None) -> list[float] | None:
     if packed is None:
         return None
     vector: NDArray[Any] = np.frombuffer(packed, dtype="<f4")
-    return list(vector.tolist())
+    return None if np.isnan(vector).any() else list(vector.tolist())  # A purge erases the vector of a secret.
 
 
 def _filter(

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from statelog import kernels
-from statelog.errors import CorruptionError, ExpiredError, LimitError, SecretError, UsageError
+from statelog.errors import LimitError, SecretError, UsageError
 from statelog.format import cbor, keys
 from statelog.format.fields import LIST, first_number, split_array
 from statelog.format.record import (
@@ -41,29 +39,25 @@ from statelog.format.record import (
 from statelog.guard.search import Purger, SecretFound, Sighting
 from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX, METADATA_SIZE_BYTES_MAX
 from statelog.log.care.purge_nodes import NodeRewriter
+from statelog.log.care.purge_places import Places, checked_records
 from statelog.log.care.rebuild import DerivedIndex
-from statelog.log.care.secret_scan import SETS, Scanner, parts_of, pieces_of
 from statelog.log.care.secret_search import sightings_in
 from statelog.log.chain import read_chained
 from statelog.log.events import NOTHING_BORROWED, LoanEvent, decode_checkpoint
 from statelog.log.index import node_facts
 from statelog.log.kinds.loans import LOAN_KIND
 from statelog.log.kinds.table import apply_record, decode_event, kind_of, owner_of
-from statelog.log.nodes import NodeCache, read_node
 from statelog.log.operations import METADATA
 from statelog.log.times import now_us
 from statelog.log.view import View
 from statelog.storage.compaction import check_compactable
 from statelog.storage.file_rewrite import rewrite_file
 from statelog.storage.mapped_pages import MappedPages
-from statelog.tree.node import PIECE, ROOT, Node, Workspace, node_digest
-from statelog.tree.tree import STRINGS, Tree
-from statelog.tree.value import string_body, tree_item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
-    from statelog.guard.hook import Redactor
+    from statelog.guard.detector import Detector
     from statelog.log.engine import Engine
     from statelog.log.transaction import Transaction
     from statelog.storage.file_rewrite import NewFile
@@ -72,7 +66,6 @@ if TYPE_CHECKING:
     Path = tuple[str, ...]
     Progress = Callable[[int, int], None]
 
-_BATCH_SIZE_BYTES = 512 * 1024
 _PROGRESS_RECORDS = 256
 _EMPTY_DIGESTS = (NO_DIGEST, part_digest(b""))
 """The possible digests of a redacted record that never had an event."""
@@ -92,7 +85,7 @@ class PurgeReport:
 
 
 def purge(
-    engine: Engine, found: Iterable[SecretFound], redactor: Redactor, *, progress: Progress | None = None
+    engine: Engine, found: Iterable[SecretFound], detector: Detector, *, progress: Progress | None = None
 ) -> PurgeReport:
     """Replace secrets with their redactions in all versions. See `Store.purge`."""
     started_s = time.perf_counter()
@@ -108,7 +101,7 @@ def purge(
 
     def fill(old: ReadTransaction, new: NewFile) -> None:
         nonlocal work
-        work = _Purge(engine, old, new, Purger(redactor, _sightings(old, redactor, wanted)), progress)
+        work = _Purge(engine, old, new, Purger(detector, _sightings(old, detector, wanted)), progress)
         work.run()
 
     def check(data: bytes) -> None:
@@ -148,7 +141,7 @@ def _refuse_remote(engine: Engine) -> None:
         raise UsageError(message, path=str(path))
 
 
-def _sightings(old: Transaction, redactor: Redactor, wanted: list[SecretFound]) -> list[Sighting]:
+def _sightings(old: Transaction, detector: Detector, wanted: list[SecretFound]) -> list[Sighting]:
     """Read the texts of the secrets from the records that have them, and return both.
 
     Raises:
@@ -157,7 +150,7 @@ def _sightings(old: Transaction, redactor: Redactor, wanted: list[SecretFound]) 
     at = {(each.lsn, each.rule, each.fingerprint) for each in wanted}
     found = {
         (lsn, each.rule, each.fingerprint): each
-        for lsn, each in sightings_in(old, redactor, sorted({lsn for lsn, _rule, _fingerprint in at}))
+        for lsn, each in sightings_in(old, detector, sorted({lsn for lsn, _rule, _fingerprint in at}))
         if (lsn, each.rule, each.fingerprint) in at
     }
     for lsn, rule, fingerprint in sorted(at - found.keys()):
@@ -182,15 +175,8 @@ class _Purge:
         self._pages = MappedPages(engine.store_file.lmdb_file)
         self._view = View(old)
         self.last_lsn = old.last_lsn()
-        self._scanner = Scanner(old, purger, is_thorough=True)
-        self._is_spreading = False
-        """Whether a long string or a set has to be rebuilt."""
-        self._hit: set[int] = set()
-        """The LSNs of records with nodes that have to change, whatever their owner."""
-        self._edits: dict[bytes, set[Path]] = {}
-        """The paths of the secrets in a node, by the digest of the node."""
-        self._blanks: set[bytes] = set()
-        """The digests of nodes that are replaced by a leaf `null`, because nothing refers to them any more."""
+        self._places = Places(old, purger, self._pages)
+        self._hit = self._places.hit
         self._chain = b""
         """The chain digest of the last record in the new file. Empty until the first record that changes."""
         self._checkpoints: dict[bytes, bytes] = {}
@@ -203,7 +189,7 @@ class _Purge:
         self._alive: dict[int, bool] = {}
         self._borrowers: dict[bytes, set[int]] = {}
         """The owners that borrow a changed node, by the former digest of the node."""
-        self._nodes = NodeRewriter(old, new, purger, self._edits, self._blanks)
+        self._nodes = NodeRewriter(old, new, purger, self._places.edits, self._places.blanks)
         self._redactions = 0
 
     @property
@@ -213,101 +199,18 @@ class _Purge:
 
     def run(self) -> None:
         """Fill the new file."""
-        self._collect()
-        if self._is_spreading:
-            self._spread()
+        self._places.find(self._report_progress)
         self._new.copy_meta(self._old, self.last_lsn)
-        for lsn, data in self._records():
+        for lsn, data in checked_records(self._old, self._pages):
             self._rewrite(lsn, data)
             self._report_progress(self.last_lsn + lsn)
         for borrower, lender in sorted(self._loans()):
             self._lend(borrower, lender)
         self._new.put_index(sorted((self._renamed_index() or self._derived_index()).items()))
 
-    def _records(self) -> Iterator[tuple[int, bytes]]:
-        for batch in self._old.log_batches(_BATCH_SIZE_BYTES):
-            self._pages.read(sum(len(data) for _lsn, data in batch))
-            for lsn, data in batch:
-                self._old.check_log(lsn)  # A forged record must not get a MAC.
-                yield lsn, bytes(data)
-
     def _report_progress(self, done: int) -> None:
         if self._progress is not None and (done % _PROGRESS_RECORDS == 0 or done == 2 * self.last_lsn):
             self._progress(done, 2 * self.last_lsn)
-
-    # --- where the secrets are ------------------------------------------------------------
-
-    def _collect(self) -> None:
-        lsn = 0
-        try:
-            for lsn, _data, scanned in self._scanner.all(self._old, self._pages):
-                self._report_progress(lsn)
-                if scanned is None:
-                    continue
-                self._hit.add(lsn)
-                for digest, path in scanned.edits:
-                    self._edits.setdefault(digest, set()).add(path)
-                self._blanks.update(scanned.blanks)
-                for tree, path in scanned.strings:
-                    self._take_apart(tree, path)
-                self._is_spreading = self._is_spreading or scanned.rebuilds
-        except SecretError as error:
-            raise self._refusal(lsn + 1, error) from None
-
-    def _take_apart(self, tree: Tree, path: Path) -> None:
-        """Add to `_blanks` the pieces of a long string that it does not have without its secrets."""
-        item = tree_item(tree)
-        for each in ((), path):
-            item = self.purger.redacted(item, each)
-        data = bytes(string_body(item))
-        kept = set()
-        at = 0
-        for end in kernels.blob_cuts(data):
-            kept.add(node_digest(PIECE, data[at:end]))
-            at = end
-        self._blanks.update(piece.digest for piece in pieces_of(tree) if piece.digest not in kept)
-
-    def _spread(self) -> None:
-        """Find all strings and sets that have to be rebuilt, and add their chunks and pieces to `_blanks`.
-
-        Another string or set may share a blanked chunk or piece, so it has to be rebuilt as well. This repeats until
-        no further string or set is found.
-        """
-        workspace = Workspace(partial(read_node, self._old, NodeCache()))
-        roots: dict[bytes, tuple[set[int], list[tuple[bytes, int, int, int]]]] = {}
-        for lsn, data in self._records():
-            for type_, digest, at, content_size, total_size in kernels.record_rows(data).values():
-                if type_ != ROOT or data[at] not in (*STRINGS, *SETS):
-                    continue
-                if digest in roots:
-                    roots[digest][0].add(lsn)
-                    continue
-                tree = Tree(workspace, Node(data[at : at + total_size], content_size, lsn))
-                with suppress(ExpiredError, CorruptionError):  # Retention may have removed nodes of an unused tree.
-                    roots[digest] = {lsn}, [*parts_of(tree)]
-        is_found = True
-        while is_found:
-            is_found = False
-            for digest, (lsns, parts) in list(roots.items()):
-                if digest in self._edits or not self._blanks.isdisjoint(part for part, _lsn, _number, _level in parts):
-                    is_found = True
-                    del roots[digest]
-                    self._hit |= lsns
-                    self._blanks.update(part for part, _lsn, _number, level in parts if level)
-                    self._hit.update(lsn for part, lsn, _number, _level in parts if part in self._blanks)
-
-    def _refusal(self, lsn: int, error: SecretError) -> SecretError:
-        """Return the error for a secret that cannot be cut out."""
-        record = decode_record(bytes(self._old.get_log(lsn) or b""), lsn)
-        owner = record.redacted().thread if record.flags & FLAG_REDACTED else owner_of(decode_event(record), lsn)
-        row = self._view.find_thread(owner) if owner else None
-        thread = None if row is None else self.purger.shown(row.id)
-        place = error.facts["path"]
-        message = (
-            f"record {lsn} has a secret in {place}, where it cannot be cut out. Delete the thread (or delete the entry,"
-            " and retain the board with max_age=0), compact, and purge the rest. Nothing was changed"
-        )
-        return SecretError(message, lsn=lsn, path=place, thread=thread)
 
     # --- one record ----------------------------------------------------------------------
 

@@ -88,9 +88,9 @@ class NodeRewriter:
         edits: Mapping[bytes, Iterable[Path]],
         blanks: set[bytes],
     ) -> None:
-        self.purger = purger
-        self.edits = edits
-        self.blanks = blanks
+        self._purger = purger
+        self._edits = edits
+        self._blanks = blanks
         self.renewed: dict[bytes, Renewed] = {}
         """The changed nodes, by their former digests."""
         self.has_renewed_large = False
@@ -101,49 +101,44 @@ class NodeRewriter:
         """The number of places in which a secret was replaced."""
         self.shrunk: dict[bytes, set[int]] = {}
         """The owners of leaves that have become too small to be lent by digest (key `d`), by the former digest."""
-        self.old_workspace = Workspace(partial(read_node, old, NodeCache(_CACHE_SIZE_BYTES)))
-        self.read_new = partial(read_node, new, NodeCache(_CACHE_SIZE_BYTES))
-        self.headers: dict[bytes, bytes] = {}
+        self._old_workspace = Workspace(partial(read_node, old, NodeCache(_CACHE_SIZE_BYTES)))
+        self._read_new = partial(read_node, new, NodeCache(_CACHE_SIZE_BYTES))
+        self._headers: dict[bytes, bytes] = {}
         """The new headers of values that were cut into the items of a list, by the former ones."""
-        self.added: dict[int, dict[bytes, tuple[int, int]]] = {}
+        self._added: dict[int, dict[bytes, tuple[int, int]]] = {}
         """The record and the number of each added node, by owner and digest."""
+        # The record at hand, and its nodes by number.
+        self._lsn = 0
+        self._owner = 0
+        self._data = b""
+        self._rows: Mapping[int, Row] = {}
+        self._done: set[int] = set()
+        self._count = 0
+        self._workspace = Workspace(self._read_new)
+        self._is_changed = False
 
     def rewrite(self, lsn: int, owner: int, data: bytes, rows: Mapping[int, Row]) -> dict[int, NodeRow] | None:
         """Return the nodes of a record by number, or None if no node has changed."""
-        return _RecordNodes(self, lsn, owner, data, rows).rewrite()
-
-
-class _RecordNodes:
-    """Rewrites the nodes of one record."""
-
-    def __init__(self, whole: NodeRewriter, lsn: int, owner: int, data: bytes, rows: Mapping[int, Row]) -> None:
-        self._whole = whole
-        self._lsn = lsn
-        self._owner = owner
-        self._data = data
-        self._rows = rows
-        self._done: set[int] = set()
+        self._lsn, self._owner, self._data, self._rows = lsn, owner, data, rows
+        self._done = set()
         self._count = max(rows, default=-1) + 1
-        self._workspace = Workspace(whole.read_new)
+        self._workspace = Workspace(self._read_new)
         self._workspace.rows = [_GONE] * self._count
         self._is_changed = False
-
-    def rewrite(self) -> dict[int, NodeRow] | None:
-        """See `NodeRewriter.rewrite`."""
         if CUT in self._data:
             self._mend_headers()
         for number in self._rows:
             self._place(number)
         if not self._is_changed:
             return None
-        rows = self._workspace.rows
-        if any(is_shared_widely(row.type, row.content_size, row.data[0]) for row in rows[self._count :]):
-            self._whole.is_reshaped = True
+        made = self._workspace.rows
+        if any(is_shared_widely(row.type, row.content_size, row.data[0]) for row in made[self._count :]):
+            self.is_reshaped = True
         if self._owner:
-            added = self._whole.added.setdefault(self._owner, {})
-            for number in range(self._count, len(rows)):
-                added[rows[number].digest] = (self._lsn, number)
-        return {number: row for number, row in enumerate(rows) if row is not _GONE}
+            added = self._added.setdefault(self._owner, {})
+            for number in range(self._count, len(made)):
+                added[made[number].digest] = (self._lsn, number)
+        return {number: row for number, row in enumerate(made) if row is not _GONE}
 
     def _place(self, number: int) -> None:
         """Put the rewritten node of a number at its place among the rows. Its children are placed first."""
@@ -159,21 +154,21 @@ class _RecordNodes:
         self._is_changed = True
         self._workspace.rows[number] = row
         was_large = is_shared_widely(type_, content_size, node.data[0])
-        self._whole.has_renewed_large = self._whole.has_renewed_large or was_large
+        self.has_renewed_large = self.has_renewed_large or was_large
         if was_large != is_shared_widely(row.type, row.content_size, row.data[0]):
-            self._whole.is_reshaped = True
-        self._whole.renewed[digest] = Renewed(row.type, row.digest)
+            self.is_reshaped = True
+        self.renewed[digest] = Renewed(row.type, row.digest)
 
     def _child(self, digest: bytes, lsn: int, number: int) -> Renewed | None:
         """Return the new type and digest of the node that a ref names, or None if the node has not changed."""
         if not lsn:
             self._place(number)
-        return self._whole.renewed.get(digest)
+        return self.renewed.get(digest)
 
     def _made(self, type_: int, digest: bytes, node: Node) -> NodeRow | None:
         """Return the rewritten node, or None if the node does not change."""
-        paths = self._whole.edits.get(digest, ())
-        if digest in self._whole.blanks:
+        paths = self._edits.get(digest, ())
+        if digest in self._blanks:
             return _row(LEAF, _NULL)
         if type_ == PIECE:
             return None
@@ -181,9 +176,9 @@ class _RecordNodes:
             made = self._redacted(node.content, paths) if paths or is_cut(node.content) else node.content
             if made == node.content:
                 return None
-            self._whole.redactions += 1
+            self.redactions += 1
             if len(made) < DEDUP_SIZE_BYTES_MIN <= node.content_size:
-                self._whole.shrunk.setdefault(digest, set()).add(self._owner)
+                self.shrunk.setdefault(digest, set()).add(self._owner)
             return _row(LEAF, made)
         kind = node.data[0]
         if kind in STRINGS and type_ == ROOT:
@@ -194,9 +189,9 @@ class _RecordNodes:
 
     def _redacted(self, item: bytes, paths: Iterable[Path]) -> bytes:
         if is_cut(item):
-            return self._whole.headers.get(item, item)
+            return self._headers.get(item, item)
         for path in ((), *paths):
-            item = self._whole.purger.redacted(item, path)
+            item = self._purger.redacted(item, path)
         return item
 
     # --- lists, dicts, and all chunks ---------------------------------------------------------
@@ -206,7 +201,7 @@ class _RecordNodes:
         level = node.data[1] if type_ == CHUNK else 0
         spine, is_changed = self._spine(type_, node)
         table = kernels.entries_table(node.data, node.content_size, 0, is_root=type_ == ROOT, kind=kind)
-        if not paths and not self._whole.headers and kind != kernels.KIND_KEYED:
+        if not paths and not self._headers and kind != kernels.KIND_KEYED:
             return self._with_new_digests(type_, node, table, spine, level)
         parts: list[bytes] = []
         locators: list[bytes] = []
@@ -296,7 +291,7 @@ class _RecordNodes:
             below = self._of_entry(before, paths) if is_dict else paths
             item = self._redacted(old.data, below)
             if item != old.data:
-                self._whole.redactions += 1
+                self.redactions += 1
                 slot = encode_slot(self._workspace, item, top=is_dict and any(len(path) == 1 for path in below))
         if slot is not old and node.data[0] == kernels.KIND_KEYED:
             before = self._fingerprint(before, old, slot)
@@ -305,7 +300,7 @@ class _RecordNodes:
     def _of_entry(self, key_item: bytes, paths: Iterable[Path]) -> list[Path]:
         """Return the paths of an entry of a dict, and the paths of fields whose value is the whole dict."""
         key = cbor.decode(key_item)
-        names_field = self._whole.purger.names_field
+        names_field = self._purger.names_field
         return [path for path in paths if path[-1:] == (key,) or key == _VALUE or (path and names_field(path))]
 
     def _fingerprint(self, before: bytes, old: Slot, new: Slot) -> bytes:
@@ -314,7 +309,7 @@ class _RecordNodes:
         Only the root of the list has the name of the identity's key, so the key is found by the former fingerprint.
         """
         old = old._replace(lsn=old.lsn or (self._lsn if old.is_ref else 0))
-        former, item = read_item(self._whole.old_workspace, old), read_item(self._workspace, new)
+        former, item = read_item(self._old_workspace, old), read_item(self._workspace, new)
         pairs = zip(split(former), split(item), strict=True)
         for former_key, key in pairs:
             former_value, value = next(pairs)
@@ -329,7 +324,7 @@ class _RecordNodes:
         for type_, _digest, at, content_size, total_size in self._rows.values():
             if type_ != ROOT or self._data[at] != kernels.KIND_LIST:
                 continue
-            tree = Tree(self._whole.old_workspace, Node(self._data[at : at + total_size], content_size, self._lsn))
+            tree = Tree(self._old_workspace, Node(self._data[at : at + total_size], content_size, self._lsn))
             with suppress(*_UNREADABLE):
                 if tree.count and is_cut(header := read_item(tree.workspace, tree.at(0))):
                     self._mend(header, split(tree_item(tree))[1:])
@@ -340,13 +335,13 @@ class _RecordNodes:
         first = packed_body(header) or b""
         whole = self._redacted(packed_item(put_together(first + b"".join(bodies))), ())
         mended = packed_item(mended_header(first, bodies, made, packed_body(whole) or b""))
-        known = self._whole.headers.setdefault(header, mended)
+        known = self._headers.setdefault(header, mended)
         if known != mended:
             message = "it cannot be cut out"
             raise SecretError(message, path="a value that was cut into the items of a list", lsn=self._lsn)
 
     def _paths_of(self, item: bytes) -> Iterable[Path]:
-        return self._whole.edits.get(node_digest(LEAF, item), ())
+        return self._edits.get(node_digest(LEAF, item), ())
 
     # --- sets and long strings, which are rebuilt -----------------------------------------------
 
@@ -354,14 +349,14 @@ class _RecordNodes:
         """Return a rebuilt set, or None if no element has changed. Its former chunks are in `blanks`."""
         if type_ == CHUNK or not (paths or self._spine(ROOT, node)[1]):
             return None
-        tree = Tree(self._whole.old_workspace, node)
+        tree = Tree(self._old_workspace, node)
         try:
             slots = tree.slots(0, tree.count)
             paths = self._paths_in(tree, paths)
         except _UNREADABLE:
             return self._empty(node)
         elements = sorted({self._redacted(slot.data, paths) for slot in slots})
-        self._whole.redactions += 1
+        self.redactions += 1
         self._know_added()
         builder = Builder(self._workspace, node.data[0])
         builder.push(0, b"".join(elements), b"", len(elements))
@@ -371,24 +366,24 @@ class _RecordNodes:
         """Return the paths of the secrets in the root and in the chunks of a set."""
         found = set(paths)
         for run in tree.runs(0, tree.count):
-            found |= {*self._whole.edits.get(node_digest(CHUNK, run.node.content), ())}
+            found |= {*self._edits.get(node_digest(CHUNK, run.node.content), ())}
         return found
 
     def _string(self, node: Node, paths: Iterable[Path]) -> NodeRow | None:
         """Return a rebuilt long string, or None if neither its text nor a node below it has changed."""
         if not paths and not self._spine(ROOT, node)[1]:
             return None
-        tree = Tree(self._whole.old_workspace, node)
+        tree = Tree(self._old_workspace, node)
         try:
             pieces = [*pieces_of(tree)]
             item = tree_item(tree)
         except _UNREADABLE:
             return self._empty(node)
         made = self._redacted(item, paths)
-        self._whole.redactions += made != item
+        self.redactions += made != item
         self._know_added()
         for piece in pieces:
-            if piece.digest not in self._whole.blanks:
+            if piece.digest not in self._blanks:
                 self._workspace.know(piece.digest, 0 if piece.lsn == self._lsn else piece.lsn, piece.number)
         builder = Builder(self._workspace, node.data[0])
         builder.push_bytes(bytes(string_body(made)))
@@ -396,7 +391,7 @@ class _RecordNodes:
 
     def _know_added(self) -> None:
         """Register the nodes that were added to earlier records of this owner, so that the workspace reuses them."""
-        for digest, place in self._whole.added.get(self._owner, {}).items():
+        for digest, place in self._added.get(self._owner, {}).items():
             self._workspace.know(digest, *place)
 
 

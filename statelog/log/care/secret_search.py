@@ -20,7 +20,7 @@ from statelog.tree.value import open_root, read_item, text_item
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from statelog.guard.hook import Redactor
+    from statelog.guard.detector import Detector
     from statelog.log.engine import Engine
     from statelog.log.transaction import Transaction
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     """The path, the rule and the fingerprint of a secret."""
 
 
-def find_secrets(engine: Engine, redactor: Redactor, threads: Iterable[str] | None = None) -> list[SecretFound]:
+def find_secrets(engine: Engine, detector: Detector, threads: Iterable[str] | None = None) -> list[SecretFound]:
     """Return the secrets in a store, in the order of the log. See `Store.find_secrets`."""
-    finder = Finder(redactor)
+    finder = Finder(detector)
     found: list[SecretFound] = []
     pages = MappedPages(engine.store_file.lmdb_file)
     with engine.store_file.read() as transaction:
         view = View(transaction)
         wanted = None if threads is None else _owners(view, threads)
         scanner = Scanner(transaction, finder, is_thorough=False)
-        report = _Report(view, finder, redactor)
+        report = _Report(view, finder, detector)
         for _lsn, _data, scanned in scanner.all(transaction, pages):
             if scanned is not None and (wanted is None or scanned.owner in wanted):
                 found += report.of(scanned)
@@ -45,9 +45,9 @@ def find_secrets(engine: Engine, redactor: Redactor, threads: Iterable[str] | No
     return found
 
 
-def sightings_in(transaction: Transaction, redactor: Redactor, lsns: Iterable[int]) -> list[tuple[int, Sighting]]:
+def sightings_in(transaction: Transaction, detector: Detector, lsns: Iterable[int]) -> list[tuple[int, Sighting]]:
     """Return the secrets in the records with some LSNs, each with its LSN. Skip LSNs without a record."""
-    finder = Finder(redactor)
+    finder = Finder(detector)
     scanner = Scanner(transaction, finder, is_thorough=False)
     found: list[tuple[int, Sighting]] = []
     for lsn in lsns:
@@ -79,10 +79,10 @@ def _owners(view: View, threads: Iterable[str]) -> set[int]:
 class _Report:
     """Turns sightings into `SecretFound` objects. Each secret is reported once for the version that wrote it."""
 
-    def __init__(self, view: View, finder: Finder, redactor: Redactor) -> None:
+    def __init__(self, view: View, finder: Finder, detector: Detector) -> None:
         self._view = view
         self._finder = finder
-        self._redactor = redactor
+        self._detector = detector
         self._workspace = Workspace(partial(read_node, view.transaction, NodeCache()))
         self._seen: set[tuple[int, Known]] = set()
         """The secrets that were reported, with their threads."""
@@ -133,7 +133,7 @@ class _Report:
             return set()
         root = Slot(REF_ROOT + parent.root_digest, parent.root_lsn, parent.root_node)
         _position, slot = open_root(self._workspace, root).find(text_item(channel.encode()))
-        finder = Finder(self._redactor)
+        finder = Finder(self._detector)
         if slot is not None:
             finder.look(read_item(self._workspace, slot), (channel,))
         return {(each.path, each.rule, each.fingerprint) for each in finder.found}

@@ -31,6 +31,29 @@ _LOOK_S = 0.02
 """How long the thread sleeps between two looks, at most."""
 
 
+class Alarm:
+    """Wakes the one thread that waits for it. A signal handler that raises in `set` leaves it usable.
+
+    `threading.Event` does not: it takes a lock of its own, and an interrupt can come before it releases the lock.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Released while the alarm is set."""
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Wake the thread, or let its next `wait` return at once."""
+        with contextlib.suppress(RuntimeError):  # It is set already.
+            self._lock.release()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the alarm is set, and clear it. Return False if `timeout_s` passes first."""
+        return self._lock.acquire(timeout=timeout_s)
+
+
 class BackgroundFlusher:
     """The background flusher of one store that is open for writing.
 
@@ -55,8 +78,8 @@ class BackgroundFlusher:
         self.is_at_work = False
         self.has_thread = False
         self.commits = 0
-        self._alarm = threading.Event()
-        """Wakes the thread. A thread whose event is no longer this one ends."""
+        self._alarm = Alarm()
+        """Wakes the thread. A thread whose alarm is no longer this one ends."""
 
     def commit_made(self, *, is_flushed: bool) -> None:
         """Start or wake the thread for a commit that is about to be made. The caller holds `write_lock`.
@@ -75,35 +98,32 @@ class BackgroundFlusher:
 
     def start(self) -> None:
         """Start the thread, or wake it. The caller holds `write_lock`."""
-        self.is_at_work = True
         if self.has_thread:
             self._alarm.set()
-            return
-        self._alarm = threading.Event()
-        name = f"statelog {self._file.path.name}"
-        thread = threading.Thread(target=self._run, args=(self._alarm,), name=name, daemon=True)
-        self.has_thread = True
-        try:
-            thread.start()
-        except RuntimeError:  # No thread can be started, or the interpreter is exiting. Closing the store flushes.
-            self.is_at_work = self.has_thread = False
+        else:
+            self._alarm = Alarm()
+            name = f"statelog {self._file.path.name}"
+            thread = threading.Thread(target=self._run, args=(self._alarm,), name=name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # No thread can be started, or the interpreter is exiting. Closing the store flushes.
+                return
+        self.has_thread = self.is_at_work = True  # Last: if an interrupt comes before, the next commit starts it again.
 
     def stop(self) -> None:
         """Let the thread end soon. The caller holds `write_lock`."""
-        alarm, self._alarm = self._alarm, threading.Event()
+        alarm, self._alarm = self._alarm, Alarm()
         alarm.set()
         self.is_at_work = self.has_thread = False
 
-    def _run(self, alarm: threading.Event) -> None:
+    def _run(self, alarm: Alarm) -> None:
         unflushed = 0
         while self._alarm is alarm:
             self._work(alarm)
-            while not alarm.wait(IDLE_S):
+            while self._alarm is alarm and not alarm.wait(IDLE_S):
                 unflushed = self._flush_for_others(alarm, unflushed)
-            if self._alarm is alarm:
-                alarm.clear()
 
-    def _flush_for_others(self, alarm: threading.Event, before: int) -> int:
+    def _flush_for_others(self, alarm: Alarm, before: int) -> int:
         """Flush commits of other processes that have been unflushed since the last call: those processes have died.
 
         Return the LSN of the last unflushed record, which the next call compares with its own.
@@ -120,7 +140,7 @@ class BackgroundFlusher:
                 self._wake.notify_all()
         return now
 
-    def _work(self, alarm: threading.Event) -> None:
+    def _work(self, alarm: Alarm) -> None:
         """Flush commits and finish checkpoints until the store is idle, or the thread has to end."""
         wal, checkpointer = self._wal, self._checkpointer
         seen, busy_s = -1, time.monotonic()
@@ -128,10 +148,9 @@ class BackgroundFlusher:
         while self._alarm is alarm:
             interval_s = min(self.interval_s, IDLE_S)
             left_s = flushed_s + interval_s - time.monotonic()
-            if alarm.wait(max(min(left_s, _LOOK_S), 0.0) if self.flushes else _LOOK_S):
-                if self._alarm is not alarm:
-                    return
-                alarm.clear()
+            alarm.wait(max(min(left_s, _LOOK_S), 0.0) if self.flushes else _LOOK_S)
+            if self._alarm is not alarm:
+                return
             with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):  # The next writer meets it, too.
                 now_s = time.monotonic()
                 if self.flushes and now_s >= flushed_s + interval_s:
@@ -151,7 +170,7 @@ class BackgroundFlusher:
                         self._wake.tell_flushed(wal.flushed_to())
                         return
 
-    def _end_work(self, alarm: threading.Event, seen: int) -> bool:
+    def _end_work(self, alarm: Alarm, seen: int) -> bool:
         """Make a checkpoint if no commit was made meanwhile. Return True if nothing is left to do."""
         file = self._file
         with file.write_lock:

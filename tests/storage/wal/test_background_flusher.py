@@ -14,6 +14,7 @@ import statelog
 from statelog.errors import JournalMissingError
 from statelog.storage.file.sidecar_files import journal_path
 from statelog.storage.wal import background_flusher
+from statelog.storage.wal.background_flusher import Alarm
 
 COMMIT = """
 import statelog, sys
@@ -212,3 +213,56 @@ def test_who_is_killed_as_an_epoch_ends_in_a_pause_loses_nothing(path, point):
     with statelog.open(path) as store:
         assert store.thread("t").state["n"] in (last, last + 1)  # killed in a commit, it may be there, too
         assert store.verify().ok
+
+
+def _interrupted_at(opcode, call):
+    """Call `call`, and raise KeyboardInterrupt before the bytecode with this number. Return False if it has fewer."""
+    left = opcode
+
+    def trace(frame, event, _argument):
+        nonlocal left
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def _is_usable_after_interrupts(make):
+    """Interrupt `set` at each of its bytecodes in turn. Return False if a later `set` blocks."""
+    for opcode in range(1000):
+        alarm = make()
+        was_interrupted = _interrupted_at(opcode, alarm.set)
+        setter = threading.Thread(target=alarm.set, daemon=True)
+        setter.start()
+        setter.join(1)
+        if setter.is_alive() or not alarm.wait(1):
+            return False
+        if not was_interrupted:
+            return opcode > 5  # else nothing was traced
+    return False
+
+
+def test_an_alarm_stays_usable_if_a_signal_handler_raises_in_it():
+    assert _is_usable_after_interrupts(Alarm)
+    assert not _is_usable_after_interrupts(threading.Event)
+
+
+def test_an_alarm_that_was_set_twice_wakes_once():
+    alarm = Alarm()
+    alarm.set()
+    alarm.set()
+    assert alarm.wait(1)
+    assert not alarm.wait(0)

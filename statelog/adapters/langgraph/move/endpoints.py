@@ -25,6 +25,7 @@ from statelog.adapters.langgraph.values.own import is_hidden, writes_state
 from statelog.errors import FormatError, StorageError, StoreFullError, StoreLockedError, StoreNotFoundError, UsageError
 from statelog.redaction import redact_error, redacted_url
 from statelog.storage.file.descriptors import SHARED_MODE, follow_owner
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
     from statelog import Store
+    from statelog.guard.hook import Redactor
 
 _SQLITE = "sqlite:"
 _POSTGRES = ("postgresql://", "postgres://")
@@ -110,6 +112,10 @@ class Endpoint:
         """Tell whether a checkpoint was removed, but is kept out of sight for what comes after it."""
         return False
 
+    def guard(self) -> Redactor | None:
+        """Return what redacts secrets before they are written; None if there is none, or if it refuses secrets."""
+        return None
+
     def lost(self, found: CheckpointTuple) -> str | None:
         """Return what the source has lost of a checkpoint's metadata, which is copied as it is; or None."""
         return None
@@ -135,6 +141,10 @@ class _StoreEndpoint(Endpoint):
         with self.store.snapshot() as snapshot:
             lineage = Lineage(snapshot, place.thread_id)
             return is_hidden(writes_state(lineage), named) and find_place(lineage, named) is not None
+
+    def guard(self) -> Redactor | None:
+        guard = session_of(self.store).owner.guard
+        return None if guard is None or guard.refuses else guard
 
     def flush(self) -> None:
         self.store.flush()

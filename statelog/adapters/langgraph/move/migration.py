@@ -8,13 +8,14 @@ at the end, and keeps no other from being copied.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from statelog.adapters.langgraph.move.ancestors import contributions, put_stand_in
 from statelog.adapters.langgraph.move.checked import check_kinds, check_names, find, read, taken
 from statelog.adapters.langgraph.move.endpoints import Place
 from statelog.adapters.langgraph.move.moved_writes import copy_writes, digests, is_begun, is_part
+from statelog.adapters.langgraph.move.redacted_saver import RedactedSaver
 from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
 from statelog.errors import (
     AccessError,
@@ -91,6 +92,7 @@ class MigrationReport:
         others: checkpoints of these threads that only the target has: the threads have gone on there.
         left_out: the threads that were not moved, or not whole.
         lost: checkpoints of which the source has lost metadata, each with what. They were copied as they are.
+        redacted: the threads in which the guard of the target has redacted secrets; all else is as in the source.
 
     """
 
@@ -103,6 +105,7 @@ class MigrationReport:
     others: int
     left_out: tuple[LeftOut, ...] = ()
     lost: tuple[Lost, ...] = ()
+    redacted: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -176,6 +179,10 @@ def migrate(
         StorageError: a disk, database or operating system refused. AccessError, StoreFullError: as for any write.
 
     """
+    guard = target.guard()
+    redacted = None if guard is None else RedactedSaver(source.saver, guard)
+    if redacted is not None:
+        source = replace(source, saver=cast("Any", redacted))
     threads = _threads(source)
     steps = _Steps(sum(len(thread.parents) for thread in threads), progress)
     done = 0
@@ -202,6 +209,7 @@ def migrate(
             LeftOut(thread.id, thread.error, len(thread.parents), thread.there) for thread in threads if thread.error
         ),
         lost=tuple(lost for thread in threads for lost in thread.lost),
+        redacted=() if redacted is None else tuple(each.id for each in whole if each.id in redacted.threads),
     )
 
 

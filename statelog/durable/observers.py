@@ -1,0 +1,66 @@
+"""The observer of runs: `statelog.otel` sets it, and without it each of these functions is a look at a variable."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from statelog.durable.record import Item
+
+Told = Any
+"""The execution of a run. This file is below that of its class."""
+
+
+class Observer(Protocol):
+    """What an observer is told. It must not raise."""
+
+    def started(self, store: Any) -> Mapping[str, Any]:
+        """Return fields for the entry of a run that begins."""
+
+    def executing(self, execution: Told) -> AbstractContextManager[object]:
+        """Return a context in which a process drives a run, until it ends, waits or stops."""
+
+    def calling(self, execution: Told, place: str, call: Any, attempt: int) -> AbstractContextManager[Any]:
+        """Return a context in which the function of a step is called. It yields a function that is told the result."""
+
+    def metadata(self, execution: Told, metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return the metadata of a checkpoint of a run."""
+
+    def recorded(self, execution: Told, items: Sequence[Item], checkpoint: str) -> None:
+        """Take note of a commit of a run."""
+
+    def suspended(self, execution: Told, waits: Sequence[Any]) -> None:
+        """Take note that a run was put to rest."""
+
+    def ended(self, execution: Told, status: str, error: str | None, items: Sequence[Item]) -> None:
+        """Take note of the end of a run, and of the items that were recorded with it."""
+
+
+observer: Observer | None = None
+"""Set and removed by `statelog.otel`."""
+
+
+def started(store: Any) -> Mapping[str, Any]:
+    """Return fields for the entry of a run that begins."""
+    return {} if observer is None else observer.started(store)
+
+
+def executing(execution: Told) -> AbstractContextManager[object]:
+    """Return a context in which a process drives a run."""
+    return nullcontext() if observer is None else observer.executing(execution)
+
+
+def _untold(_result: Any) -> None:
+    """Take note of nothing."""
+
+
+_UNOBSERVED: AbstractContextManager[Callable[[Any], None]] = nullcontext(_untold)
+
+
+def calling(execution: Told, place: str, call: Any, attempt: int) -> AbstractContextManager[Callable[[Any], None]]:
+    """Return a context in which a step is called. It yields a function that is told the result."""
+    return _UNOBSERVED if observer is None else observer.calling(execution, place, call, attempt)

@@ -1,0 +1,88 @@
+"""Decides what is a secret in one store: with the rules and handles of a guard, and the store's key of fingerprints."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from statelog.guard.handles import Handles
+    from statelog.guard.secrets import Secrets
+
+OWN_NAMES = ("statelog:", "durable/")
+"""The beginnings of the names of channels and entries with the library's own records."""
+
+_FINGERPRINT_SIZE_BYTES = 4
+_NAMES_MAX = 4096
+_OF_LANGGRAPH = "langgraph:"
+"""The beginning of the names of channels without values of users, or with values that have passed the guard."""
+_OWN_COUNT = 2
+"""The number of names in a path of such a record before the user's names: the channel, and the member of the record."""
+_ERRORS = frozenset([("error",), ("e",)])
+"""The paths of exceptions in records. The members of an exception are named by the library."""
+
+
+class Detector:
+    """Decides what is a secret.
+
+    Args:
+        secrets: the rules.
+        handles: the handles, or None.
+        key: the key of the store's fingerprints.
+    """
+
+    def __init__(self, secrets: Secrets, handles: Handles | None, key: bytes) -> None:
+        self.secrets = secrets
+        self.handles = handles
+        self._key = key
+        self._sensitive_names: dict[str, bool] = {}
+
+    def without_handles(self) -> Detector:
+        """Return a detector with the same rules and key, and without handles."""
+        return Detector(self.secrets, None, self._key)
+
+    def fingerprint(self, secret: bytes) -> str:
+        """Return the fingerprint of a secret."""
+        return blake2b(secret, digest_size=_FINGERPRINT_SIZE_BYTES, key=self._key).hexdigest()
+
+    def may_hold(self, data: bytes) -> bool:
+        """Return False if bytes certainly hold no secret."""
+        handles = self.handles
+        return self.secrets.may_be_in(data) or (handles is not None and handles.are_in(data))
+
+    def rule_in(self, data: bytes) -> str | None:
+        """Return the rule of a secret in bytes, or its handle. None if there is none."""
+        if self.handles is not None and (found := self.handles.find(data)):
+            return found[0].rule
+        rules = self.secrets.find(data, is_text=False)
+        return rules[0].rule if rules else None
+
+    def names_field(self, path: tuple[str, ...]) -> bool:
+        """Return True if the value at a path is a secret, whatever it is."""
+        if path and path[0].startswith(_OF_LANGGRAPH):
+            return False
+        if path and path[0].startswith(OWN_NAMES):
+            path = path[_OWN_COUNT + (path[1:_OWN_COUNT] in _ERRORS) :]
+            return path != () and self.secrets.names_field(path)
+        return self.secrets.names_field(path)
+
+    def is_sensitive_name(self, name: str) -> bool:
+        """Return True if the name of a channel or an entry may make its value a secret."""
+        found = self._sensitive_names.get(name)
+        if found is None:
+            if len(self._sensitive_names) >= _NAMES_MAX:
+                self._sensitive_names.clear()
+            found = self._sensitive_names[name] = self.names_field((name,)) or self.secrets.is_sensitive_name(name)
+        return found
+
+    def is_sensitive(self, path: tuple[str, ...]) -> bool:
+        """Return True if the names on a path may make the value a secret."""
+        return path != () and (self.is_sensitive_name(path[-1]) or self.names_field(path))
+
+    def shown(self, text: str) -> str:
+        """Return a text for a message, without secrets."""
+        data = text.encode("utf-8", "replace")
+        for found in reversed(self.secrets.find(data)):
+            data = data[: found.start] + b"[REDACTED]" + data[found.end :]
+        text = data.decode("utf-8", "replace")
+        return text if self.handles is None else self.handles.hide(text)

@@ -1,0 +1,87 @@
+"""Vectors of texts, which a purge erases with the texts, because a vector confirms a guess of its text.
+
+LangGraph's store and CrewAI's memory keep texts in one channel of a thread, and the vectors of the texts in another
+channel, under the same names. In an erased vector, each number is NaN, so no search finds it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog.format import cbor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from statelog.guard.items import Path
+
+_CHANNEL = "vectors"
+_TEXTS = {"items": 2, "records": 1}
+"""The channels of texts, and the number of names that lead from a channel to a text with vectors of its own."""
+_NAN = b"\xff"
+"""Each byte of a number that is NaN. No embedding is stored that has such a number."""
+_THREADS = ("langgraph:store", "crewai-memory:")
+"""The beginnings of the ids of threads that have vectors."""
+
+
+def has_vectors(thread: str) -> bool:
+    """Return True if a thread may have vectors, given its id."""
+    return thread.startswith(_THREADS)
+
+
+class Vectors:
+    """The places of vectors whose texts have a secret. A scan of a thread with vectors finds them (`Looker`)."""
+
+    def __init__(self) -> None:
+        self.places: set[Path] = set()
+        self._above: set[Path] = set()
+        """The places of dicts that may hold such a vector."""
+
+    def add(self, paths: Iterable[Path]) -> None:
+        """Add the vectors of the texts at some paths."""
+        for path in paths:
+            names = _TEXTS.get(path[0]) if path else None
+            if names is not None and len(path) > names:
+                place = path[1 : names + 1]
+                self.places.add(place)
+                self._above.update(place[:size] for size in range(len(place)))
+
+    def erased(self, item: bytes, path: Path) -> bytes:
+        """Return an encoded value in which each vector is erased. It is the same object if it has none."""
+        if path[:1] != (_CHANNEL,) or not self.is_sensitive(path):
+            return item
+        return cbor.encode(self._erased(cbor.decode(item, loosely=True), path[1:]))
+
+    def _erased(self, value: Any, place: Path) -> Any:
+        if type(value) is dict:
+            return {name: self._erased(each, (*place, name)) for name, each in value.items()}
+        return _NAN * len(value) if type(value) is bytes and self._is_of_text(place) else value
+
+    def _is_of_text(self, place: Path) -> bool:
+        return any(place[:size] in self.places for size in (1, 2))
+
+    # --- what a scan asks -----------------------------------------------------------------
+
+    def is_sensitive(self, path: Path) -> bool:
+        """Return True if the value at a path is a vector, or may hold one."""
+        return path[:1] == (_CHANNEL,) and (path[1:] in self._above or self._is_of_text(path[1:]))
+
+    def look(self, item: bytes, path: Path) -> bool:
+        """Return True if an encoded value has a vector."""
+        return self.erased(item, path) != item
+
+    def may_hold(self, _data: bytes) -> bool:
+        """Return False, because the bytes of a value do not tell whether it is a vector."""
+        return False
+
+    def may_be_stored_in(self, _record: bytes, *, any_name: bool) -> bool:  # noqa: ARG002 - as of any looker
+        """Return True, because the bytes of a record do not tell whether it has a vector."""
+        return True
+
+    def names_field(self, _path: Path) -> bool:
+        """Return False."""
+        return False
+
+    def look_at_name(self, _name: bytes, _path: Path) -> bool:
+        """Return False."""
+        return False

@@ -1,0 +1,60 @@
+"""The trace context of a span as a text that is stored, and links to the spans of stored texts."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from statelog.otel.names import TRACE_PARENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from opentelemetry.trace import Span, SpanContext
+
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+conversation: ContextVar[str | None] = ContextVar("conversation", default=None)
+"""The id of the thread of the durable run that is driven here."""
+
+
+def text_of(span: Span) -> str | None:
+    """Return the `traceparent` of a span, or None if the span is not recorded anywhere."""
+    context = span.get_span_context()
+    if not context.is_valid:
+        return None
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
+
+
+def context_of(text: object) -> SpanContext | None:
+    """Return the context that a `traceparent` names, or None if the text is not a valid one."""
+    if not isinstance(text, str):
+        return None
+    found = trace.get_current_span(_PROPAGATOR.extract({TRACE_PARENT: text}, context=Context()))
+    context = found.get_span_context()
+    return context if context.is_valid else None
+
+
+def links_to(texts: Iterable[object]) -> list[Link]:
+    """Return a link to each span that is named, except the current one. Each span is linked once."""
+    seen = {trace.get_current_span().get_span_context().span_id}
+    links = []
+    for text in texts:
+        context = context_of(text)
+        if context is not None and context.span_id not in seen:
+            seen.add(context.span_id)
+            links.append(Link(context))
+    return links
+
+
+def with_trace(metadata: Mapping[str, Any] | None, span: Span | None = None) -> Mapping[str, Any] | None:
+    """Return metadata with the `traceparent` of the current span. A caller's own `traceparent` stays."""
+    found = trace.get_current_span() if span is None else span
+    if found is trace.INVALID_SPAN or (text := text_of(found)) is None:
+        return metadata
+    return {TRACE_PARENT: text} if metadata is None else {TRACE_PARENT: text, **metadata}

@@ -1,0 +1,150 @@
+"""`instrument` and `uninstrument`: where this room is put in the way of the others, and taken away again."""
+
+from __future__ import annotations
+
+from functools import wraps
+from importlib.util import find_spec
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from statelog.board import claiming
+from statelog.durable import observers
+from statelog.errors import ClosedError, UsageError
+from statelog.otel import names
+from statelog.otel.runs import RunObserver
+from statelog.otel.telemetry import Telemetry
+from statelog.otel.watches import Watch, create_gauges, watch_of, watch_of_engine, watches
+from statelog.store.claims import LeaseAttempt
+from statelog.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from opentelemetry._logs import LoggerProvider
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+_lock = RLock()
+_replaced: list[tuple[type, str, Any]] = []
+"""What was replaced in a class: the class, the name, and what was there."""
+_every: Telemetry | None = None
+"""What instruments every store that is opened, or None."""
+
+
+def instrument(
+    store: Any = None,
+    *,
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+    logger_provider: LoggerProvider | None = None,
+) -> None:
+    """Make spans, events and metrics of a store, or of every store that this process opens from now on.
+
+    A store that is instrumented stays as it is. OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is read now: without
+    it, no content leaves the process.
+
+    Args:
+        store: a store, of `statelog` or `statelog.aio`, read-only or not. None for all that are opened later.
+        tracer_provider: makes spans, instead of the global provider.
+        meter_provider: makes metrics, instead of the global provider.
+        logger_provider: makes events, instead of the global provider.
+
+    Raises:
+        UsageError: `store` is not a store.
+        ClosedError: the store is closed.
+
+    """
+    global _every  # noqa: PLW0603 - one switch for the process
+    held = None if store is None else _store_of(store)
+    if held is not None and held.closed:
+        raise ClosedError(f"the store {held.path} is closed", path=str(held.path))
+    with _lock:
+        if watch_of(held) is not None if held is not None else _every is not None:
+            return
+        telemetry = Telemetry(tracer_provider, meter_provider, logger_provider)
+        create_gauges(telemetry)
+        _hook()
+        if held is not None:
+            Watch(held, telemetry)
+        else:
+            _every = telemetry
+            _replace(Store, "__init__", _watching)
+
+
+def uninstrument(store: Any = None) -> None:
+    """End what `instrument` began, for a store, or for all and for those that are opened later.
+
+    Raises:
+        UsageError: `store` is not a store.
+
+    """
+    global _every  # noqa: PLW0603 - as above
+    held = None if store is None else _store_of(store)
+    with _lock:
+        for watch in watches():
+            if held is None or watch is watch_of(held):
+                watch.end()
+        if held is None:
+            _every = None
+        if _every is None and not watches():
+            observers.observer = None
+            while _replaced:
+                kind, name, former = _replaced.pop()
+                setattr(kind, name, former)
+
+
+def _store_of(store: Any) -> Store:
+    held = getattr(store, "sync", store)
+    if not isinstance(held, Store):
+        message = f"a store is instrumented that statelog.open or statelog.aio.open returned, not {store!r}"
+        raise UsageError(message, argument="store", value=store)
+    return held
+
+
+def _replace(kind: type, name: str, make: Callable[[Any], Any]) -> None:
+    former = vars(kind)[name]
+    _replaced.append((kind, name, former))
+    setattr(kind, name, make(former))
+
+
+def _hook() -> None:
+    """Observe runs, leases and LangGraph. What is called there for other stores is passed on."""
+    if observers.observer is not None:
+        return
+    observers.observer = RunObserver()
+    _replace(LeaseAttempt, "take", _counting_takeovers)
+    if find_spec("langgraph") is not None:
+        from statelog.adapters.langgraph import StatelogSaver, StatelogStore
+        from statelog.otel.graphs import traced_put, traced_writes
+        from statelog.otel.memories import traced, traced_async
+
+        _replace(StatelogSaver, "put", traced_put)
+        _replace(StatelogSaver, "put_writes", traced_writes)
+        _replace(StatelogStore, "batch", traced)
+        _replace(StatelogStore, "abatch", traced_async)
+
+
+def _watching(init: Callable[..., None]) -> Callable[..., None]:
+    @wraps(init)
+    def init_watched(self: Store, *args: Any, **how: Any) -> None:
+        init(self, *args, **how)
+        if _every is not None:
+            Watch(self, _every)
+
+    return init_watched
+
+
+def _counting_takeovers(take: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(take)
+    def take_counted(self: Any) -> Any:
+        watch = watch_of_engine(self.session.engine)
+        if watch is None:
+            return take(self)
+        with self.session.read() as view:
+            former = claiming.holder(view, self._name)
+        lease = take(self)
+        if lease is not None and former is not None and former.claim is not None:  # It has lapsed.
+            watch.telemetry.takeovers.add(1, {names.TAKEN: "lease"})
+        return lease
+
+    return take_counted

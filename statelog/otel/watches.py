@@ -1,0 +1,158 @@
+"""What is put in the way of an instrumented store: its commits and flushes, and the threads that it hands out."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from opentelemetry.metrics import NoOpHistogram, Observation
+from opentelemetry.trace import INVALID_SPAN, NoOpTracer, get_current_span
+
+from statelog import durable
+from statelog.errors import StatelogError
+from statelog.otel import names
+from statelog.otel.contexts import with_trace
+from statelog.store.session import session_of
+from statelog.store.thread import Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from opentelemetry.metrics import CallbackOptions
+
+    from statelog.otel.telemetry import Telemetry
+    from statelog.store.store import Store
+
+_KEPT = "statelog.otel"
+"""The name under which an engine keeps its watch."""
+
+
+class Watch:
+    """An instrumented store.
+
+    Attributes:
+        engine: the engine of the store.
+        telemetry: what makes spans, events and measurements.
+        is_on: False from `uninstrument` on. Threads that were handed out before look at it.
+
+    """
+
+    def __init__(self, store: Store, telemetry: Telemetry) -> None:
+        self.engine: Any = session_of(store).owner
+        self.telemetry, self.is_on = telemetry, True
+        self._store = store
+        self._attributes = {names.DURABILITY: store.durability}
+        for name, histogram in (("commit", telemetry.commit_duration), ("flush", telemetry.flush_duration)):
+            if not isinstance(histogram, NoOpHistogram):  # It would drop what is measured.
+                vars(self.engine)[name] = self._timed(getattr(self.engine, name), histogram.record)
+        if not isinstance(telemetry.tracer, NoOpTracer):
+            vars(store)["_thread"] = self._thread
+        vars(self.engine)[_KEPT] = self
+        _watches.add(self)
+
+    def end(self) -> None:
+        """Take away what was put in the way."""
+        self.is_on = False
+        for held, name in (
+            (self.engine, "commit"),
+            (self.engine, "flush"),
+            (self.engine, _KEPT),
+            (self._store, "_thread"),
+        ):
+            vars(held).pop(name, None)
+        _watches.discard(self)
+
+    def _timed(self, call: Callable[..., Any], record: Callable[..., None]) -> Callable[..., Any]:
+        attributes = self._attributes
+
+        def timed(*work: Any, **how: Any) -> Any:
+            began_s = perf_counter()
+            try:
+                result = call(*work, **how)
+            except BaseException as error:
+                record(perf_counter() - began_s, {**attributes, names.ERROR: type(error).__qualname__})
+                raise
+            record(perf_counter() - began_s, attributes)
+            return result
+
+        return timed
+
+    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread[Any, Any]:
+        made: TracedThread = TracedThread(session_of(self._store), id, schema, branch, reborn=reborn)
+        made.watch = self
+        return made
+
+    def measured(self) -> Iterator[tuple[str, float, dict[str, Any]]]:
+        """Yield the values of gauges by name, or nothing if the store is closed."""
+        store = self._store
+        if store.closed:
+            return
+        try:
+            yield "statelog.store.size", store.path.stat().st_size, {}
+            for queue in durable.queues(store):
+                yield "statelog.queue.depth", queue.waiting, {names.QUEUE: queue.name}
+            if self.engine.remote is not None:
+                status = self.engine.remote.status()
+                yield "statelog.fleet.lag", status.lag_s, {}
+                yield "statelog.fleet.lag.size", status.lag_bytes, {}
+        except (StatelogError, OSError):  # It was closed meanwhile, or the disk refuses.
+            return
+
+
+_watches: WeakSet[Watch] = WeakSet()
+
+
+class TracedThread(Thread[Any, Any]):
+    """A thread whose checkpoints have the trace context of the commit in their metadata."""
+
+    watch: Watch
+
+    def _commit_writes(self, prepared: Any, metadata: Any, **how: Any) -> Any:
+        if self.watch.is_on and (span := get_current_span()) is not INVALID_SPAN:
+            metadata = with_trace(metadata, span)
+        return super()._commit_writes(prepared, metadata, **how)
+
+
+def watch_of(held: Any) -> Watch | None:
+    """Return the watch of a store or a transaction, or None if the store is not instrumented."""
+    return watch_of_engine(session_of(held).owner)
+
+
+def watch_of_engine(engine: Any) -> Watch | None:
+    """Return the watch of the store of an engine, or None if the store is not instrumented."""
+    found: Watch | None = vars(engine).get(_KEPT)
+    return found
+
+
+def watches() -> list[Watch]:
+    """Return the watches of all instrumented stores."""
+    return list(_watches)
+
+
+_GAUGES = {
+    "statelog.store.size": ("By", "Size of the file of a store"),
+    "statelog.queue.depth": ("{run}", "Runs that wait for a worker"),
+    "statelog.fleet.lag": ("s", "For how long the storage of a fleet has lacked a record"),
+    "statelog.fleet.lag.size": ("By", "About how much the storage of a fleet lacks"),
+}
+
+
+def create_gauges(telemetry: Telemetry) -> None:
+    """Create the gauges, which are read when metrics are collected."""
+
+    def reader(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def read(_options: CallbackOptions) -> Iterator[Observation]:
+            for watch in watches():
+                if watch.telemetry is telemetry:
+                    place = {"statelog.store.name": watch.engine.store_file.path.name}
+                    yield from (
+                        Observation(value, {**place, **more})
+                        for found, value, more in watch.measured()
+                        if found == name
+                    )
+
+        return read
+
+    for name, (unit, description) in _GAUGES.items():
+        telemetry.meter.create_observable_gauge(name, [reader(name)], unit, description)
