@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
 
-from statelog.errors import UsageError
-from statelog.inspector.answers import page_limit, reading
+from statelog.errors import CorruptionError, StatelogError, UsageError
+from statelog.inspector.answers import error_document, page_limit, reading
+from statelog.inspector.records import read_records
 from statelog.log.kinds.entries import OWN_IDS
 
 if TYPE_CHECKING:
@@ -83,8 +85,8 @@ def _recent(store: Store, top: int, limit: int) -> list[str]:
     end, least = top, max(0, top - _RECENT_RECORDS_MAX)
     while end > least and len(found) < limit:
         start = max(least, end - _RECORDS_READ)
-        for record in reversed([*islice(store.log(start), end - start)]):
-            if record.thread_id is not None and record.thread_id not in OWN_IDS:
+        for _lsn, record in reversed([*read_records(store, start, end)]):
+            if not isinstance(record, StatelogError) and record.thread_id not in (None, *OWN_IDS):
                 found[record.thread_id] = None
         end = start
     return [*found][:limit]
@@ -96,8 +98,10 @@ def _sizes(store: Store, request: Request) -> dict[str, Any]:
     sizes: dict[str, int | None] = {}
     deadline_s = time.monotonic() + _SIZES_TIME_S
     for id in ids:
-        head = store.thread(id).head
-        sizes[id] = None if head is None else head.state_size_bytes
+        sizes[id] = None
+        with suppress(CorruptionError):  # the row of the thread says it
+            head = store.thread(id).head
+            sizes[id] = None if head is None else head.state_size_bytes
         if time.monotonic() > deadline_s:
             break
     return {"sizes": sizes}
@@ -105,7 +109,10 @@ def _sizes(store: Store, request: Request) -> dict[str, Any]:
 
 def _row(store: Store, id: str) -> dict[str, Any]:
     thread = store.thread(id)
-    branches, head = thread.branches(), thread.head
+    try:
+        branches, head = thread.branches(), thread.head
+    except CorruptionError as error:
+        return {"id": id, "problem": error_document(error)}
     return {
         "id": id,
         "branches": len(branches),
