@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from statelog.inspector.opened import Inspected
     from statelog.store.store import Store
 
-_RECENT_RECORDS_MAX = 1000
+_RECENT_RECORDS_MAX = 300
 """Records at the end of the log in which the first page looks for threads that changed last."""
 _RECORDS_READ = 100
 _SIZES_MAX = 100
