@@ -190,6 +190,10 @@ def step_document(step: StepInfo) -> dict[str, Any]:
         "result": to_json(step.result),
         "error": step.error,
         "attempts": step.attempts,
+        "failed_attempts": [
+            {"number": each.number, "error": each.error, "time": each.time.isoformat(), "next": each.next.isoformat()}
+            for each in step.failed_attempts
+        ],
         "began": step.began.isoformat(),
         "ended": _iso(step.ended),
         "child": step.child,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.cli.text import parse_age
 from statelog.cli.values import from_json
-from statelog.display.graphs import is_graph
 from statelog.errors import (
     BranchNotFoundError,
     CheckpointNotFoundError,
@@ -57,8 +56,6 @@ def find_thread(
         try:
             return thread.checkout(branch)
         except BranchNotFoundError as error:
-            if (found := _line_of(thread, branch)) is not None:
-                return thread.checkout(found)
             names = [info.name for info in branches]
             message = f"{error.message}{_suggest(branch, names) or _enumerate(names)}"
             raise BranchNotFoundError(message, **error.facts) from None
@@ -70,15 +67,6 @@ def find_thread(
     hint = _suggest(thread_id, ids) or f" (`statelog threads {store.path}` lists them)"
     message = f"no thread {thread_id!r} in {store.path}{hint}"
     raise ThreadNotFoundError(message, thread=thread_id)
-
-
-def _line_of(thread: Thread, id: str) -> str | None:
-    """Return the branch on which LangGraph put the checkpoint of an id, or None if it put none."""
-    with suppress(CheckpointNotFoundError):
-        found = thread.at(id)
-        if found.id == id and is_graph(found.state):
-            return found.branch
-    return None
 
 
 def _suggest(name: str, names: Collection[str]) -> str:
@@ -143,8 +131,12 @@ def find_side(thread: Thread, text: str) -> Checkpoint:
     """Return one side of a comparison: `TARGET`, `BRANCH` (its head) or `BRANCH@TARGET`."""
     names = [branch.name for branch in thread.branches()]
     branch, mark, target = text.rpartition("@")
-    if mark and branch in names:
-        return find_checkpoint(thread.checkout(branch), None if target in ("", "head") else target)
+    line = None
+    if mark and branch:
+        with suppress(BranchNotFoundError, UsageError):  # The mark is part of a name then.
+            line = thread.checkout(branch)
+    if line is not None:
+        return find_checkpoint(line, None if target in ("", "head") else target)
     if text == "head":
         return find_checkpoint(thread, None)
     try:

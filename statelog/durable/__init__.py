@@ -5,7 +5,7 @@ from statelog.durable.comparison import RunDifference, compare
 from statelog.durable.control import Gate, answer, cancel, gates, get_event, resume, send
 from statelog.durable.delivering import Delivery, deliver
 from statelog.durable.entering import EnteredRun, entered
-from statelog.durable.forking import StepInfo, check, fork, purge, steps
+from statelog.durable.forking import FailedAttempt, StepInfo, check, fork, purge, steps
 from statelog.durable.infos import RunInfo, get, runs
 from statelog.durable.outbox import Message, outbox, redeliver
 from statelog.durable.queues import Queue, QueueInfo, queues
@@ -38,6 +38,7 @@ __all__ = [
     "Chunk",
     "Delivery",
     "EnteredRun",
+    "FailedAttempt",
     "Gate",
     "Handle",
     "Message",

@@ -50,7 +50,7 @@ def compare(store: Store, run: str, other: str) -> list[RunDifference]:
         RunDifference(None, what) for what in ("workflow", "arguments") if _of_run(left, what) != _of_run(right, what)
     ]
     calls, others = dict(calls_of(store, left)), dict(calls_of(store, right))
-    for place in _in_order(calls, others):
+    for place in in_order(calls, others):
         items, theirs = calls.get(place), others.get(place)
         infos = [
             None if each is None else step_info(place, each, has_ended=value["status"] in ENDED)
@@ -77,7 +77,7 @@ def _encoded(value: Any) -> bytes:
     return encode(value, "value", depth=0)
 
 
-def _in_order(places: Iterable[str], others: Iterable[str]) -> list[str]:
+def in_order(places: Iterable[str], others: Iterable[str]) -> list[str]:
     """Return all places in the order of `places`. A place of `others` alone follows the place before it in `others`."""
     first: list[str] = []
     behind: dict[str, list[str]] = {place: [] for place in places}

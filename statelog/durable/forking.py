@@ -32,6 +32,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """An attempt of a step that failed, and that another attempt follows.
+
+    Attributes:
+        number: the number of the attempt, from 1.
+        error: the exception, as `Type: message`.
+        time: the time at which the attempt failed.
+        next: the time from which the next attempt may begin.
+
+    """
+
+    number: int
+    error: str
+    time: datetime
+    next: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class StepInfo:
     """The record of a call of a run.
 
@@ -46,6 +64,7 @@ class StepInfo:
         began: the time of the first record of the call. For most calls, only the end is recorded.
         ended: the time at which the call ended.
         child: the id of the run that a call of kind `child` has begun.
+        failed_attempts: the attempts that failed and were repeated. The last attempt is not one of them.
 
     """
 
@@ -60,6 +79,7 @@ class StepInfo:
     ended: datetime | None
     is_compensation: bool
     child: str | None = None
+    failed_attempts: tuple[FailedAttempt, ...] = ()
 
 
 def steps(store: Store, run: str) -> list[StepInfo]:
@@ -97,7 +117,11 @@ def step_info(place: str, items: Sequence[Item], *, has_ended: bool) -> StepInfo
         status = "closed"
     if "x" in last:
         status = "cut"
-    tried = sum(item["s"] == TRIED for item in items)
+    tried = tuple(
+        FailedAttempt(item["i"], error_text(item["e"]), moment_of(item["t"]), moment_of(item["u"]))
+        for item in items
+        if item["s"] == TRIED
+    )
     return StepInfo(
         place.removeprefix("undo."),
         last["o"],
@@ -105,11 +129,12 @@ def step_info(place: str, items: Sequence[Item], *, has_ended: bool) -> StepInfo
         status,
         last.get("r"),
         None if failure is None else error_text(failure),
-        last.get("i", tried + 1),
+        last.get("i", len(tried) + 1),
         moment_of(first["t"]),
         moment_of(last["t"]) if is_done else None,
         place.startswith("undo."),
         next((item["c"] for item in items if "c" in item), None),
+        tried,
     )
 
 

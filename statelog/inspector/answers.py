@@ -97,8 +97,13 @@ def as_json(document: object, status: int = 200) -> Response:
 def of_error(error: StatelogError) -> Response:
     """Return the response to an error of the store: {error, message, facts}."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    return as_json(error_document(error), status)
+
+
+def error_document(error: StatelogError) -> dict[str, Any]:
+    """Return an error of the store as a part of an answer: {error, message, facts}."""
     facts = {name: _plain(value) for name, value in error.facts.items()}
-    return as_json({"error": type(error).__name__, "message": error.message, "facts": facts}, status)
+    return {"error": type(error).__name__, "message": error.message, "facts": facts}
 
 
 def _plain(value: Any) -> Any:
@@ -127,3 +132,52 @@ def whole_number(request: Request, name: str, default: int, *, maximum: int = 2*
 def page_limit(request: Request, default: int = 50) -> int:
     """Return the `limit` of a list: how many items of it one answer has."""
     return min(max(whole_number(request, "limit", default), 1), _LIST_LIMIT_MAX)
+
+
+def cursor(request: Request, name: str = "after") -> str:
+    """Return the query parameter that says where a page of a list begins; empty for the first page."""
+    return request.query_params.get(name, "")
+
+
+def needed(request: Request, name: str) -> str:
+    """Return a query parameter. Raise UsageError if it is missing or empty."""
+    text: str = request.query_params.get(name, "")
+    if not text:
+        message = f"the address needs {name}="
+        raise UsageError(message, argument=name)
+    return text
+
+
+def is_set(request: Request, name: str) -> bool:
+    """Return True if a query parameter is 1. Raise UsageError if it is neither 0 nor 1."""
+    text = request.query_params.get(name, "0")
+    if text not in ("0", "1"):
+        message = f"{name} is 0 or 1, not {text[:40]!r}"
+        raise UsageError(message, argument=name, value=text[:40])
+    return bool(text == "1")
+
+
+def text_of(body: Mapping[str, Any], name: str) -> str:
+    """Return a text of the object of a POST. Raise UsageError if it is missing, empty or something else."""
+    value = body.get(name)
+    if not isinstance(value, str) or not value:
+        message = f"{name} is a text, not {value!r:.40}"
+        raise UsageError(message, argument=name)
+    return value
+
+
+def json_of(body: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a JSON text of the object of a POST; None if it is missing or empty.
+
+    Raises:
+        UsageError: the text is not JSON. Facts: argument.
+
+    """
+    text = body.get(name)
+    if text is None or text == "":
+        return None
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"{name} is not JSON: {error}"
+        raise UsageError(message, argument=name) from None

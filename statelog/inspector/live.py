@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from anyio import CapacityLimiter
@@ -19,6 +18,7 @@ from starlette.routing import Route
 
 from statelog.errors import LimitError, StatelogError
 from statelog.inspector.answers import of_error
+from statelog.inspector.records import read_records
 from statelog.log.kinds.entries import OWN_IDS
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ def changes(store: Store, after: int) -> tuple[int, dict[str, Any]]:
     threads: dict[str, None] = {}
     keys: dict[str, None] = {}
     types: dict[str, None] = {}
-    for record in islice(store.log(start), last - start):
+    for _lsn, record in read_records(store, start, last):
+        if isinstance(record, StatelogError):  # damaged: it names neither a thread nor a key
+            continue
         types[record.type] = None
         if record.type == "entry":
             keys[str(record.body.get("key", ""))] = None

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from statelog.errors import StorageError
-from statelog.inspector import live, thread, threads
+from statelog.inspector import board, health, live, log, runs, thread, threads
 from statelog.inspector.answers import reading
 from statelog.inspector.opened import Inspected
 from statelog.inspector.security import Gate
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from statelog.store.store import Store
 
-_SCREENS = (threads, thread, live)
+_SCREENS = (threads, thread, board, runs, log, health, live)
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _STOP_TIMEOUT_S = 3
 """The time that open streams get to end when the server stops."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
 
-from statelog.errors import UsageError
-from statelog.inspector.answers import page_limit, reading
+from statelog.errors import CorruptionError, StatelogError, UsageError
+from statelog.inspector.answers import error_document, page_limit, reading
+from statelog.inspector.records import read_records
 from statelog.log.kinds.entries import OWN_IDS
 
 if TYPE_CHECKING:
@@ -72,13 +73,17 @@ def list_threads(store: Store, *, containing: str, after: str, limit: int) -> di
 def _recent(store: Store, top: int, limit: int) -> list[str]:
     """Return the ids of threads that the last records up to `top` belong to, the latest first."""
     start = max(0, top - _RECENT_RECORDS_MAX)
-    ids = [record.thread_id for record in islice(store.log(start), top - start)]
+    found = (record for _lsn, record in read_records(store, start, top) if not isinstance(record, StatelogError))
+    ids = [record.thread_id for record in found]
     return [*dict.fromkeys(id for id in reversed(ids) if id is not None and id not in OWN_IDS)][:limit]
 
 
 def _row(store: Store, id: str) -> dict[str, Any]:
     thread = store.thread(id)
-    branches, head = thread.branches(), thread.head
+    try:
+        branches, head = thread.branches(), thread.head
+    except CorruptionError as error:
+        return {"id": id, "problem": error_document(error)}
     return {
         "id": id,
         "branches": len(branches),

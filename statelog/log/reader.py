@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from statelog.errors import StatelogError
 from statelog.format.record import (
     FLAG_CONTINUES,
     FLAG_REDACTED,
@@ -61,7 +62,7 @@ class LogRecord:
 
 
 def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | None) -> Iterator[LogRecord]:
-    """Yield records above `after`; see `Store.log`."""
+    """Yield records above `after`; see `Store.log`. Raise the error of a damaged record after the records before it."""
     end: int | None = None
     chain = b""
     while True:
@@ -71,11 +72,17 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
             if not follow:  # what is committed while the caller works is not run after
                 end = last = last if end is None else end
             stop = min(after + _PAGE_RECORDS, last)
-            page = []
-            for lsn in range(after + 1, stop + 1):
-                page.append(_log_record(view, lsn, chain))
-                chain = bytes.fromhex(page[-1].digest)
+            page: list[LogRecord] = []
+            failure: StatelogError | None = None
+            try:
+                for lsn in range(after + 1, stop + 1):
+                    page.append(_log_record(view, lsn, chain))
+                    chain = bytes.fromhex(page[-1].digest)
+            except StatelogError as error:  # Records before a damaged one are sound: yield them first.
+                failure = error
         yield from page
+        if failure is not None:
+            raise failure
         after = max(stop, after)
         if after < last:
             continue

@@ -33,6 +33,9 @@ class Keeper(Protocol):
     def latest(self, held: Holder[Session], thread_id: str) -> Checkpoint[Any] | None:
         """Return the checkpoint that LangGraph shows, or None if it shows none."""
 
+    def shows(self, held: Holder[Session], thread_id: str) -> Callable[[Checkpoint[Any]], bool]:
+        """Return a function that returns False for a checkpoint that was removed and is still needed by another."""
+
     def roll_back(
         self,
         held: Holder[Session],

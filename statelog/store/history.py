@@ -24,6 +24,7 @@ def iterate_history(
     wrap: Callable[[Head], Checkpoint],
     limit: int | None,
     before: int | None,
+    is_shown: Callable[[Checkpoint], bool] | None = None,
 ) -> Iterator[Checkpoint]:
     """Return an iterator of checkpoints; see `Thread.history`. What is asked for is checked at once.
 
@@ -33,6 +34,7 @@ def iterate_history(
         wrap: makes a checkpoint of what was read.
         limit: at most so many.
         before: only versions below this one.
+        is_shown: returns False for a checkpoint that is left out; None if there are no such checkpoints.
 
     """
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
@@ -41,7 +43,7 @@ def iterate_history(
     if before is not None and (isinstance(before, bool) or not isinstance(before, int)):
         message = f"a version is an int, not {before!r}"
         raise UsageError(message, argument="before", value=before)
-    return _iterate(session, find, wrap, limit, None if before is None else before - 1)
+    return _iterate(session, find, wrap, limit, None if before is None else before - 1, is_shown)
 
 
 def _iterate(
@@ -50,24 +52,29 @@ def _iterate(
     wrap: Callable[[Head], Checkpoint],
     left: int | None,
     version: int | None,
+    is_shown: Callable[[Checkpoint], bool] | None,
 ) -> Iterator[Checkpoint]:
     while left is None or left > 0:
         page: list[Head] = []
+        wanted = _PAGE if left is None or is_shown is not None else min(left, _PAGE)
         with session.read() as view:
             found = find(view)
             if found is None:
                 return
             last = view.head_version(*found)
             version = last if version is None else min(version, last)
-            while len(page) < _PAGE and (left is None or len(page) < left):
+            while len(page) < wanted:
                 version = view.previous_version(*found, version)
                 head = read_head(view, *found, version)
                 if head is None:
                     break
                 page.append(head)
                 version -= 1
-        for head in page:
-            yield wrap(head)
-        if len(page) < _PAGE:
+        for checkpoint in map(wrap, page):
+            if left == 0:
+                return
+            if is_shown is None or is_shown(checkpoint):
+                left = None if left is None else left - 1
+                yield checkpoint
+        if len(page) < wanted:
             return
-        left = None if left is None else left - len(page)

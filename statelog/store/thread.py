@@ -103,7 +103,8 @@ class Thread(Written[S, W]):
         self._has_branches = False
         self._may_be_reborn = reborn
         with session.read() as view:
-            self._resolve(view)
+            if not self._resolve(view) and branch != MAIN and self._lsn is not None:
+                self._resolve_line(view, self._lsn)
         if reborn and self._lsn is not None:
             message = f"thread {thread_id!r} is not deleted: an id is begun anew when its thread has gone"
             raise UsageError(message, argument="reborn", thread=thread_id)
@@ -547,6 +548,8 @@ class Thread(Written[S, W]):
     def history(self, limit: int | None = None, *, before: int | None = None) -> Iterator[Checkpoint[S]]:
         """Yield the branch's checkpoints, newest first, back to version 0.
 
+        Of a thread that LangGraph keeps, without `branch=`, a checkpoint that `prune` has removed is left out.
+
         Args:
             limit: at most so many.
             before: only versions below this one.
@@ -557,11 +560,16 @@ class Thread(Written[S, W]):
         """
         from statelog.store.history import iterate_history
 
-        if (shown := self._shown()) is not None:
-            bound = shown.version + 1
-            return self.checkout(shown.branch).history(
-                limit, before=min(before, bound) if type(before) is int else bound
-            )
+        shown = self._shown()
+        if self._follows and self._kept:
+            from statelog.store import frameworks
+
+            bound = 0 if shown is None else shown.version + 1  # LangGraph may have removed all checkpoints.
+            find = self.checkout(self._branch if shown is None else shown.branch)._ids_if_any  # noqa: SLF001 - own class
+            if before is None or (type(before) is int and before > bound):
+                before = bound
+            is_shown = frameworks.keeper().shows(self, self._id)
+            return iterate_history(self._session, find, self._wrap, limit, before, is_shown)
         return iterate_history(self._session, self._ids_if_any, self._wrap, limit, before)
 
     # --- names ----------------------------------------------------------------------------
@@ -728,6 +736,15 @@ class Thread(Written[S, W]):
         self._has_branches = row.branch_count > 1
         self._branch_number = number = view.branch_number(lsn, self._branch)
         return number is not None
+
+    def _resolve_line(self, view: View, lsn: int) -> None:
+        """Take the line on which LangGraph has put the checkpoint of this id, if the branch is the id of one."""
+        from statelog.store.targets import find_named
+
+        found = find_named(view, lsn, self._branch)
+        if found is not None and found.event.id == self._branch and _GRAPH_CHANNEL in found.event.written:
+            self._branch_number = number = found.event.branch
+            self._branch = view.branch(lsn, number).name
 
     def _ids(self, view: View) -> tuple[int, int]:
         if not self._resolve(view):

@@ -197,3 +197,65 @@ def test_bytes_that_name_a_module_do_not_import_it(path, run, tmp_path, monkeypa
         assert "Thing(content='hello'" in repr(store.thread("own").state)
     assert "Thing(content='hello'" in run("show", path, "own").out
     assert "trap" not in sys.modules
+
+
+def test_a_side_of_a_diff_is_counted_from_the_end_of_another_line(run, travelled):
+    path, head, first, third = travelled
+    document = run("diff", path, "1", f"{third}@-2", third, "--json").document
+    assert (document["old"]["version"], document["new"]["id"]) == (document["new"]["version"] - 1, third)
+    assert run("diff", path, "1", f"{third}@", head, "--json").document["old"]["id"] == third
+    assert run("diff", path, "1", f"{third}@{first}", third, "--json").document["old"]["id"] == first
+    refused = run("diff", path, "1", f"{third}@-99", third)
+    assert refused.code != 0
+    assert "no checkpoint -99" in refused.err
+    refused = run("diff", path, "1", f"{third[:-1]}x@-2", third)
+    assert refused.code != 0
+    assert "no branch of that name either" in refused.err
+
+
+def test_a_thread_is_opened_on_the_line_of_a_checkpoint(travelled):
+    path, head, first, third = travelled
+    with statelog.open(path) as store:
+        line = store.thread("1", branch=third)
+        assert (line.branch, line.head.id) == ("main", third)
+        assert store.thread("1", branch=first).head.id == third  # the line on which that lies
+        assert store.thread("1").checkout(head).head.id == head
+        for branch in ("no-such", f"{third}0", "2026-01-01"):
+            with pytest.raises(statelog.errors.BranchNotFoundError, match=branch):
+                store.thread("1", branch=branch)
+        other = store.thread("other")
+        made = other.commit({"n": 1}, id="mine")
+        with pytest.raises(statelog.errors.BranchNotFoundError):
+            store.thread("other", branch=made.id)
+
+
+def test_history_leaves_out_what_prune_has_removed_and_another_line_needs(run, travelled):
+    path, head, first, _third = travelled
+    with StatelogSaver.open(path) as saver:
+        versions = [each.version for each in saver.store.thread("1").history()]
+        saver.prune(["1"])
+        thread = saver.store.thread("1")
+        assert [each.id for each in thread.history() if each.version] == [head]
+        assert [each.id for each in thread.history(1)] == [head]
+        assert first in [each.id for each in saver.store.thread("1", branch=thread.head.branch).history()]
+        assert thread.at(first).id == first
+        with pytest.raises(statelog.UsageError):
+            thread.history(-1)
+    rows = run("history", path, "1", "--json").documents
+    assert [row["id"] for row in rows if row["version"]] == [head]
+    rows = run("history", path, "1", "--branch", head, "--json").documents
+    assert first in [row["id"] for row in rows]
+    assert len(versions) > 4
+
+
+def test_a_thread_whose_checkpoints_are_all_removed_has_no_history(run, travelled):
+    path, *_ids = travelled
+    with StatelogSaver.open(path) as saver:
+        assert len([*saver.store.thread("1").history()]) > 1
+        saver.prune(["1"], strategy="delete")
+        thread = saver.store.thread("1")
+        assert (thread.head, thread.version, [*thread.history()]) == (None, -1, [])
+        with pytest.raises(statelog.UsageError):
+            thread.history(before="x")
+        assert len([*thread.checkout("main").history()]) > 1
+    assert run("history", path, "1", "--json").documents == []

@@ -40,6 +40,23 @@ class Hotel(pydantic.BaseModel):
 # --- what comes back -------------------------------------------------------------------------------
 
 
+def test_a_step_has_its_failed_attempts_with_their_errors_and_times(store):
+    def fail_twice():
+        if durable.current_step().attempt < 3:
+            raise DeclinedError(durable.current_step().attempt)
+        return "done"
+
+    execute(store, lambda run: [run.step(fail_twice, retry=FAST), run.step(abs, -1)])
+    step, other = durable.steps(store, "evt-1")
+    assert [(each.number, each.error) for each in step.failed_attempts] == [
+        (1, "DeclinedError: 1"),
+        (2, "DeclinedError: 2"),
+    ]
+    first, second = step.failed_attempts
+    assert first.time < first.next <= second.time < second.next <= step.ended
+    assert (step.attempts, other.failed_attempts) == (3, ())
+
+
 def test_a_step_returns_what_is_recorded_and_never_the_live_object(store):
     """D5, D7."""
     live = {"a": [1]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,10 @@ from served import HOSTILE, OVERRIDE, serving
 import statelog
 
 pytest.importorskip("starlette", reason="the extra `ui` is not installed")
+from starlette.testclient import TestClient
+from worked import make_worked_store
+
+from statelog.inspector.server import make_app
 
 CHROMIUM = os.environ.get("STATELOG_CHROMIUM") or shutil.which("chromium") or "chromium"
 
@@ -42,6 +47,35 @@ def address(tmp_path_factory):
     fill(path)
     with serving(path) as printed:
         yield printed
+
+
+@pytest.fixture(scope="session")
+def made_worked_store(tmp_path_factory):
+    """Return the path of the store of `worked`, made once."""
+    return make_worked_store(tmp_path_factory.mktemp("worked") / "agent.state")
+
+
+@pytest.fixture
+def worked_path(made_worked_store, tmp_path):
+    """Return the path of a copy of the store of `worked`, for this test alone."""
+    return shutil.copy(made_worked_store, tmp_path / "agent.state")
+
+
+@pytest.fixture
+def inspect():
+    """Return a function that returns a client of an inspector of a store."""
+    with ExitStack() as stack:
+
+        def make(path, *, read_only=True):
+            store = stack.enter_context(statelog.open(path, read_only=read_only))
+            app = make_app(store, token="token", host="127.0.0.1:7777")
+            client = TestClient(app, base_url="http://127.0.0.1:7777")
+            client.cookies.set("statelog-7777", "token")
+            client.headers.update({"x-statelog": "1", "origin": "http://127.0.0.1:7777"})
+            client.store = store
+            return client
+
+        yield make
 
 
 @pytest.fixture(scope="session")

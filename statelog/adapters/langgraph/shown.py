@@ -53,6 +53,19 @@ def latest(held: Holder[Session], thread_id: str) -> Checkpoint[Any] | None:
     return None if found is None else found.checkpoint
 
 
+def shows(held: Holder[Session], thread_id: str) -> Callable[[Checkpoint[Any]], bool]:
+    """Return a function that returns False for a checkpoint that LangGraph was told to remove."""
+    lineage = Lineage(held, thread_id)
+    pending = writes_state(lineage)
+
+    def is_shown(checkpoint: Checkpoint[Any]) -> bool:
+        item = kept_item(checkpoint.state)
+        own = None if item is None else decode_own(item)
+        return own is None or not is_hidden(pending, Place(thread_id, own.namespace, own.id))
+
+    return is_shown
+
+
 def roll_back(
     held: Holder[Session],
     thread_id: str,

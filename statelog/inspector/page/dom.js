@@ -113,7 +113,14 @@ export function notify(text) {
   notify.timer = setTimeout(() => put(place), 5000);
 }
 
-/** Return an error of the server as an element. */
+/** Return an error of the server as an element: its class, message and facts. */
 export function problem(error) {
-  return h("div", { class: "problem", role: "alert" }, h("strong", {}, error.name || "Error"), h("p", {}, error.message));
+  const facts = Object.entries(error.facts ?? {}).map(([name, value]) => `${name}: ${value}`);
+  return h(
+    "div",
+    { class: "problem", role: "alert" },
+    h("strong", {}, error.name || "Error"),
+    h("p", {}, error.message),
+    facts.length ? h("p", { class: "quiet" }, facts.join(" · ")) : null,
+  );
 }

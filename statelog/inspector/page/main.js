@@ -1,7 +1,13 @@
 // The frame of the page: the bar, and the screen that the address names.
 
 import { get, isExport, live } from "./api.js";
+import * as board from "./board.js";
+import * as compare from "./compare.js";
 import { h, problem, put } from "./dom.js";
+import * as health from "./health.js";
+import * as log from "./log.js";
+import * as run from "./run.js";
+import * as runs from "./runs.js";
 import * as thread from "./thread.js";
 import * as threads from "./threads.js";
 
@@ -10,6 +16,12 @@ import * as threads from "./threads.js";
 const SCREENS = [
   ["threads", "Threads", threads],
   ["thread", null, thread],
+  ["board", "Board", board],
+  ["runs", "Runs", runs],
+  ["run", null, run],
+  ["compare", null, compare],
+  ["log", "Log", log],
+  ["health", "Health", health],
 ];
 
 let stop = null;
@@ -50,7 +62,7 @@ async function show() {
 function markCurrent() {
   const { screen } = parse(location.hash);
   for (const link of document.querySelectorAll("#bar nav a")) {
-    if ([screen, `${screen}s`].includes(link.dataset.screen)) link.setAttribute("aria-current", "page");
+    if ([screen, `${screen}s`, screen === "compare" ? "runs" : null].includes(link.dataset.screen)) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
 }

@@ -12,10 +12,12 @@ export function threadLink(id, query) {
 }
 
 function row(thread, isNew) {
+  const name = h("td", { class: "name" }, h("a", { href: threadLink(thread.id) }, thread.id));
+  if (thread.problem) return h("tr", { "data-id": thread.id }, name, h("td", { colspan: 3, class: "damaged" }, `Not readable: ${thread.problem.message}`));
   return h(
     "tr",
     { "data-id": thread.id, class: isNew ? "is-new" : null },
-    h("td", { class: "name" }, h("a", { href: threadLink(thread.id) }, thread.id)),
+    name,
     h("td", {}, thread.changed ? ago(thread.changed) : ""),
     h("td", { class: "number" }, count(thread.versions)),
     h("td", { class: "number" }, count(thread.branches)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import statelog
-from statelog.adapters.kit.opened import Opened
+from statelog.adapters.langgraph.values.conn_string import ConnString
 from statelog.aio.running import Runner
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ KEEP_LAST = 1
 """Versions of such a thread that its retention policy keeps; up to 64 more lie there until its next turn."""
 
 
-class Holder(Opened):
+class Holder(ConnString):
     """Holds a thread of a store; closes the store if it opened it."""
 
     _THREAD_ID: ClassVar[str]

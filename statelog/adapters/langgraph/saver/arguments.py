@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from statelog import Store
+from statelog.adapters.langgraph.values.paths import check_keys
 from statelog.errors import ClosedError, UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def check_listing(filter: object, limit: object) -> None:
     if filter is not None and not isinstance(filter, Mapping):
         message = f"filter is a dict of metadata that is asked for, not {filter!r}"
         raise UsageError(message, argument="filter", value=filter)
+    check_keys(filter or ())
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
         message = f"limit is an int, not {limit!r}"
         raise UsageError(message, argument="limit", value=limit)

@@ -11,7 +11,6 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, Delt
 
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Lineage
-from statelog.adapters.kit.opened import Opened
 from statelog.adapters.langgraph.saver import arguments as asking
 from statelog.adapters.langgraph.saver import pending as tasks
 from statelog.adapters.langgraph.saver.awaited import AsyncCalls, Begun
@@ -34,6 +33,7 @@ from statelog.adapters.langgraph.saver.removing import keep_latest, remove_all, 
 from statelog.adapters.langgraph.saver.replaying import delta_history, keepset
 from statelog.adapters.langgraph.saver.sweeping import sweep_after_retention
 from statelog.adapters.langgraph.values.codec import Codec
+from statelog.adapters.langgraph.values.conn_string import ConnString
 from statelog.adapters.langgraph.values.copying import CACHE_SIZE_BYTES, Decoded
 from statelog.adapters.langgraph.values.frozen import Frozen
 from statelog.adapters.langgraph.values.names import (
@@ -85,7 +85,7 @@ def _wait_for_remote(store: Store, config: RunnableConfig) -> None:
         remote.wait(store.last_lsn)
 
 
-class StatelogSaver(AsyncCalls, Opened, BaseCheckpointSaver[str]):
+class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
     """Checkpoints of LangGraph in a statelog store.
 
     Use it from any number of OS threads, tasks and processes at once. A thread of LangGraph is a thread of the store,

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from statelog.errors import UsageError
+
+
+def check_keys(keys: Iterable[Any]) -> None:
+    """Refuse keys of a filter that no value can have. Raises UsageError if a step of a path is empty."""
+    for key in keys:
+        if isinstance(key, str) and "" in key.split("."):
+            message = f"filter: the key {key!r} is not a path: a step between dots is empty"
+            raise UsageError(message, argument="filter", key=key)
 
 
 def value_at(members: Mapping[str, Any], key: Any) -> Any:

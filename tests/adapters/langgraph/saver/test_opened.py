@@ -78,3 +78,28 @@ def test_names_of_other_databases_are_refused(tmp_path, monkeypatch, kind, name)
     with pytest.raises(UsageError, match="not the path of a file"):
         kind.open(name)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [StatelogSaver, StatelogStore])
+def test_the_names_of_other_savers_open_a_file(tmp_path, kind):
+    with kind.from_conn_string(tmp_path / "s") as opened:
+        opened.setup()
+        assert opened.store.path.exists()
+    assert opened.store.closed
+
+    async def awaited():
+        async with kind.from_conn_string(str(tmp_path / "s"), durability="interval") as other:
+            assert await other.setup() is None
+        return other.store.closed
+
+    assert asyncio.run(awaited())
+
+
+@pytest.mark.parametrize("given", [":memory:", "postgresql://ann@host/db", "redis://host:6379/0"])
+def test_what_is_not_the_path_of_a_file_is_refused(tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="takes the path of a file") as caught:
+        StatelogSaver.from_conn_string(given)
+    assert caught.value.value == given
+    assert ("import-langgraph" in str(caught.value)) == ("://" in given)
+    assert [*tmp_path.iterdir()] == []

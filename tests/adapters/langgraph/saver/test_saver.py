@@ -500,6 +500,14 @@ def test_a_loop_of_parents_ends(saver):
     assert ids(saver, config("t")) == ["b"]
 
 
+@pytest.mark.parametrize("key", ["user.", ".user", "user..name", ".", ""])
+def test_a_filter_with_an_empty_step_is_refused(saver, key):
+    put(saver, config("t"), {}, {"user": {"name": "ann", "": 1}})
+    with pytest.raises(UsageError, match="a step between dots is empty") as caught:
+        list(saver.list(None, filter={"source": "input", key: None}))
+    assert caught.value.key == key
+
+
 def test_a_filter_of_list_takes_a_key_with_dots_or_a_path(saver):
     told = {"deep": {"user": {"name": "ann"}}, "flat": {"user.name": "ann"}, "other": {"user": {"name": "bob"}}}
     for thread, metadata in told.items():

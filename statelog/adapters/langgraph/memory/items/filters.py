@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from statelog.adapters.langgraph.values.paths import value_at
+from statelog.adapters.langgraph.values.paths import check_keys, value_at
 from statelog.errors import LimitError
 
 Matches = Callable[[Any], bool]
@@ -33,6 +33,7 @@ def compile_filter(conditions: Mapping[str, Any]) -> Matches:
     `$gt`, `$gte`, `$lt`, `$lte` compare numbers with numbers and text with text; nothing else is in any order.
 
     Raises:
+        UsageError: a key is not a path, as `user.`.
         ValueError: an operator there is not, or one of order with something that has none.
         LimitError: nested deeper than any value is, or a cycle.
 
@@ -45,6 +46,7 @@ def compile_filter(conditions: Mapping[str, Any]) -> Matches:
 
 
 def _compile_members(conditions: Mapping[str, Any]) -> Matches:
+    check_keys(conditions)
     members = [(key, _compile(condition)) for key, condition in conditions.items()]
 
     def matches(value: Any) -> bool:

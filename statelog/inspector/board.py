@@ -1,0 +1,234 @@
+"""The screen of the board: entries, the history of a key, claims and leases."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from starlette.routing import Route
+
+from statelog.errors import CheckError, CorruptionError
+from statelog.inspector.answers import cursor, error_document, needed, page_limit, reading, whole_number
+from statelog.inspector.values import Room, display, path_of, rest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.requests import Request
+
+    from statelog.inspector.opened import Inspected
+    from statelog.store.board import Board
+    from statelog.store.claims import LeaseInfo
+    from statelog.store.entries import Entry
+
+_OWN = "durable/"
+"""The keys of durable runs begin so. The screen of runs shows what they mean."""
+_WILD = frozenset("*?")
+_HISTORY_SKIPPED_MAX = 10_000
+"""Records of a key that a page of its history may skip. A history is read from its end."""
+
+
+def routes(inspected: Inspected) -> list[Route]:
+    """Return the routes of the screen."""
+    store = inspected.store
+
+    def entries(request: Request) -> Any:
+        return list_entries(
+            store.board(),
+            prefix=request.query_params.get("prefix", ""),
+            after=cursor(request),
+            limit=page_limit(request),
+        )
+
+    def entry(request: Request) -> Any:
+        offset = whole_number(request, "offset", 0, maximum=_HISTORY_SKIPPED_MAX)
+        return show_entry(store.board(), needed(request, "key"), offset=offset, limit=page_limit(request, 20))
+
+    def value(request: Request) -> Any:
+        key, start = needed(request, "key"), whole_number(request, "start", 0)
+        version = whole_number(request, "version", 0)
+        found = store.board().get(key, at=version) if version else store.board().get(key)
+        return rest(
+            None if found is None else found.value, path_of(request), start, Room(nodes=2000, characters=200_000)
+        )
+
+    def claims(request: Request) -> Any:
+        return list_claims(store.board(), after=cursor(request), limit=page_limit(request))
+
+    def leases(request: Request) -> Any:
+        return list_leases(store.board(), after=cursor(request), limit=page_limit(request))
+
+    return [
+        Route("/api/board", reading(entries)),
+        Route("/api/board/entry", reading(entry)),
+        Route("/api/board/value", reading(value)),
+        Route("/api/board/claims", reading(claims)),
+        Route("/api/board/leases", reading(leases)),
+    ]
+
+
+def now() -> str:
+    """Return the server's time. Pages count deadlines down from it, because a browser's clock may be wrong."""
+    return datetime.now(UTC).isoformat()
+
+
+def iso(time: datetime | None) -> str | None:
+    """Return a time as text, or None."""
+    return None if time is None else time.isoformat()
+
+
+# --- entries -----------------------------------------------------------------------
+
+
+def list_entries(board: Board, *, prefix: str, after: str, limit: int) -> dict[str, Any]:
+    """Return a page of entries, sorted by key. Entries of durable runs are listed if the prefix begins with `durable/`.
+
+    If a record is damaged, the page has the entries one by one: those that are readable, and the error of each other.
+
+    Args:
+        board: the board.
+        prefix: what keys begin with, or a pattern if it has `*` or `?`; empty for all keys.
+        after: `next` of the page before; empty for the first page.
+        limit: how many entries a page has.
+
+    Raises:
+        UsageError: `prefix` or `after` cannot be part of a key.
+
+    """
+    try:
+        rows = [_row(each) for each in _entries(board, prefix, after, limit + 1)]
+    except CorruptionError:
+        rows = _rows_one_by_one(board, prefix, after, limit + 1)
+    return {"entries": rows[:limit], "next": rows[limit - 1]["key"] if len(rows) > limit else None, "now": now()}
+
+
+def _entries(board: Board, prefix: str, after: str, limit: int) -> list[Entry]:
+    if _WILD.intersection(prefix):
+        return board.list(prefix, after=after, limit=limit)
+    if prefix.endswith("/"):
+        return board.list(f"{prefix}**", after=after, limit=limit)
+    pattern = f"{_OWN}**" if prefix.startswith(_OWN) else "**"
+    exact = board.list(prefix) if prefix and not after else []  # `after` leaves out the key itself
+    found = board.list(pattern, after=after or prefix, limit=limit)
+    return [*exact, *(each for each in found if each.key.startswith(prefix))][:limit]
+
+
+def _rows_one_by_one(board: Board, prefix: str, after: str, limit: int) -> list[dict[str, Any]]:
+    """Return rows of entries whose keys the index has, each read on its own."""
+    is_pattern = bool(_WILD.intersection(prefix))
+    rows: list[dict[str, Any]] = []
+    for key in _keys(board, "" if is_pattern else prefix[: prefix.rfind("/") + 1], after):
+        if not is_pattern and not key.startswith(prefix):
+            continue
+        try:
+            entry = board.get(key)
+            rows += [] if entry is None else [_row(entry)]
+        except (CorruptionError, CheckError) as error:
+            rows.append({"key": key, "problem": error_document(error)})
+        if len(rows) >= limit:
+            break
+    return rows
+
+
+def _keys(board: Board, directory: str, after: str) -> Iterator[str]:
+    """Yield the keys below a directory that sort after a key."""
+    for child in board.children(directory):
+        if not child.endswith("/"):
+            if child > after:
+                yield child
+        elif child > after or after.startswith(child):
+            yield from _keys(board, child, after)
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    """Return an entry with the beginning of its value."""
+    row: dict[str, Any] = {
+        "key": entry.key,
+        "version": entry.version,
+        "kind": entry.kind,
+        "agent": entry.agent,
+        "time": entry.time.isoformat(),
+        "created": entry.created.isoformat(),
+        "expires": iso(entry.expires),
+        "ready": iso(entry.ready),
+        "priority": entry.priority,
+        "attempts": entry.attempts,
+        "error": entry.error,
+        "value": display(entry.value, Room(nodes=12, items=5, characters=120, depth=1)),
+        "claim": None,
+    }
+    if entry.claim is not None:
+        claim = entry.claim
+        row["claim"] = {"token": claim.token, "holder": claim.holder, "expires": claim.expires.isoformat()}
+    return row
+
+
+def show_entry(board: Board, key: str, *, offset: int, limit: int) -> dict[str, Any]:
+    """Return an entry with its value, and a page of its history, the newest record first.
+
+    `entry` is None if there is no entry. What cannot be read is in `problems`.
+
+    Raises:
+        UsageError: `key` is not a valid key.
+
+    """
+    answer: dict[str, Any] = {"key": key, "entry": None, "history": [], "next": None, "problems": [], "now": now()}
+    try:
+        entry = board.get(key)
+        if entry is not None:
+            answer["entry"] = {**_row(entry), "value": display(entry.value)}
+    except (CorruptionError, CheckError) as error:
+        answer["problems"].append(error_document(error))
+    found, problem = _history(board, key, offset + limit + 1)
+    answer["history"] = [_row(each) for each in found[offset : offset + limit]]
+    if len(found) > offset + limit <= _HISTORY_SKIPPED_MAX:
+        answer["next"] = offset + limit
+    if problem is not None and problem not in answer["problems"]:
+        answer["problems"].append(problem)
+    return answer
+
+
+def _history(board: Board, key: str, limit: int) -> tuple[list[Entry], dict[str, Any] | None]:
+    """Return the last records of a key, down to the first one that cannot be read, and the error of that one."""
+    try:
+        return board.history(key, limit=limit), None
+    except CorruptionError as error:
+        problem = error_document(error)
+    readable: list[Entry] = []
+    low, high = 0, limit  # so many records are readable, and so many are not
+    while low + 1 < high:
+        middle = (low + high) // 2
+        try:
+            readable = board.history(key, limit=middle)
+            low = middle
+        except CorruptionError:
+            high = middle
+    return readable, problem
+
+
+# --- claims and leases ---------------------------------------------------------------
+
+
+def list_claims(board: Board, *, after: str, limit: int) -> dict[str, Any]:
+    """Return a page of claimed entries, sorted by key, those whose time is up, too."""
+    found = [each for each in board.claims() if each.key > after]
+    rows = [_row(each) for each in found[:limit]]
+    return {"claims": rows, "next": rows[-1]["key"] if len(found) > limit else None, "now": now()}
+
+
+def list_leases(board: Board, *, after: str, limit: int) -> dict[str, Any]:
+    """Return a page of leases that were not released, sorted by name."""
+    found = [each for each in board.leases() if each.name > after]
+    rows = [_lease(each) for each in found[:limit]]
+    return {"leases": rows, "next": rows[-1]["name"] if len(found) > limit else None, "now": now()}
+
+
+def _lease(lease: LeaseInfo) -> dict[str, Any]:
+    return {
+        "name": lease.name,
+        "token": lease.token,
+        "holder": lease.holder,
+        "acquired": lease.acquired.isoformat(),
+        "expires": lease.expires.isoformat(),
+        "is_over": lease.is_over,
+    }

@@ -1,0 +1,298 @@
+"""The screen of health: the file, verification, sizes, retention that is due, and the fleet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from starlette.routing import Route
+
+from statelog.errors import StatelogError, ThreadNotFoundError, UsageError
+from statelog.format import cbor
+from statelog.inspector.answers import (
+    error_document,
+    is_set,
+    needed,
+    page_limit,
+    reading,
+    whole_number,
+)
+from statelog.inspector.board import now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+    from statelog.inspector.opened import Inspected
+    from statelog.store.branches import BranchInfo
+    from statelog.store.store import Store
+    from statelog.store.thread_info import ThreadInfo
+
+_PROBLEMS_SHOWN_MAX = 200
+_MEASURING_MAX_S = 2.0
+_CHANNELS_MAX = 200
+_DUE_VERSIONS_MAX = 1000
+"""Versions of a branch that are looked at for retention that is due, the newest ones."""
+
+
+class _StoppedError(Exception):
+    """The server ends, and its store is about to be closed."""
+
+
+@dataclass(slots=True)
+class Job:
+    """Work on the whole store, done in a thread of its own: one at a time."""
+
+    inspected: Inspected
+    work: Callable[[Store, Callable[[int, int], None]], dict[str, Any]]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _state: dict[str, Any] = field(default_factory=lambda: {"state": "idle"})
+
+    def start(self) -> None:
+        """Start the work, unless it is running."""
+        with self._lock:
+            if self._state["state"] == "running":
+                return
+            self._state = {"state": "running", "done": 0, "all": 0, "began": now()}
+        threading.Thread(target=self._run, name="statelog-inspector", daemon=True).start()
+
+    def status(self) -> dict[str, Any]:
+        """Return `state` (idle, running, done or failed) with progress, result or error."""
+        with self._lock:
+            return {**self._state, "now": now()}
+
+    def _run(self) -> None:
+        started = time.perf_counter()
+        try:
+            result: dict[str, Any] = {"state": "done", "result": self.work(self.inspected.store, self._tell)}
+        except StatelogError as error:
+            result = {"state": "failed", "problem": error_document(error)}
+        except _StoppedError:
+            result = {"state": "idle"}
+        except Exception as error:  # noqa: BLE001 - a page that waits has to see that the work ended
+            problem = {"error": type(error).__name__, "message": str(error), "facts": {}}
+            result = {"state": "failed", "problem": problem}
+        with self._lock:
+            began = self._state.get("began")
+            self._state = {**result, "began": began, "duration_s": round(time.perf_counter() - started, 3)}
+
+    def _tell(self, done: int, in_all: int) -> None:
+        if self.inspected.is_stopping():
+            raise _StoppedError
+        with self._lock:
+            self._state |= {"done": done, "all": in_all}
+
+
+def routes(inspected: Inspected) -> list[Route]:
+    """Return the routes of the screen. Its jobs only read, so a GET with start=1 may start one."""
+    store = inspected.store
+    verification, counting = Job(inspected, _verify), Job(inspected, _count)
+
+    def run(job: Job) -> Callable[[Request], Any]:
+        def answer(request: Request) -> Any:
+            if is_set(request, "start"):
+                job.start()
+            return job.status()
+
+        return answer
+
+    def health(_request: Request) -> Any:
+        return show_health(store)
+
+    def channels(request: Request) -> Any:
+        return measure_channels(store, needed(request, "thread"), request.query_params.get("branch") or "main")
+
+    def due(request: Request) -> Any:
+        offset = whole_number(request, "offset", 0, maximum=10**9)
+        return list_due(store, offset=offset, limit=page_limit(request))
+
+    return [
+        Route("/api/health", reading(health)),
+        Route("/api/health/verify", reading(run(verification))),
+        Route("/api/health/statistics", reading(run(counting))),
+        Route("/api/health/channels", reading(channels)),
+        Route("/api/health/retention", reading(due)),
+    ]
+
+
+def show_health(store: Store) -> dict[str, Any]:
+    """Return what is known of the file without reading it, and the state of its fleet if it has one."""
+    return {
+        "path": str(store.path),
+        "size_bytes": store.path.stat().st_size,
+        "last_lsn": store.last_lsn,
+        "durability": store.durability,
+        "read_only": store.read_only,
+        "fenced": store.fenced,
+        "fleet": _fleet(store),
+        "now": now(),
+    }
+
+
+def _fleet(store: Store) -> dict[str, Any] | None:
+    """Return owner and lag of a store of a fleet; None for any other."""
+    try:
+        remote = store.remote
+    except UsageError:
+        return None
+    try:
+        status = remote.status()
+    except StatelogError as error:
+        return {"problem": error_document(error)}
+    return {
+        "role": "reader" if store.read_only else "owner",
+        **{name: _plain(value) for name, value in asdict(status).items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | str) else f"{value:.3f}"
+
+
+# --- jobs ------------------------------------------------------------------------------
+
+
+def _verify(store: Store, tell: Callable[[int, int], None]) -> dict[str, Any]:
+    report = store.verify(progress=tell)
+    problems = [asdict(each) for each in report.problems[:_PROBLEMS_SHOWN_MAX]]
+    counts = {"records": report.records, "nodes": report.nodes, "bytes": report.bytes}
+    return {"ok": report.ok, **counts, "problems": problems, "problem_count": len(report.problems)}
+
+
+def _count(store: Store, tell: Callable[[int, int], None]) -> dict[str, Any]:
+    statistics = store.statistics(progress=tell)
+    return {
+        "file_size_bytes": statistics.file_size_bytes,
+        "map_size_bytes": statistics.map_size_bytes,
+        "compacted_size_bytes": statistics.compacted_size_bytes,
+        "records_size_bytes": statistics.records_size_bytes,
+        "records_are_estimated": statistics.records_are_estimated,
+        "snapshots_size_bytes": statistics.snapshots_size_bytes,
+        "snapshots_are_estimated": statistics.snapshots_are_estimated,
+        "unowned_size_bytes": statistics.unowned_size_bytes,
+        "shared_size_bytes": statistics.shared_size_bytes,
+        "pages_used": statistics.pages_used,
+        "pages_free": statistics.pages_free,
+        "page_size_bytes": statistics.page_size_bytes,
+        "readers": statistics.readers,
+        "last_lsn": statistics.last_lsn,
+        "thread_count": statistics.thread_count,
+        "branch_count": statistics.branch_count,
+        "checkpoint_count": statistics.checkpoint_count,
+        "nodes": statistics.nodes,
+        "tables": {name: {"entries": each.entries, "pages": each.pages} for name, each in statistics.tables.items()},
+        "policies": [
+            {"pattern": each.pattern, "id_digest": each.id_digest, "policy": each.policy}
+            for each in statistics.policies
+        ],
+        "threads": [asdict(each) for each in statistics.threads],
+    }
+
+
+# --- sizes of channels -------------------------------------------------------------------
+
+
+def measure_channels(store: Store, thread: str, branch: str) -> dict[str, Any]:
+    """Return the sizes of the channels at the head of a branch, as CBOR, the largest first.
+
+    It stops after two seconds. A channel that was not measured, or cannot be read, has no size.
+
+    Raises:
+        ThreadNotFoundError, BranchNotFoundError: there is no such thread, or no such branch.
+
+    """
+    held = store.thread(thread, branch=branch)
+    if not held.branches():
+        message = f"no thread {thread!r} in this store"
+        raise ThreadNotFoundError(message, thread=thread)
+    state = held.state
+    names = list(islice(state, _CHANNELS_MAX))
+    deadline_s = time.monotonic() + _MEASURING_MAX_S
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        row: dict[str, Any] = {"name": name, "size_bytes": None, "problem": None}
+        if time.monotonic() < deadline_s:
+            try:
+                value = state[name]
+                to_python = getattr(value, "to_python", None)
+                row["size_bytes"] = len(cbor.encode(value if to_python is None else to_python()))
+            except StatelogError as error:
+                row["problem"] = error_document(error)
+        rows.append(row)
+    rows.sort(key=lambda row: -1 if row["size_bytes"] is None else row["size_bytes"], reverse=True)
+    return {"thread": thread, "branch": branch, "channels": rows, "count": len(state)}
+
+
+# --- retention -------------------------------------------------------------------------
+
+
+def list_due(store: Store, *, offset: int, limit: int) -> dict[str, Any]:
+    """Return the threads with a retention policy, and how many versions each policy removes next.
+
+    Args:
+        store: the store.
+        offset: how many threads to pass over: `next` of the page before.
+        limit: how many threads one answer looks at.
+
+    """
+    found = list(islice(store.threads(), offset, offset + limit + 1))
+    rows = [_due_row(store, info) for info in found[:limit] if info.policy]
+    return {"threads": rows, "next": offset + limit if len(found) > limit else None, "looked_at": len(found[:limit])}
+
+
+def _due_row(store: Store, info: ThreadInfo) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "id": info.id,
+        "policy": info.policy,
+        "versions": info.versions,
+        "due": None,
+        "problem": None,
+    }
+    try:
+        row["due"] = count_due(store, info.id, info.policy)
+    except StatelogError as error:
+        row["problem"] = error_document(error)
+    return row
+
+
+def count_due(store: Store, id: str, policy: dict[str, Any]) -> int:
+    """Return how many versions of a thread a policy removes; of a branch, the last `_DUE_VERSIONS_MAX` count."""
+    thread = store.thread(id)
+    branches = thread.branches()
+    kept = _kept(branches, policy.get("keep_last") or 1)
+    tagged = {each.lsn for each in thread.tags().values()} if policy.get("keep_tags") else set()
+    max_age_s = policy.get("max_age_s")
+    oldest = None if max_age_s is None else datetime.now(UTC) - timedelta(seconds=max_age_s)
+    due = 0
+    for branch in branches:
+        for checkpoint in thread.checkout(branch.name).history(_DUE_VERSIONS_MAX):
+            version = checkpoint.version
+            if version <= branch.base_version:
+                break
+            is_young = oldest is not None and checkpoint.time >= oldest
+            is_kept = is_young or checkpoint.lsn in tagged or any(version in each for each in kept[branch.name])
+            due += not is_kept
+    return due
+
+
+def _kept(branches: list[BranchInfo], keep_last: int) -> dict[str, list[range]]:
+    """Return by branch the versions that are kept: the last ones of each branch, and where a branch leaves another.
+
+    The last versions of a young branch may be versions of its parent.
+    """
+    by_name = {each.name: each for each in branches}
+    kept: dict[str, list[range]] = {name: [] for name in by_name}
+    for each in branches:
+        spans = [(each.head_version - keep_last + 1, each.head_version), (each.base_version, each.base_version)]
+        for low, high in spans if each.parent is not None else spans[:1]:
+            at: BranchInfo | None = each
+            while at is not None:
+                kept[at.name].append(range(low, high + 1))
+                high = at.base_version
+                at = by_name.get(at.parent) if at.parent is not None and low <= high else None
+    return kept

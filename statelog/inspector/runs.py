@@ -1,0 +1,513 @@
+"""The screens of runs: a list, one run as a waterfall, two runs side by side, and what a person does to a run.
+
+No code of a workflow runs here: this process has none. A run that can go on waits for a worker.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from starlette.routing import Route
+
+from statelog import durable
+from statelog.durable.comparison import in_order
+from statelog.durable.infos import STATUSES
+from statelog.durable.naming import check_run_id, place_of_gate
+from statelog.errors import CheckError, CorruptionError, NotFoundError, StatelogError, UsageError
+from statelog.inspector.answers import (
+    cursor,
+    error_document,
+    json_of,
+    needed,
+    page_limit,
+    reading,
+    text_of,
+    whole_number,
+    writing,
+)
+from statelog.inspector.board import iso, now
+from statelog.inspector.values import Room, display, path_of, rest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from starlette.requests import Request
+
+    from statelog.durable import Gate, RunDifference, RunInfo, StepInfo
+    from statelog.inspector.opened import Inspected
+    from statelog.store.store import Store
+
+_DIRECTORY = "durable/runs/"
+_EXAMINED_MAX = 1000
+"""Runs that one answer looks at. A filter that fits few of them gets a short page, and the cursor to go on."""
+_LISTED_MAX = 100
+"""Gates, events, messages and chunks of a run that its screen shows."""
+_NAME_CHARACTERS_MAX = 200
+_SMALL = {"nodes": 12, "items": 5, "characters": 200, "depth": 1}
+
+
+class Wanted(NamedTuple):
+    """The filters of the list; an empty one lets all runs through."""
+
+    status: str = ""
+    workflow: str = ""
+    queue: str = ""
+    error: str = ""
+    newer_s: int = 0
+    older_s: int = 0
+
+    def fits(self, info: RunInfo) -> bool:
+        """Return True if a run fits all filters but those of its age."""
+        return (
+            (not self.status or info.status == self.status)
+            and (not self.workflow or info.workflow == self.workflow)
+            and (not self.queue or info.queue == self.queue)
+            and (not self.error or self.error.casefold() in (info.error or "").casefold())
+        )
+
+
+def routes(inspected: Inspected) -> list[Route]:
+    """Return the routes of the screens."""
+    store = inspected.store
+
+    def listed(request: Request) -> Any:
+        given = request.query_params.get
+        wanted = Wanted(
+            status=given("status", ""),
+            workflow=given("workflow", ""),
+            queue=given("queue", ""),
+            error=given("error", ""),
+            newer_s=whole_number(request, "newer_s", 0, maximum=10**9),
+            older_s=whole_number(request, "older_s", 0, maximum=10**9),
+        )
+        return list_runs(store, wanted, after=cursor(request), limit=page_limit(request))
+
+    def one(request: Request) -> Any:
+        offset = whole_number(request, "offset", 0)
+        return show_run(store, needed(request, "id"), offset=offset, limit=page_limit(request, 200))
+
+    def value(request: Request) -> Any:
+        found = part_of(store, needed(request, "id"), needed(request, "part"))
+        room = Room(nodes=2000, characters=200_000)
+        return rest(found, path_of(request), whole_number(request, "start", 0), room)
+
+    def text(request: Request) -> Any:
+        return as_text(part_of(store, needed(request, "id"), needed(request, "part")))
+
+    def compared(request: Request) -> Any:
+        offset, limit = whole_number(request, "offset", 0), page_limit(request, 200)
+        return compare_runs(store, needed(request, "left"), needed(request, "right"), offset=offset, limit=limit)
+
+    return [
+        Route("/api/runs", reading(listed)),
+        Route("/api/runs/compare", reading(compared)),
+        Route("/api/run", reading(one)),
+        Route("/api/run/value", reading(value)),
+        Route("/api/run/text", reading(text)),
+        *_write_routes(store),
+    ]
+
+
+def _write_routes(store: Store) -> list[Route]:
+    def answer(_request: Request, body: Mapping[str, Any]) -> Any:
+        approved, by = body.get("approved"), body.get("by") or None
+        if type(approved) is not bool:
+            message = f"approved is true or false, not {approved!r:.40}"
+            raise UsageError(message, argument="approved")
+        gate = durable.answer(store, text_of(body, "gate"), approved=approved, payload=json_of(body, "payload"), by=by)
+        return _changed(store, gate.run)
+
+    def act(change: Callable[[Store, str], Any]) -> Callable[[Request, Mapping[str, Any]], Any]:
+        def changed(_request: Request, body: Mapping[str, Any]) -> Any:
+            run = text_of(body, "run")
+            change(store, run)
+            return _changed(store, run)
+
+        return changed
+
+    def fork(_request: Request, body: Mapping[str, Any]) -> Any:
+        return fork_run(store, body)
+
+    return [
+        Route("/api/run/answer", writing(answer), methods=["POST"]),
+        Route("/api/run/cancel", writing(act(_cancel)), methods=["POST"]),
+        Route("/api/run/retry", writing(act(durable.retry)), methods=["POST"]),
+        Route("/api/run/resume", writing(act(durable.resume)), methods=["POST"]),
+        Route("/api/run/fork", writing(fork), methods=["POST"]),
+    ]
+
+
+# --- the list ------------------------------------------------------------------------
+
+
+def list_runs(store: Store, wanted: Wanted, *, after: str, limit: int) -> dict[str, Any]:
+    """Return a page of runs, the newest first.
+
+    A run that cannot be read is in the page, too, with its error.
+
+    Args:
+        store: the store.
+        wanted: the filters.
+        after: `next` of the page before; empty for the first page.
+        limit: how many runs a page has.
+
+    Raises:
+        UsageError: there is no such status, or `after` is not a cursor of this list.
+
+    """
+    if wanted.status and wanted.status not in STATUSES:
+        message = f"status is one of {', '.join(STATUSES)}, not {wanted.status[:40]!r}"
+        raise UsageError(message, argument="status", value=wanted.status[:40])
+    places = _places(store, wanted)
+    total = len(places)
+    if after:
+        bound = _parse_cursor(after)
+        places = [place for place in places if place < bound]
+    rows: list[dict[str, Any]] = []
+    passed: tuple[int, str] | None = None
+    for examined, place in enumerate(places):
+        if len(rows) >= limit or examined >= _EXAMINED_MAX:
+            break
+        row = _row_of_key(store, place[1], wanted)
+        rows += [] if row is None else [row]
+        passed = place
+    is_more = bool(places) and passed != places[-1]
+    return {
+        "runs": rows,
+        "next": f"{passed[0]}-{passed[1]}" if is_more and passed is not None else None,
+        "total": total,
+        "now": now(),
+    }
+
+
+def _places(store: Store, wanted: Wanted) -> list[tuple[int, str]]:
+    """Return the time of creation in microseconds and the key of each run, the newest first."""
+    board = store.board()
+    try:
+        found = [
+            (round(each.created.timestamp() * 1e6), each.key) for each in board.list(f"{_DIRECTORY}*", values=False)
+        ]
+    except CorruptionError:  # the keys are in the index, which is sound
+        found = [(0, key) for key in board.children(_DIRECTORY)]
+    at = datetime.now(UTC)
+    if wanted.newer_s:
+        least_us = round((at - timedelta(seconds=wanted.newer_s)).timestamp() * 1e6)
+        found = [place for place in found if place[0] >= least_us or not place[0]]
+    if wanted.older_s:
+        most_us = round((at - timedelta(seconds=wanted.older_s)).timestamp() * 1e6)
+        found = [place for place in found if place[0] <= most_us]
+    return sorted(found, reverse=True)
+
+
+def _parse_cursor(after: str) -> tuple[int, str]:
+    time_us, dash, key = after.partition("-")
+    if not dash or not (time_us.isascii() and time_us.isdigit() and len(time_us) < 20) or not key:
+        message = f"{after[:40]!r} is not a cursor of this list"
+        raise UsageError(message, argument="after", value=after[:40])
+    return int(time_us), key
+
+
+def _row_of_key(store: Store, key: str, wanted: Wanted) -> dict[str, Any] | None:
+    """Return the row of a run, or None if it does not fit, or is not there any more."""
+    try:
+        entry = store.board().get(key)
+        if entry is None:
+            return None
+        info = durable.get(store, entry.value["id"])
+    except NotFoundError:
+        return None
+    except (CorruptionError, CheckError) as error:
+        return {"id": key.removeprefix(_DIRECTORY), "problem": error_document(error)}
+    return _row(info) if wanted.fits(info) else None
+
+
+def _row(info: RunInfo) -> dict[str, Any]:
+    return {
+        "id": info.id,
+        "workflow": info.workflow,
+        "status": info.status,
+        "queue": info.queue,
+        "thread": info.thread,
+        "branch": info.branch,
+        "created": info.created.isoformat(),
+        "ended": iso(info.ended),
+        "due": iso(info.due),
+        "waiting_for": list(info.waiting_for),
+        "attempts": info.attempts,
+        "parent": info.parent,
+        "error": info.error,
+        "forked_from": info.forked_from,
+        "forked_at": info.forked_at,
+        "value": display(info.value, Room(**_SMALL)) if info.status == "completed" else None,
+    }
+
+
+# --- one run -------------------------------------------------------------------------
+
+
+def show_run(store: Store, id: str, *, offset: int, limit: int) -> dict[str, Any]:
+    """Return a run with a page of its calls, in the order in which they were recorded.
+
+    What cannot be read is in `problems`: the rest is still there.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+
+    """
+    info = durable.get(store, id)
+    answer: dict[str, Any] = {
+        **_row(info),
+        "value": display(info.value) if info.status == "completed" else None,
+        "args": display(list(info.args)),
+        "kwargs": display(info.kwargs),
+        "traceback": info.traceback,
+        "parked": list(info.parked),
+        "priority": info.priority,
+        "replaced": [[place, display(result, Room(**_SMALL))] for place, result in info.replaced.items()],
+        "problems": [],
+        "now": now(),
+    }
+    parts: dict[str, Callable[[], Any]] = {
+        "steps": lambda: _steps(store, id, offset, limit),
+        "gates": lambda: [_gate(each) for each in durable.gates(store, run=id)[:_LISTED_MAX]],
+        "events": lambda: _entries(store, "events", id, "value"),
+        "mail": lambda: _entries(store, "mail", id, "message"),
+        "chunks": lambda: _chunks(store, id),
+    }
+    for name, part in parts.items():
+        try:
+            answer[name] = part()
+        except (CorruptionError, CheckError) as error:
+            answer[name] = {"rows": [], "next": None, "total": 0} if name == "steps" else []
+            answer["problems"].append({"what": name, **error_document(error)})
+    return answer
+
+
+def _steps(store: Store, id: str, offset: int, limit: int) -> dict[str, Any]:
+    found = durable.steps(store, id)
+    page = found[offset : offset + limit]
+    before = found[offset - 1].ended if 0 < offset <= len(found) else None
+    rows = [_step(store, each) for each in page]
+    more = offset + limit if offset + limit < len(found) else None
+    return {"rows": rows, "next": more, "total": len(found), "before": iso(before)}
+
+
+def _step(store: Store, step: StepInfo) -> dict[str, Any]:
+    return {
+        "place": step.place,
+        "kind": step.kind,
+        "name": step.name[:_NAME_CHARACTERS_MAX],
+        "status": step.status,
+        "is_compensation": step.is_compensation,
+        "attempts": step.attempts,
+        "began": step.began.isoformat(),
+        "ended": iso(step.ended),
+        "error": step.error,
+        "result": None if step.status != "done" else display(step.result, Room(nodes=60, items=10, depth=3)),
+        "failed_attempts": [
+            {"number": each.number, "error": each.error, "time": each.time.isoformat(), "next": each.next.isoformat()}
+            for each in step.failed_attempts
+        ],
+        "child": None if step.child is None else _child(store, step.child),
+    }
+
+
+def _child(store: Store, id: str) -> dict[str, Any]:
+    try:
+        return _row(durable.get(store, id))
+    except StatelogError as error:
+        return {"id": id, "problem": error_document(error)}
+
+
+def _gate(gate: Gate) -> dict[str, Any]:
+    return {
+        "id": gate.id,
+        "place": place_of_gate(gate.id),
+        "name": gate.name,
+        "status": gate.status,
+        "opened": gate.opened.isoformat(),
+        "due": iso(gate.due),
+        "approved": gate.approved,
+        "by": gate.by,
+        "payload": display(gate.payload, Room(nodes=60, items=10, depth=3)),
+    }
+
+
+def _entries(store: Store, directory: str, id: str, name: str) -> list[dict[str, Any]]:
+    """Return what other entries of the board keep for a run: its events, or the mail that it has not read."""
+    found = store.board().list(f"durable/{directory}/{check_run_id(id)}/**", limit=_LISTED_MAX)
+    return [
+        {
+            "name": each.value.get("topic") or each.key.rpartition("/")[2],
+            "time": each.time.isoformat(),
+            "value": display(each.value[name], Room(**_SMALL)),
+        }
+        for each in found
+        if isinstance(each.value, Mapping)
+    ]
+
+
+def _chunks(store: Store, id: str) -> list[dict[str, Any]]:
+    found = islice(durable.stream(store, id, follow=False), _LISTED_MAX)
+    return [
+        {
+            "step": each.step,
+            "attempt": each.attempt,
+            "cursor": each.cursor,
+            "value": display(each.value, Room(**_SMALL)),
+        }
+        for each in found
+    ]
+
+
+def part_of(store: Store, id: str, part: str) -> Any:
+    """Return a value of a run: `args`, `kwargs`, `value`, `result PLACE`, `undo PLACE` or `gate ID`.
+
+    Raises:
+        RunNotFoundError, GateNotFoundError: there is no such run, or no such gate.
+        NotFoundError: the run has no such part. Facts: part.
+
+    """
+    kind, _, name = part.partition(" ")
+    if kind in ("args", "kwargs", "value"):
+        found = getattr(durable.get(store, id), kind)
+        return list(found) if kind == "args" else found
+    if kind in ("result", "undo"):
+        for step in durable.steps(store, id):
+            if step.place == name and step.is_compensation is (kind == "undo"):
+                return step.result
+    if kind == "gate":
+        for gate in durable.gates(store, run=id):
+            if gate.id == name:
+                return gate.payload
+    message = f"run {id!r} has no part {part[:80]!r}"
+    raise NotFoundError(message, run=id, part=part[:80])
+
+
+# --- what a person does -----------------------------------------------------------------
+
+
+def as_text(value: Any) -> dict[str, Any]:
+    """Return a value as JSON text for an editor: {json}. If JSON would change the value, json is None: {json, why}."""
+    why = _refusal(value, 0)
+    return {"json": json.dumps(value, ensure_ascii=False, indent=2) if why is None else None, "why": why}
+
+
+_TEXT_DEPTH_MAX = 100
+
+
+def _refusal(value: Any, depth: int) -> str | None:
+    """Return why a value is not JSON, or None."""
+    if value is None or type(value) in (bool, int, str):
+        return None
+    if type(value) is float and value - value == 0:
+        return None
+    if depth >= _TEXT_DEPTH_MAX:
+        return "The value is too deep for an editor."
+    inner: Iterable[Any]
+    if type(value) is list:
+        inner = value
+    elif type(value) is dict and all(type(key) is str for key in value):
+        inner = value.values()
+    else:
+        return f"The recorded value has a {type(value).__name__}, which JSON does not have. Fork it in Python."
+    return next((why for why in (_refusal(each, depth + 1) for each in inner) if why is not None), None)
+
+
+def fork_run(store: Store, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Begin a run from the middle of another: see `durable.fork`.
+
+    `body` has `run`, `at`, `id`, and if they are replaced `args`, `kwargs`, and `replace` by place. Values are texts of
+    JSON, so that large numbers keep their digits.
+
+    Raises:
+        UsageError: a text is not JSON, or `args`, `kwargs` or `replace` has another type.
+
+    """
+    replace = body.get("replace") or {}
+    if not isinstance(replace, Mapping):
+        message = f"replace is an object of JSON texts by place, not {type(replace).__name__}"
+        raise UsageError(message, argument="replace")
+    args = json_of(body, "args")
+    if args is not None and not isinstance(args, list):
+        message = f"args is a JSON list of arguments, not {args!r:.40}"
+        raise UsageError(message, argument="args")
+    handle = durable.fork(
+        store,
+        text_of(body, "run"),
+        at=text_of(body, "at"),
+        id=text_of(body, "id"),
+        args=args,
+        kwargs=json_of(body, "kwargs"),
+        replace={place: json_of(replace, place) for place in replace},
+    )
+    return _changed(store, handle.id)
+
+
+def _cancel(store: Store, run: str) -> None:
+    if not durable.cancel(store, run):
+        message = f"run {run!r} has ended: nothing is left to cancel"
+        raise UsageError(message, run=run)
+
+
+def _changed(store: Store, run: str) -> dict[str, Any]:
+    """Return a run after a change, and what has to happen for it to go on."""
+    info = durable.get(store, run)
+    worker = None
+    if not info.has_ended:
+        worker = f"durable.work(store, [{info.workflow}])"
+    return {"run": _row(info), "worker": worker}
+
+
+# --- two runs side by side ----------------------------------------------------------------
+
+
+def compare_runs(store: Store, left: str, right: str, *, offset: int, limit: int) -> dict[str, Any]:
+    """Return the calls of two runs by place, with what differs, and a page of them.
+
+    `first` is the row of the first call that differs, or None. `runs` lists what differs of the runs themselves.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+
+    """
+    infos = [durable.get(store, left), durable.get(store, right)]
+    differences = durable.compare(store, left, right)
+    told = {_place_of(each): each.what for each in differences if each.place is not None}
+    calls, others = ({_place(each): each for each in durable.steps(store, run)} for run in (left, right))
+    places = in_order(calls, others)
+    rows = [
+        {
+            "place": place.removeprefix("undo."),
+            "is_compensation": place.startswith("undo."),
+            "what": told.get(place),
+            "left": None if place not in calls else _step(store, calls[place]),
+            "right": None if place not in others else _step(store, others[place]),
+        }
+        for place in places[offset : offset + limit]
+    ]
+    return {
+        "left": {**_row(infos[0]), "args": display(list(infos[0].args)), "kwargs": display(infos[0].kwargs)},
+        "right": {**_row(infos[1]), "args": display(list(infos[1].args)), "kwargs": display(infos[1].kwargs)},
+        "runs": [each.what for each in differences if each.place is None],
+        "rows": rows,
+        "first": next((at for at, place in enumerate(places) if place in told), None),
+        "count": len(told),
+        "total": len(places),
+        "next": offset + limit if offset + limit < len(places) else None,
+        "now": now(),
+    }
+
+
+def _place(step: StepInfo) -> str:
+    """Return the place of a call as the record has it: that of a compensation begins with `undo.`."""
+    return f"undo.{step.place}" if step.is_compensation else step.place
+
+
+def _place_of(difference: RunDifference) -> str:
+    step = difference.left or difference.right
+    return str(difference.place) if step is None else _place(step)
