@@ -6,6 +6,7 @@ No code of a workflow runs here: this process has none. A run that can go on wai
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -30,6 +31,7 @@ from statelog.inspector.answers import (
     writing,
 )
 from statelog.inspector.board import iso, now
+from statelog.inspector.records import read_records
 from statelog.inspector.values import Room, display, path_of, rest
 
 if TYPE_CHECKING:
@@ -42,8 +44,10 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 _DIRECTORY = "durable/runs/"
-_EXAMINED_MAX = 1000
+_EXAMINED_MAX = 500
 """Runs that one answer looks at. A filter that fits few of them gets a short page, and the cursor to go on."""
+_FOLLOWED_MAX = 2000
+"""Records that are followed for new runs. After more, the keys of all runs are read again."""
 _LISTED_MAX = 100
 """Gates, events, messages and chunks of a run that its screen shows."""
 _NAME_CHARACTERS_MAX = 200
@@ -73,6 +77,7 @@ class Wanted(NamedTuple):
 def routes(inspected: Inspected) -> list[Route]:
     """Return the routes of the screens."""
     store = inspected.store
+    places = Places(store)
 
     def listed(request: Request) -> Any:
         given = request.query_params.get
@@ -84,7 +89,7 @@ def routes(inspected: Inspected) -> list[Route]:
             newer_s=whole_number(request, "newer_s", 0, maximum=10**9),
             older_s=whole_number(request, "older_s", 0, maximum=10**9),
         )
-        return list_runs(store, wanted, after=cursor(request), limit=page_limit(request))
+        return list_runs(store, places, wanted, after=cursor(request), limit=page_limit(request))
 
     def one(request: Request) -> Any:
         offset = whole_number(request, "offset", 0)
@@ -144,13 +149,14 @@ def _write_routes(store: Store) -> list[Route]:
 # --- the list ------------------------------------------------------------------------
 
 
-def list_runs(store: Store, wanted: Wanted, *, after: str, limit: int) -> dict[str, Any]:
+def list_runs(store: Store, places_of: Places, wanted: Wanted, *, after: str, limit: int) -> dict[str, Any]:
     """Return a page of runs, the newest first.
 
     A run that cannot be read is in the page, too, with its error.
 
     Args:
         store: the store.
+        places_of: the times and keys of its runs.
         wanted: the filters.
         after: `next` of the page before; empty for the first page.
         limit: how many runs a page has.
@@ -162,7 +168,7 @@ def list_runs(store: Store, wanted: Wanted, *, after: str, limit: int) -> dict[s
     if wanted.status and wanted.status not in STATUSES:
         message = f"status is one of {', '.join(STATUSES)}, not {wanted.status[:40]!r}"
         raise UsageError(message, argument="status", value=wanted.status[:40])
-    places = _places(store, wanted)
+    places = places_of.newest_first(wanted)
     total = len(places)
     if after:
         bound = _parse_cursor(after)
@@ -184,23 +190,54 @@ def list_runs(store: Store, wanted: Wanted, *, after: str, limit: int) -> dict[s
     }
 
 
-def _places(store: Store, wanted: Wanted) -> list[tuple[int, str]]:
-    """Return the time of creation in microseconds and the key of each run, the newest first."""
-    board = store.board()
-    try:
-        found = [
-            (round(each.created.timestamp() * 1e6), each.key) for each in board.list(f"{_DIRECTORY}*", values=False)
-        ]
-    except CorruptionError:  # the keys are in the index, which is sound
-        found = [(0, key) for key in board.children(_DIRECTORY)]
-    at = datetime.now(UTC)
-    if wanted.newer_s:
-        least_us = round((at - timedelta(seconds=wanted.newer_s)).timestamp() * 1e6)
-        found = [place for place in found if place[0] >= least_us or not place[0]]
-    if wanted.older_s:
-        most_us = round((at - timedelta(seconds=wanted.older_s)).timestamp() * 1e6)
-        found = [place for place in found if place[0] <= most_us]
-    return sorted(found, reverse=True)
+class Places:
+    """The times and keys of all runs. They are read once, and then kept up to date from the log."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._lsn = 0
+        self._created_us: dict[str, int] = {}
+
+    def newest_first(self, wanted: Wanted) -> list[tuple[int, str]]:
+        """Return the time of creation in microseconds and the key of each run, of those of an age."""
+        with self._lock:
+            last = self._store.last_lsn
+            if self._lsn == 0 or last - self._lsn > _FOLLOWED_MAX:
+                self._created_us = self._read()
+            else:
+                self._follow(last)
+            self._lsn = last
+            found = [(time_us, key) for key, time_us in self._created_us.items()]
+        at = datetime.now(UTC)
+        if wanted.newer_s:
+            least_us = _us(at - timedelta(seconds=wanted.newer_s))
+            found = [place for place in found if place[0] >= least_us or not place[0]]
+        if wanted.older_s:
+            most_us = _us(at - timedelta(seconds=wanted.older_s))
+            found = [place for place in found if place[0] <= most_us]
+        return sorted(found, reverse=True)
+
+    def _read(self) -> dict[str, int]:
+        board = self._store.board()
+        try:
+            return {each.key: _us(each.created) for each in board.list(f"{_DIRECTORY}*", values=False)}
+        except CorruptionError:  # the keys are in the index, which is sound
+            return dict.fromkeys(board.children(_DIRECTORY), 0)
+
+    def _follow(self, last: int) -> None:
+        for _lsn, record in read_records(self._store, self._lsn, last):
+            key = "" if isinstance(record, StatelogError) else record.body.get("key")
+            if isinstance(record, StatelogError) or not isinstance(key, str) or not key.startswith(_DIRECTORY):
+                continue
+            if record.body.get("act") == "delete":
+                self._created_us.pop(key, None)
+            else:
+                self._created_us.setdefault(key, _us(record.time))
+
+
+def _us(time: datetime) -> int:
+    return round(time.timestamp() * 1e6)
 
 
 def _parse_cursor(after: str) -> tuple[int, str]:

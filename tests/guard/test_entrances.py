@@ -17,8 +17,10 @@ import operator
 import threading
 from functools import cache
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
+from urllib.parse import urlencode
 
 import pytest
 
@@ -463,8 +465,51 @@ def compared(store):
     return repr(told).encode()
 
 
+def page(store):
+    """Return all that the API of `statelog ui` answers. Without starlette there is no such exit."""
+    if find_spec("starlette") is None:
+        return b""
+    from statelog.inspector.server import make_app
+
+    app = make_app(store, token="secret", host="127.0.0.1:1")
+
+    async def get(path, **query):
+        told = []
+
+        async def send(message):
+            told.append(message.get("body", b""))
+            assert message.get("status", 200) in (200, 404), (path, query, told)
+
+        async def receive():
+            return {"type": "http.request", "body": b""}
+
+        headers = [(b"host", b"127.0.0.1:1"), (b"cookie", b"statelog-1=secret")]
+        scope = {"type": "http", "method": "GET", "path": path, "query_string": urlencode(query).encode()}
+        scope |= {"headers": headers, "scheme": "http", "root_path": "", "http_version": "1.1"}
+        await app(scope, receive, send)
+        return b"".join(told)
+
+    async def get_all():
+        told = [await get("/api/store"), await get("/api/threads")]
+        assert all(told)
+        for info in store.threads():
+            answers = ("", "/versions", "/version", "/diff", "/messages")
+            told += [await get(f"/api/thread{answer}", id=info.id) for answer in answers]
+            told += [await get("/api/thread/value", id=info.id, channel=channel) for channel in info.channels]
+        told += [await get(f"/api/board{answer}") for answer in ("", "/claims", "/leases")]
+        for entry in store.board().list():
+            told += [await get(f"/api/board{answer}", key=entry.key) for answer in ("/entry", "/value")]
+        told += [await get("/api/runs"), await get("/api/log"), await get("/api/health")]
+        told += [await get("/api/run", id=run.id) for run in durable.runs(store)]
+        told += [await get("/api/log/body", lsn=record.lsn) for record in store.log()]
+        return b"".join(told)
+
+    return asyncio.run(get_all())
+
+
 EXITS = {
     "shell": shell,
+    "page": page,
     "shown": shown,
     "compared": compared,
     "export": export,
@@ -512,6 +557,13 @@ def test_without_a_guard_the_canary_is_in_the_file(tmp_path, entrance):
         assert RULE.encode() in raw_files(store)
 
 
+def test_without_a_guard_the_page_shows_the_canary(tmp_path):
+    pytest.importorskip("starlette")
+    with statelog.open(tmp_path / "agent.state") as store:
+        commit(store)
+        assert RULE.encode() in page(store)
+
+
 # --- checks -------------------------------------------------------------------------------------
 
 MARKS = [b"the key is", b"failed with"]
@@ -539,7 +591,7 @@ def test_no_exit_shows_what_a_check_has_quarantined(tmp_path, entrance, caplog):
     with statelog.open(tmp_path / "agent.state", guard=checking("quarantine")) as store:
         ENTRANCES[entrance](store)
         assert any(mark in raw_files(store) for mark in MARKS)
-        for name in ("shell", "shown", "compared", "webhook"):
+        for name in ("shell", "page", "shown", "compared", "webhook"):
             told = EXITS[name](store)
             assert [mark for mark in MARKS if mark in told] == [], name
         assert store.verify().ok

@@ -8,6 +8,7 @@ from worked import WORKFLOWS, approval, leaf, shopping
 
 import statelog
 from statelog import durable
+from statelog.inspector.runs import Places, Wanted
 
 
 def ask(client, address, **query):
@@ -41,6 +42,19 @@ NEWEST_FIRST = ["killed-1", "leaf-queued", "pay-1", "saga-1", "shop-2", "leaf-1"
 )
 def test_runs_are_listed_newest_first_and_filtered(inspect, worked_path, query, expected):
     assert ids(ask(inspect(worked_path), "runs", **query)) == expected
+
+
+def test_a_list_that_was_read_before_knows_new_and_purged_runs(inspect, worked_path):
+    client = inspect(worked_path, read_only=False)
+    assert ids(ask(client, "runs")) == NEWEST_FIRST
+    durable.start(client.store, leaf, 1, id="fresh")
+    durable.purge(client.store, "shop-2")
+    assert ids(ask(client, "runs")) == ["fresh", *(id for id in NEWEST_FIRST if id != "shop-2")]
+    durable.start(client.store, leaf, 1, id="shop-2")
+    assert ids(ask(client, "runs"))[0] == "shop-2"
+    followed = [row["id"] for row in ask(client, "runs")["runs"]]
+    read = [key.rpartition("/")[2] for _time, key in Places(client.store).newest_first(Wanted())]
+    assert followed == read
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7])
