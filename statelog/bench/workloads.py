@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statelog.bench import durability, growth, guard, otel, processes, recovery, small, start, waiting
+from statelog.bench import durability, growth, guard, inspector, otel, processes, recovery, small, start, waiting
 from statelog.bench.adapters import workload as adapters
 from statelog.bench.board import workload as board
 from statelog.bench.durable import workload as durable
@@ -26,6 +26,7 @@ WORKLOADS = {
         fleet.FLEET,
         adapters.ADAPTERS,
         guard.GUARD,
+        inspector.INSPECTOR,
         otel.OTEL,
     )
 }

@@ -22,7 +22,7 @@ from statelog.cli.crashtest import crashtest
 from statelog.cli.demo import demo
 from statelog.cli.diffs import diff
 from statelog.cli.fleet import fleet
-from statelog.cli.inspector import ui
+from statelog.cli.inspector import export_html, ui
 from statelog.cli.langgraph import export_langgraph, import_langgraph
 from statelog.cli.logs import log
 from statelog.cli.portable import export, import_
@@ -253,9 +253,9 @@ def main(context: click.Context) -> None:
 
 
 for command in (
-    demo, threads, history, show, tree, diff, log, ui, rollback, fork, copy, tag, board, lease, runs, gates, queue,
-    schedules, outbox, quarantine, stat, verify, anchor, rebuild_index, bench, retain, delete, compact, rekey, secrets,
-    export, import_,
+    demo, threads, history, show, tree, diff, log, ui, export_html, rollback, fork, copy, tag, board, lease, runs,
+    gates, queue, schedules, outbox, quarantine, stat, verify, anchor, rebuild_index, bench, retain, delete, compact,
+    rekey, secrets, export, import_,
     import_langgraph, export_langgraph, import_sessions, fleet, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

@@ -1,19 +1,23 @@
-"""`statelog ui`: the store in a browser."""
+"""`statelog ui` and `export-html`: the store in a browser, and a thread as one file for a browser."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from statelog.cli.opening import open_for_reading, open_for_writing
-from statelog.cli.options import AS_JSON, STORE
+from statelog.cli.options import AS_JSON, BRANCH, STORE, THREAD
 from statelog.cli.output import Output
-from statelog.errors import UsageError
+from statelog.cli.targets import find_thread
+from statelog.cli.text import format_size
+from statelog.errors import AlreadyExistsError, UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 
 @click.command(short_help="Show the store in a browser.")
@@ -27,11 +31,8 @@ def ui(*, store: Path, allow_writes: bool, host: str, port: int, as_json: bool) 
 
     The address has a token: who knows it can read the store. Other processes go on writing.
     """
-    try:
+    with _needed("ui"):
         from statelog.inspector.server import serve
-    except ModuleNotFoundError as error:
-        message = f"ui needs a package that is missing: {error.name} (pip install 'statelog[ui]')"
-        raise UsageError(message, package=error.name) from None
     output = Output(as_json=as_json)
 
     def announce(address: str) -> None:
@@ -43,3 +44,43 @@ def ui(*, store: Path, allow_writes: bool, host: str, port: int, as_json: bool) 
 
     with open_for_writing(store) if allow_writes else open_for_reading(store) as opened:
         serve(opened, host=host, port=port, announce=announce)
+
+
+@click.command("export-html", short_help="Write a thread as one HTML file.")
+@STORE
+@THREAD
+@click.argument("target", type=click.Path(path_type=Path, dir_okay=False))
+@BRANCH
+@click.option(
+    "--versions", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many a branch."
+)
+@AS_JSON
+def export_html(*, store: Path, thread: str, target: Path, branch: str | None, versions: int, as_json: bool) -> None:
+    """Write THREAD of STORE to TARGET, a new HTML file that any browser shows without a server.
+
+    The file has what the store has: quarantined values stay hidden, and what a guard has redacted is redacted.
+    """
+    with _needed("export-html"):
+        from statelog.inspector.export import export_html
+    output = Output(as_json=as_json)
+    with open_for_reading(store) as opened:
+        text = export_html(opened, find_thread(opened, thread, branch), versions=versions)
+        try:
+            with target.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            message = f"{target} exists already"
+            raise AlreadyExistsError(message, path=str(target)) from None
+    if as_json:
+        output.emit({"thread": thread, "path": str(target), "size_bytes": target.stat().st_size})
+    else:
+        output.say(f"thread {thread} is in {target} ({format_size(target.stat().st_size)})")
+
+
+@contextmanager
+def _needed(command: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        message = f"{command} needs a package that is missing: {error.name} (pip install 'statelog[ui]')"
+        raise UsageError(message, package=error.name) from None

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from statelog.adapters.kit.items import keys_between
+from statelog.adapters.langgraph.values.msgpack_items import unpack_name
 from statelog.adapters.langgraph.values.names import WRITES_BRANCH, checkpoint_prefix, writes_range
 from statelog.display.packed import Constructed, shown_msgpack, unpacked
 from statelog.errors import BranchNotFoundError
@@ -70,18 +71,23 @@ def _of_channel(header: Any, items: list[Any], channel: str) -> Iterator[Any]:
         return
     at, taken = 1, 0
     while at + 2 < len(header):
-        count = int(header[at + 2])
+        count = int(_name(header[at + 2]))
         at += 3
         for _ in range(count):
             name, _number, form, data = header[at : at + _WRITE_PARTS]
             at += _WRITE_PARTS
             if form is True:
-                written: Any = items[taken : taken + int(data)]
-                taken += int(data)
+                written: Any = items[taken : taken + int(_name(data))]
+                taken += int(_name(data))
             else:
                 written = data if form is None else None
-            if name == channel and written is not None:
+            if _name(name) == channel and written is not None:
                 yield from written if isinstance(written, list) else [written]
+
+
+def _name(value: Any) -> str:
+    """Return a name of a header, which is a number if it is well-known."""
+    return unpack_name(bytes([value])) if type(value) is int else value if isinstance(value, str) else ""
 
 
 def _merged(items: list[Any]) -> list[Any]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from statelog.inspector.opened import Inspected
     from statelog.store.store import Store
 
-_PAUSE_S = 0.3
+_PAUSE_S = 0.5
 _WAIT_S = 0.5
 """The time after which a stream looks whether the server stops."""
 _SILENCE_S = 15.0

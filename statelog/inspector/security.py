@@ -134,7 +134,8 @@ def _protected(send: Send, *, is_api: bool) -> Send:
             headers["referrer-policy"] = "no-referrer"
             headers["cross-origin-resource-policy"] = "same-origin"
             headers["cross-origin-opener-policy"] = "same-origin"
-            headers["cache-control"] = "no-store" if is_api else "no-cache"
+            if is_api or "cache-control" not in headers:
+                headers["cache-control"] = "no-store"
         await send(message)
 
     return protected

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import socket
-from importlib.resources import files
+from contextlib import suppress
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -12,8 +13,8 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from statelog.errors import StorageError
-from statelog.inspector import board, health, live, log, runs, thread, threads
+from statelog.errors import StatelogError, StorageError
+from statelog.inspector import board, health, live, log, page, runs, thread, threads
 from statelog.inspector.answers import reading
 from statelog.inspector.opened import Inspected
 from statelog.inspector.security import Gate
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 _SCREENS = (threads, thread, board, runs, log, health, live)
-_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _STOP_TIMEOUT_S = 3
 """The time that open streams get to end when the server stops."""
 
@@ -44,29 +44,55 @@ def make_app(store: Store, *, token: str, host: str, is_stopping: Callable[[], b
     """
     inspected = Inspected(store, is_stopping)
 
-    def describe(_request: Request) -> Any:
+    def describe(_request: Request | None) -> Any:
         return {"path": str(inspected.path), "allow_writes": inspected.allow_writes, "last_lsn": store.last_lsn}
 
     routes = [Route("/api/store", reading(describe))]
     for screen in _SCREENS:
         routes += screen.routes(inspected)
-    app = Starlette(routes=[*routes, *_page_routes()])
+
+    def first() -> page.Answers:
+        answers: page.Answers = [[page.asked("store"), describe(None)]]
+        with suppress(StatelogError):  # the page asks for it, and shows the error
+            answers.append([page.asked("threads"), threads.list_threads(store, containing="", after="", limit=50)])
+        return answers
+
+    app = Starlette(routes=[*routes, *_page_routes(first)])
     return Gate(app, token=token, host=host, allow_writes=inspected.allow_writes)
 
 
-def _page_routes() -> list[Route]:
-    """Return a route for each file of the page. Its contents are read now."""
-    routes = []
-    for file in files("statelog.inspector").joinpath("page").iterdir():
-        media_type = _TYPES.get(file.name[file.name.rfind(".") :])
-        if media_type is not None:
-            path = "/" if file.name == "index.html" else f"/page/{file.name}"
-            routes.append(Route(path, _file(file.read_bytes(), media_type)))
-    return routes
+def _page_routes(first: Callable[[], page.Answers]) -> list[Route]:
+    """Return the routes of the page. Its files are read now, so no path of a request reaches the file system.
+
+    Args:
+        first: returns answers that the HTML brings along, so that the first screen asks for nothing.
+
+    """
+    script, style = page.bundle("main.js"), page.read("style.css")
+    script_path, style_path = f"page/{_name_of(script)}.js", f"page/{_name_of(style)}.css"
+
+    def index(_request: Request) -> Response:
+        text = page.html(
+            f'<link rel="stylesheet" href="{style_path}">',
+            f'<script type="module" src="{script_path}"></script>',
+            page.data(first(), [], is_whole=False),
+        )
+        return Response(text, media_type="text/html")
+
+    return [
+        Route("/", index),
+        Route(f"/{script_path}", _file(script, "text/javascript")),
+        Route(f"/{style_path}", _file(style, "text/css")),
+    ]
 
 
-def _file(content: bytes, media_type: str) -> Callable[[Request], Response]:
-    return lambda _request: Response(content, media_type=media_type)
+def _name_of(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _file(text: str, media_type: str) -> Callable[[Request], Response]:
+    headers = {"cache-control": "private, max-age=31536000, immutable"}  # another text has another address
+    return lambda _request: Response(text, media_type=media_type, headers=headers)
 
 
 def serve(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -24,17 +25,21 @@ if TYPE_CHECKING:
     from statelog import Checkpoint, Store, Thread
     from statelog.inspector.opened import Inspected
 
+PARTS = ("state", "messages", "changes")
+"""What one answer has of a version: the part whose tab is open."""
 _BRANCHES_MAX = 500
 _TAGS_MAX = 500
 _CHANGES_MAX = 200
+_VERSIONS_OPENED = 50
+_MESSAGES_SHOWN = 50
 _CHANGE_NODES = 40
 """Nodes that one side of one change has."""
 
 
 def routes(inspected: Inspected) -> list[Route]:
     """Return the routes of the screen."""
-    reads = {"": _thread, "/versions": _versions, "/version": _version, "/value": _value, "/diff": _diff}
-    reads |= {"/messages": _messages}
+    reads = {"": _thread, "/open": _open, "/versions": _versions, "/version": _version, "/value": _value}
+    reads |= {"/diff": _diff, "/messages": _messages}
     writes = {"/rollback": _roll_back, "/fork": _fork, "/tag": _tag, "/untag": _untag}
     store = inspected.store
     return [
@@ -50,6 +55,13 @@ def _thread(store: Store, request: Request) -> Any:
     return describe(_thread_of(store, request.query_params))
 
 
+def _open(store: Store, request: Request) -> Any:
+    """Answer all that the first paint of the screen needs."""
+    found = _thread_of(store, request.query_params)
+    checkpoint = _checkpoint(found, request.query_params.get("version"))
+    return describe_opened(store, found, checkpoint, request.query_params.get("part", ""), Room())
+
+
 def _versions(store: Store, request: Request) -> Any:
     found = _thread_of(store, request.query_params)
     before = whole_number(request, "before", found.version + 1)
@@ -57,7 +69,18 @@ def _versions(store: Store, request: Request) -> Any:
 
 
 def _version(store: Store, request: Request) -> Any:
-    return describe_whole(store, _checkpoint_of(store, request.query_params))
+    query = request.query_params
+    checkpoint, part = _checkpoint_of(store, query), query.get("part", "state")
+    if part not in PARTS:
+        message = f"a part of a version is one of {', '.join(PARTS)}, not {part[:40]!r}"
+        raise UsageError(message, argument="part", value=part[:40])
+    old = _against(store, query) if part == "changes" and "against_version" in query else None
+    return describe_part(store, checkpoint, part, Room(), against=old)
+
+
+def _against(store: Store, query: Mapping[str, Any]) -> Checkpoint:
+    """Return the version that a request compares with."""
+    return _checkpoint(_thread_named(store, _text(query, "id"), query.get("against_branch")), query["against_version"])
 
 
 def _value(store: Store, request: Request) -> Any:
@@ -69,10 +92,7 @@ def _value(store: Store, request: Request) -> Any:
 def _diff(store: Store, request: Request) -> Any:
     query = request.query_params
     new = _checkpoint_of(store, query)
-    if "against_version" not in query:
-        return describe_changes(new.parent, new)
-    thread = _thread_named(store, query["id"], query.get("against_branch"))
-    return describe_changes(_checkpoint(thread, query["against_version"]), new)
+    return describe_changes(_against(store, query) if "against_version" in query else new.parent, new)
 
 
 def _messages(store: Store, request: Request) -> Any:
@@ -183,24 +203,64 @@ def describe_version(checkpoint: Checkpoint) -> dict[str, Any]:
     return row
 
 
-def describe_whole(store: Store, checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return a version: its row, metadata, state, and the Python that opens it."""
-    state = checkpoint.state.lazy
-    room = Room()
-    names = sorted(state, key=lambda name: (is_inner(name), name)) if is_graph(state) else list(state)
-    shown = names[: room.items]
+def describe_opened(store: Store, thread: Thread, checkpoint: Checkpoint, part: str, room: Room) -> dict[str, Any]:
+    """Return a thread, the versions around one of them, and that version with a part; by default, its messages.
+
+    A version without messages has its state instead.
+    """
+    version = describe_part(store, checkpoint, part if part in PARTS else "messages", room)
+    if part not in PARTS and not version["messages"]["channels"]:
+        version = describe_part(store, checkpoint, "state", room)
+    rows = thread.history(_VERSIONS_OPENED, before=min(checkpoint.version + _VERSIONS_OPENED // 2, thread.version + 1))
     return {
+        "thread": describe(thread),
+        "versions": [describe_version(each) for each in rows],
+        "version": version,
+    }
+
+
+def describe_part(
+    store: Store, checkpoint: Checkpoint, part: str, room: Room, *, against: Checkpoint | None = None
+) -> dict[str, Any]:
+    """Return a version with one of `PARTS`.
+
+    Args:
+        store: the store.
+        checkpoint: the version.
+        part: "state", "messages" or "changes".
+        room: of the state.
+        against: the version that changes lead from; by default the parent.
+
+    """
+    answer = {
         **describe_version(checkpoint),
         "digest": checkpoint.digest,
         "metadata": display(checkpoint.metadata),
-        "channels_written": list(checkpoint.channels_written),
-        "state": {
-            "t": "dict",
-            "size": len(names),
-            "items": [[name, display(state[name], Room(nodes=max(1000 // len(shown), 20)))] for name in shown],
-        },
-        "inner": [name for name in shown if is_inner(name)] if is_graph(state) else [],
         "python": python_of(store, checkpoint),
+    }
+    if part == "state":
+        answer["state"] = describe_state(checkpoint, room)
+    elif part == "messages":
+        answer["messages"] = conversation(store, checkpoint, before=2**40, limit=_MESSAGES_SHOWN)
+    else:
+        answer["changes"] = describe_changes(checkpoint.parent if against is None else against, checkpoint)
+    return answer
+
+
+def describe_state(checkpoint: Checkpoint, room: Room) -> dict[str, Any]:
+    """Return the channels of a version, each in a part of `room`, and the names of those that are LangGraph's own."""
+    state = checkpoint.state.lazy
+    is_of_graph = is_graph(state)
+    names = sorted(state, key=lambda name: (is_inner(name), name)) if is_of_graph else list(state)
+    shown = names[: room.items]
+    return {
+        "t": "dict",
+        "size": len(names),
+        "items": [
+            [name, display(state[name], replace(room, nodes=max(room.nodes // len(shown), 20)))] for name in shown
+        ],
+        "inner": [name for name in shown if is_inner(name)] if is_of_graph else [],
+        "written": list(checkpoint.channels_written),
     }
 
 

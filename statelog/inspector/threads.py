@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +21,11 @@ if TYPE_CHECKING:
     from statelog.inspector.opened import Inspected
     from statelog.store.store import Store
 
-_RECENT_RECORDS_MAX = 1000
+_RECENT_RECORDS_MAX = 300
 """Records at the end of the log in which the first page looks for threads that changed last."""
+_RECORDS_READ = 100
+_SIZES_MAX = 100
+_SIZES_TIME_S = 0.3
 
 
 def routes(inspected: Inspected) -> list[Route]:
@@ -33,7 +39,10 @@ def routes(inspected: Inspected) -> list[Route]:
             limit=page_limit(request),
         )
 
-    return [Route("/api/threads", reading(threads))]
+    return [
+        Route("/api/threads", reading(threads)),
+        Route("/api/threads/sizes", reading(partial(_sizes, inspected.store))),
+    ]
 
 
 def list_threads(store: Store, *, containing: str, after: str, limit: int) -> dict[str, Any]:
@@ -72,10 +81,30 @@ def list_threads(store: Store, *, containing: str, after: str, limit: int) -> di
 
 def _recent(store: Store, top: int, limit: int) -> list[str]:
     """Return the ids of threads that the last records up to `top` belong to, the latest first."""
-    start = max(0, top - _RECENT_RECORDS_MAX)
-    found = (record for _lsn, record in read_records(store, start, top) if not isinstance(record, StatelogError))
-    ids = [record.thread_id for record in found]
-    return [*dict.fromkeys(id for id in reversed(ids) if id is not None and id not in OWN_IDS)][:limit]
+    found: dict[str, None] = {}
+    end, least = top, max(0, top - _RECENT_RECORDS_MAX)
+    while end > least and len(found) < limit:
+        start = max(least, end - _RECORDS_READ)
+        for _lsn, record in reversed([*read_records(store, start, end)]):
+            if not isinstance(record, StatelogError) and record.thread_id not in (None, *OWN_IDS):
+                found[record.thread_id] = None
+        end = start
+    return [*found][:limit]
+
+
+def _sizes(store: Store, request: Request) -> dict[str, Any]:
+    """Return the sizes of states of threads: of as many as `_SIZES_TIME_S` has time for, in the order asked."""
+    ids = request.query_params.getlist("id")[:_SIZES_MAX]
+    sizes: dict[str, int | None] = {}
+    deadline_s = time.monotonic() + _SIZES_TIME_S
+    for id in ids:
+        sizes[id] = None
+        with suppress(CorruptionError):  # the row of the thread says it
+            head = store.thread(id).head
+            sizes[id] = None if head is None else head.state_size_bytes
+        if time.monotonic() > deadline_s:
+            break
+    return {"sizes": sizes}
 
 
 def _row(store: Store, id: str) -> dict[str, Any]:

@@ -122,6 +122,16 @@ class Checkpoint(Typed[S]):
         """Hex digest of the state alone: equal states have equal ones, whatever their history."""
         return self.event.root_digest.hex()
 
+    @property
+    def state_size_bytes(self) -> int:
+        """The size of the state: the bytes of its values, each as one CBOR item.
+
+        The values are not read. The cost follows the number of pieces in which they are stored.
+        """
+        from statelog.store.state_sizes import StateSizer
+
+        return StateSizer(self._session.owner).measure(self.event).total()
+
     def _reading(self) -> Reading:
         """Return the options of reads that do not show values as they are stored."""
         from statelog.store.checked_views import Reading

@@ -496,6 +496,12 @@ def page(store):
             answers = ("", "/versions", "/version", "/diff", "/messages")
             told += [await get(f"/api/thread{answer}", id=info.id) for answer in answers]
             told += [await get("/api/thread/value", id=info.id, channel=channel) for channel in info.channels]
+        told += [await get(f"/api/board{answer}") for answer in ("", "/claims", "/leases")]
+        for entry in store.board().list():
+            told += [await get(f"/api/board{answer}", key=entry.key) for answer in ("/entry", "/value")]
+        told += [await get("/api/runs"), await get("/api/log"), await get("/api/health")]
+        told += [await get("/api/run", id=run.id) for run in durable.runs(store)]
+        told += [await get("/api/log/body", lsn=record.lsn) for record in store.log()]
         return b"".join(told)
 
     return asyncio.run(get_all())

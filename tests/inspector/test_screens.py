@@ -151,6 +151,17 @@ def test_a_gate_is_answered_and_the_page_says_that_a_worker_is_needed(worked_pat
         assert not durable.get(store, "pay-1").has_ended
 
 
+def test_a_run_that_a_worker_completes_shows_its_result_while_it_is_looked_at(worked_path, go):
+    page = go(worked_path, "#/run/leaf-queued", ".call-row")
+    expect(page.locator("#detail")).to_contain_text("durable.work(store, [leaf])")
+    page.wait_for_selector(".is-live")
+    with statelog.open(worked_path) as store:
+        durable.resume_all(store, WORKFLOWS)
+    expect(page.locator(".status.is-completed")).to_be_visible()
+    expect(page.locator("#detail .card").first).to_contain_text("Result")
+    assert page.locator(".call-row").count() == 2
+
+
 def test_a_run_begins_again_with_another_result_and_the_difference_is_marked(worked_path, go):
     page = go(worked_path, "#/run/shop-1", ".call-row", "--allow-writes")
     page.locator(".call-row", has_text="price_of").click()

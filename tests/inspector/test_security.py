@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+
 import pytest
 from served import HOSTILE
 from starlette.testclient import TestClient
@@ -47,7 +51,7 @@ def test_a_redirect_stays_on_this_server(client_of):
     assert answer.headers["location"] == "/elsewhere.example/x"
 
 
-@pytest.mark.parametrize("path", ["/", "/page/main.js", "/api/store", "/api/threads", "/api/live"])
+@pytest.mark.parametrize("path", ["/", "/page/none.js", "/api/store", "/api/threads", "/api/live"])
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN[:-1], TOKEN + "x", "\u00e9"])
 def test_nothing_is_answered_without_the_token(client_of, path, token):
     headers = {} if token is None else {"cookie": f"statelog-7777={token}".encode()}
@@ -98,7 +102,7 @@ def test_every_answer_binds_the_browser(client_of, path):
     assert headers["content-security-policy"] == CONTENT_SECURITY_POLICY
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
-    assert headers["cache-control"] == ("no-store" if path.startswith("/api") else "no-cache")
+    assert headers["cache-control"] == "no-store"
 
 
 def test_the_policy_allows_no_inline_script():
@@ -173,3 +177,19 @@ def test_every_thread_is_listed_once_whatever_the_page(client_of):
         seen += [thread["id"] for thread in answer["threads"]]
         after = answer["next"]
     assert len(seen) == len(set(seen)) == 3
+
+
+def test_a_script_may_be_kept_because_its_address_names_its_text(client_of):
+    client = client_of()
+    path = re.search(r'src="(page/[0-9a-f]{16}\.js)"', client.get("/").text)[1]
+    answer = client.get(f"/{path}")
+    assert answer.headers["cache-control"].endswith("immutable")
+    assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    assert hashlib.sha256(answer.content).hexdigest().startswith(path.partition("/")[2][:16])
+
+
+def test_answers_in_the_page_cannot_end_their_element(client_of):
+    text = client_of().get("/").text
+    data = text.partition('id="answers">')[2].partition("</script>")[0]
+    assert HOSTILE in [each["id"] for each in dict(json.loads(data)["answers"])['["threads"]']["threads"]]
+    assert "<" not in data

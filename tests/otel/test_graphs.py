@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from random import Random
 from typing import TypedDict
 
@@ -10,8 +11,10 @@ import pytest
 
 pytest.importorskip("langgraph")
 
+import forks
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
+from otlp import receiver, values
 
 import statelog
 import statelog.otel
@@ -192,3 +195,57 @@ def test_a_graph_in_a_store_that_is_not_instrumented_leaves_no_trace(kept, tmp_p
         assert "traceparent" not in graph.get_state(CONFIG).metadata
     assert (kept.named("upsert_memory"), kept.events) == ([], [])
     assert "traceparent" not in kept.everything()
+
+
+ASKING = """
+import sys
+from pathlib import Path
+from typing import TypedDict
+import statelog, statelog.otel
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command, interrupt
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from statelog.adapters.langgraph import StatelogSaver
+
+path, url, answer = sys.argv[1:]
+spans, logs = TracerProvider(), LoggerProvider()
+spans.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(url + "/v1/traces")))
+logs.add_log_record_processor(SimpleLogRecordProcessor(OTLPLogExporter(url + "/v1/logs")))
+
+class State(TypedDict, total=False):
+    answer: str
+
+def approve(state):
+    return {"answer": interrupt("pay?")}
+
+with statelog.open(path) as store:
+    statelog.otel.instrument(store, tracer_provider=spans, logger_provider=logs)
+    builder = StateGraph(State)
+    builder.add_node("approve", approve)
+    builder.add_edge(START, "approve")
+    graph = builder.compile(checkpointer=StatelogSaver(store))
+    with spans.get_tracer("test").start_as_current_span("request " + answer):
+        given = Command(resume=answer) if answer else {}
+        graph.invoke(given, {"configurable": {"thread_id": "ticket-42"}})
+"""
+
+
+def test_a_graph_that_another_process_resumes_links_to_its_trace_over_otlp(tmp_path):
+    with receiver() as received:
+        for answer in ("", "yes"):
+            command = [sys.executable, "-c", ASKING, str(tmp_path / "agent.state"), received.url, answer]
+            forks.run(command, check=True, timeout=600)
+    asked, resumed = received.spans
+    assert resumed.name == "request yes"
+    [link] = resumed.links
+    assert (link.trace_id, link.span_id) == (asked.trace_id, asked.span_id)
+    pauses = [each for each in received.events if each.event_name == "gen_ai.agent.paused"]
+    resumes = [each for each in received.events if each.event_name == "gen_ai.agent.resumed"]
+    assert [each.trace_id for each in resumes] == [resumed.trace_id]
+    assert [each.trace_id for each in pauses] == [asked.trace_id]
+    assert values(resumes[0].attributes)["gen_ai.agent.resumed_from.type"] == "pause"

@@ -7,6 +7,7 @@ from hashlib import blake2b
 
 import pytest
 
+import statelog
 from statelog import reducers
 from statelog.errors import CheckpointNotFoundError, UsageError
 from statelog.format import cbor
@@ -145,3 +146,11 @@ def test_times_ascend_even_if_the_clock_does_not(store, monkeypatch):
     monkeypatch.setattr("time.time_ns", lambda: 1_600_000_000_000_000_000)
     assert thread.commit({"n": 10}).time == times[-1] + timedelta(microseconds=1)
     assert thread.at(times[5]).version == 5
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000])
+def test_the_size_of_a_state_is_that_of_its_values(path, count):
+    with statelog.open(path) as store:
+        made = store.thread("t").commit({"items": [f"item {n}" for n in range(count)], "text": "x" * 5000})
+        whole = len(cbor.encode(made.state.to_python()))
+        assert whole - 100 <= made.state_size_bytes <= whole + 100

@@ -1,10 +1,23 @@
 // What the page asks the server. An exported thread has the answers in the file, and asks no server.
 
-const kept = document.getElementById("answers");
-const answers = kept ? JSON.parse(kept.textContent) : null;
+const kept = JSON.parse(document.getElementById("answers").textContent);
+const answers = read(kept);
 
-/** Whether the page is an exported file. */
-export const isExport = answers !== null;
+/** Whether the page is an exported file. Otherwise its HTML has the answers of the first screen, each for one use. */
+export const isExport = kept.is_whole;
+
+/** Return the answers in the HTML by request. A part that several answers share is stored once. */
+function read({ parts, answers: stored }) {
+  const ready = []; // a part refers to earlier parts only
+  const whole = (value) => {
+    if (Array.isArray(value)) return value.map(whole);
+    if (value === null || typeof value !== "object") return value;
+    if ("$part" in value) return ready[value.$part];
+    return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, whole(each)]));
+  };
+  for (const part of parts) ready.push(whole(part));
+  return new Map(stored.map(([asked, answer]) => [asked, whole(answer)]));
+}
 
 class Refused extends Error {
   constructor(answer, status) {
@@ -15,10 +28,10 @@ class Refused extends Error {
   }
 }
 
-function address(path, query) {
-  const given = Object.entries(query ?? {}).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  const text = new URLSearchParams(given).toString();
-  return `api/${path}${text ? `?${text}` : ""}`;
+/** Return a query as pairs: an object, or pairs already; empty values are left out. */
+function pairs(query) {
+  const given = Array.isArray(query) ? query : Object.entries(query ?? {});
+  return given.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => [name, String(value)]);
 }
 
 async function ask(path, options) {
@@ -36,11 +49,14 @@ async function ask(path, options) {
   return answer;
 }
 
-/** Return the answer to a GET. `path` is below /api/, `query` an object; empty values are left out. */
+/** Return the answer to a GET. `path` is below /api/, `query` an object or pairs; empty values are left out. */
 export async function get(path, query) {
-  const asked = address(path, query);
-  if (!isExport) return ask(asked);
-  if (asked in answers) return answers[asked];
+  const asked = pairs(query);
+  const key = JSON.stringify([path, ...asked.toSorted()]);
+  const answer = answers.get(key);
+  if (!isExport) answers.delete(key);
+  if (answer !== undefined) return answer;
+  if (!isExport) return ask(`api/${path}${asked.length ? `?${new URLSearchParams(asked)}` : ""}`);
   throw new Refused({ error: "Not in this file", message: "The exported file does not have this part of the thread." }, 404);
 }
 

@@ -1,6 +1,6 @@
 // The frame of the page: the bar, and the screen that the address names.
 
-import { get, isExport, live } from "./api.js";
+import { get, live } from "./api.js";
 import * as board from "./board.js";
 import * as compare from "./compare.js";
 import { h, problem, put } from "./dom.js";
@@ -76,9 +76,9 @@ function drawBar(store) {
     document.getElementById("bar"),
     h("a", { class: "brand", href: "#/threads" }, "statelog"),
     h("span", { class: "file", title: store.path }, file),
-    isExport ? null : h("nav", { "aria-label": "Screens" }, links),
-    h("span", { class: "badge" }, store.allow_writes ? "can write" : isExport ? "exported" : "read-only"),
-    isExport ? null : h("span", { class: "live", title: "Shows changes as they are committed" }, "live"),
+    h("nav", { "aria-label": "Screens" }, links),
+    h("span", { class: "badge" }, store.allow_writes ? "can write" : "read-only"),
+    h("span", { class: "live", title: "Shows changes as they are committed" }, "live"),
   );
   markCurrent();
   document.title = `${file} · statelog`;

@@ -22,14 +22,22 @@ export async function show(root, params) {
   const detail = h("div", { class: "run-detail", id: "detail", "aria-live": "polite" });
   let run = null;
   let selected = null;
-  let offset = 0;
+  let drawn = null;
 
   async function load() {
     const shown = run?.steps.rows.length ?? 0;
-    const answer = await get("run", { id, offset, limit: Math.min(Math.max(200, shown), 500) });
+    const answer = await get("run", { id, limit: Math.min(Math.max(200, shown), 500) });
     setClock(answer.now);
+    const text = JSON.stringify({ ...answer, now: null });
+    if (text === drawn) return; // what the reader has opened stays open
+    drawn = text;
     run = answer;
     draw();
+  }
+
+  function isFilledIn() {
+    const fields = [...detail.querySelectorAll("form :is(input, textarea)")];
+    return detail.querySelector("form.fork") !== null || fields.some((field) => field.value || field === document.activeElement);
   }
 
   async function more() {
@@ -68,7 +76,7 @@ export async function show(root, params) {
       run.problems.map((each) => problem({ name: `${each.what} cannot be read: ${each.error}`, message: each.message, facts: each.facts })),
     );
     drawWaterfall();
-    if (!detail.querySelector("form")) drawDetail();
+    if (!isFilledIn()) drawDetail();
   }
 
   function drawWaterfall() {

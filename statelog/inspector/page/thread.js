@@ -16,24 +16,15 @@ export async function show(root, params) {
   const id = params.id;
   let branch = params.branch || null;
   let version = params.version === undefined ? null : Number(params.version);
-  // Everything that the first paint needs is asked for at once.
-  const asked = { id, branch };
-  const [thread, page, first, messages, store, diff] = await Promise.all([
-    get("thread", asked),
-    get("thread/versions", { ...asked, before: version === null ? null : version + PAGE / 2, limit: PAGE }),
-    get("thread/version", { ...asked, version }),
-    get("thread/messages", { ...asked, version }),
-    get("store"),
-    params.tab === "changes" ? get("thread/diff", { ...asked, version }) : null,
-  ]);
-  const screen = new Screen(root, thread, store.allow_writes && !isExport);
-  screen.branch = branch ?? thread.branch;
-  screen.keep(page.versions);
-  screen.tab = params.tab ?? (messages.channels.length ? "messages" : "state");
+  const [opened, store] = await Promise.all([get("thread/open", { id, branch, version, part: params.tab }), get("store")]);
+  const screen = new Screen(root, opened.thread, store.allow_writes && !isExport);
+  screen.branch = branch ?? opened.thread.branch;
+  screen.keep(opened.versions);
+  screen.tab = TABS.find(([name]) => name in opened.version)[0];
   screen.frame();
-  screen.version = first.version;
-  screen.scrollTo(first.version);
-  screen.showVersion(first, { messages, changes: diff });
+  screen.version = opened.version.version;
+  screen.scrollTo(screen.version);
+  screen.showVersion(opened.version);
   return live((change) => (change.all || change.threads.includes(id)) && screen.refresh());
 }
 
@@ -220,20 +211,12 @@ class Screen {
   }
 
   async read() {
-    const query = { id: this.thread.id, branch: this.branch, version: this.version };
+    const against = this.tab === "changes" && this.against ? { against_branch: this.against.branch, against_version: this.against.version } : {};
     try {
-      const [found, part] = await Promise.all([get("thread/version", query), this.readTab(query)]);
-      this.showVersion(found, part);
+      this.showVersion(await get("thread/version", { id: this.thread.id, branch: this.branch, version: this.version, part: this.tab, ...against }));
     } catch (error) {
       put(this.detail, problem(error));
     }
-  }
-
-  async readTab(query) {
-    if (this.tab === "messages") return { messages: await get("thread/messages", query) };
-    if (this.tab !== "changes") return {};
-    const against = this.against ? { against_branch: this.against.branch, against_version: this.against.version } : {};
-    return { changes: await get("thread/diff", { ...query, ...against }) };
   }
 
   choose(branch, version) {
@@ -265,7 +248,7 @@ class Screen {
 
   // --- the version ---------------------------------------------------------------------
 
-  showVersion(found, part) {
+  showVersion(found) {
     this.found = found;
     this.slider.value = this.version;
     put(this.where, `version ${count(this.version)} of ${count(this.top)}`);
@@ -275,8 +258,8 @@ class Screen {
     const focused = document.activeElement?.closest?.("[role=tab]")?.id;
     put(this.detail, this.about(found), this.actions(found), this.tabs(), body);
     if (focused) document.getElementById(focused)?.focus();
-    if (this.tab === "messages" && part.messages) body.append(conversation(part.messages, (before) => get("thread/messages", { id: this.thread.id, branch: this.branch, version: this.version, before })));
-    else if (this.tab === "changes" && part.changes) body.append(this.compare(part.changes), changes(part.changes));
+    if (found.messages) body.append(conversation(found.messages, (before) => get("thread/messages", { id: this.thread.id, branch: this.branch, version: found.version, before })));
+    else if (found.changes) body.append(this.compare(found.changes) ?? "", changes(found.changes));
     else body.append(this.state(found));
   }
 
@@ -299,6 +282,7 @@ class Screen {
   }
 
   actions(found) {
+    if (isExport) return null;
     const code = h("pre", {}, found.python);
     const copy = h("button", { type: "button", onclick: () => copyText(found.python) }, "Copy Python");
     const buttons = [copy];
@@ -331,12 +315,12 @@ class Screen {
   }
 
   state(found) {
-    const inner = new Set(found.inner);
+    const inner = new Set(found.state.inner);
     const shown = { ...found.state, items: found.state.items.filter(([name]) => this.showsInner || !inner.has(name)) };
     shown.size = shown.items.length;
     if (!shown.size) return h("p", { class: "quiet" }, inner.size ? "The version has no channels of the application itself." : "The state is empty.");
     const query = { id: this.thread.id, branch: this.branch, version: found.version };
-    const written = new Set(found.channels_written);
+    const written = new Set(found.state.written);
     return tree(shown, {
       open: 2,
       marked: (path) => path.length === 1 && written.has(shown.items[path[0]][0]),
@@ -355,6 +339,7 @@ class Screen {
       screen.read();
     }
     const parent = h("button", { type: "button", disabled: this.against === null, onclick: () => ((this.against = null), this.read()) }, "Parent");
+    if (isExport) return null;
     return h("div", { class: "compare" }, h("span", { class: "quiet" }, "compared with version"), number, this.branches.length > 1 ? branch : null, parent, h("span", { class: "quiet" }, `${count(answer.total)} changed`));
   }
 

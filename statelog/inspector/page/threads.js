@@ -1,7 +1,7 @@
 // The list of threads: those that changed last come first.
 
 import { get, live } from "./api.js";
-import { ago, count, counted, empty, h, problem, put } from "./dom.js";
+import { ago, count, counted, empty, h, problem, put, size } from "./dom.js";
 
 const SEARCH_PAUSE_MS = 150;
 
@@ -13,7 +13,7 @@ export function threadLink(id, query) {
 
 function row(thread, isNew) {
   const name = h("td", { class: "name" }, h("a", { href: threadLink(thread.id) }, thread.id));
-  if (thread.problem) return h("tr", { "data-id": thread.id }, name, h("td", { colspan: 3, class: "damaged" }, `Not readable: ${thread.problem.message}`));
+  if (thread.problem) return h("tr", { "data-id": thread.id }, name, h("td", { colspan: 4, class: "damaged" }, `Not readable: ${thread.problem.message}`));
   return h(
     "tr",
     { "data-id": thread.id, class: isNew ? "is-new" : null },
@@ -21,6 +21,7 @@ function row(thread, isNew) {
     h("td", {}, thread.changed ? ago(thread.changed) : ""),
     h("td", { class: "number" }, count(thread.versions)),
     h("td", { class: "number" }, count(thread.branches)),
+    h("td", { class: "number size" }),
   );
 }
 
@@ -52,6 +53,7 @@ export async function show(root, params) {
         h("th", { scope: "col" }, "changed"),
         h("th", { scope: "col", class: "number" }, "versions"),
         h("th", { scope: "col", class: "number" }, "branches"),
+        h("th", { scope: "col", class: "number", title: "of the state of the last version" }, "state"),
       ),
     ),
     body,
@@ -76,8 +78,24 @@ export async function show(root, params) {
       for (const thread of rows) ids.add(thread.id);
       body.append(...rows.map((thread) => row(thread)));
       finish(answer);
+      weigh(rows.map((thread) => thread.id)).catch(() => {});
     } catch (error) {
       if (mine === asked) put(foot, problem(error));
+    }
+  }
+
+  /** Fill in the sizes of states, which take the server longer than the rows. */
+  async function weigh(asked) {
+    const pending = [...asked];
+    while (pending.length) {
+      const { sizes } = await get("threads/sizes", pending.map((id) => ["id", id]));
+      const found = Object.entries(sizes);
+      if (!found.length) return;
+      for (const [id, bytes] of found) {
+        const cell = body.querySelector(`tr[data-id="${CSS.escape(id)}"] .size`);
+        if (cell && bytes !== null) put(cell, size(bytes));
+      }
+      pending.splice(0, found.length);
     }
   }
 
@@ -117,6 +135,7 @@ export async function show(root, params) {
       ids.add(thread.id);
       body.prepend(row(thread, true));
     }
+    weigh(found.map((thread) => thread.id)).catch(() => {});
     if (ids.size) {
       table.hidden = false;
       if (foot.querySelector(".empty")) put(foot, h("p", { class: "quiet" }, counted(ids.size, "thread")));

@@ -1,0 +1,99 @@
+"""The files of the page: its modules as one script, and what goes into its HTML.
+
+A browser asks for one script and one style, whose addresses have their digests, so it may keep them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_IMPORT = re.compile(r'^import (?:\{([^}]*)\}|\* as (\w+)) from "\./([\w.]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?function\*? (\w+)|(?:const|class) (\w+))", re.MULTILINE)
+_LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
+
+Answers = list[list[Any]]
+"""Answers that the page need not ask for: [key, answer], with the key of `asked`."""
+
+
+def read(name: str) -> str:
+    """Return a file of the page."""
+    return files("statelog.inspector").joinpath("page", name).read_text("utf-8")
+
+
+def bundle(entry: str) -> str:
+    """Return the modules that an entry needs as one script. Each module is a function that returns what it exports.
+
+    A module imports `{ names }` or `* as name` from "./NAME.js", and exports functions, classes and constants where it
+    defines them.
+    """
+    written: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        text = read(name)
+        for _names, _whole, imported in _IMPORT.findall(text):
+            if imported not in written:
+                add(imported)
+        exports = [function or other for function, other in _EXPORT.findall(text)]
+        body = _EXPORT.sub("", _IMPORT.sub(_imported, text))
+        left = _LEFT.search(body)
+        assert left is None, f"{name}: {left[0]}"
+        written[name] = f"const {_variable(name)} = (() => {{\n{body}return {{ {', '.join(exports)} }};\n}})();\n"
+
+    add(entry)
+    return "".join(written.values())
+
+
+def _imported(found: re.Match[str]) -> str:
+    names, whole, module = found.groups()
+    return f"const {whole or '{' + names + '}'} = {_variable(module)};\n"
+
+
+def _variable(module: str) -> str:
+    return f"module_{module.removesuffix('.js')}"
+
+
+def digest(text: str) -> str:
+    """Return the digest of a script or style as a Content-Security-Policy writes it."""
+    return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
+
+
+def asked(path: str, query: Iterable[tuple[str, str]] = ()) -> str:
+    """Return the key of a request to the API, as `api.js` makes it."""
+    return json.dumps([path, *sorted(map(list, query))], ensure_ascii=False, separators=(",", ":"))
+
+
+def data(answers: Answers, parts: list[Any], *, is_whole: bool) -> str:
+    """Return answers as the text of an inert element: no `<` ends it.
+
+    Args:
+        answers: what the page need not ask for.
+        parts: what `{"$part": number}` in answers stands for.
+        is_whole: whether there is no server to ask for the rest.
+
+    """
+    document = {"parts": parts, "answers": answers, "is_whole": is_whole}
+    return json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def html(head: str, script: str, answers: str) -> str:
+    """Return the HTML of the page.
+
+    Args:
+        head: elements for its head.
+        script: the element of its script.
+        answers: what `data` has returned.
+
+    """
+    text = read("index.html")
+    for mark, content in (("<!-- head -->", head), ("<!-- script -->", script), ("<!-- answers -->", answers)):
+        before, _, after = text.partition(mark)
+        text = before + content + after
+    return text

@@ -1,0 +1,96 @@
+"""A thread as one file: it opens without a server, asks nobody, and runs no script but its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+
+import pytest
+from served import HOSTILE, OVERRIDE
+
+import statelog
+from statelog.inspector.export import export_html
+
+expect = pytest.importorskip("playwright.sync_api", reason="the extra `test-ui` is not installed").expect
+
+
+@pytest.fixture
+def exported(store_path, tmp_path):
+    """Return a function that exports a thread and returns the file."""
+
+    def export(id, **options):
+        with statelog.open(store_path, read_only=True) as store:
+            text = export_html(store, store.thread(id), **options)
+        (tmp_path / "out.html").write_text(text, encoding="utf-8")
+        return tmp_path / "out.html"
+
+    return export
+
+
+def test_an_exported_thread_opens_without_a_server(exported, visit):
+    page = visit(f"file://{exported('ticket-42')}")
+    expect(page.locator(".about h2")).to_contain_text("Version 5")
+    page.locator(".versions").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".about h2")).to_contain_text("Version 4")
+    page.locator("#tab-changes").click()
+    expect(page.locator(".change").first).to_contain_text("step")
+    page.locator("select").select_option("careful")
+    expect(page.locator(".about h2")).to_contain_text("Version 3 on careful")
+    assert page.locator(".problem").count() == 0
+
+
+@pytest.mark.parametrize("id", [HOSTILE, OVERRIDE])
+def test_hostile_texts_stay_text(exported, visit, id):
+    file = exported(id)
+    page = visit(f"file://{file}")
+    expect(page.locator("h1")).to_have_text(id.replace("\u202e", "\\u202e"))
+    page.locator("#tab-state").click()
+    expect(page.locator(".body .tree")).to_be_visible()
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_data_cannot_end_its_element(store_path, exported):
+    ending = "</script><script>window.owned=1</script><!--"
+    with statelog.open(store_path) as store:
+        store.thread("ending").commit({ending: ending}, metadata={ending: ending})
+    text = exported("ending").read_text("utf-8")
+    assert text.count("<script") == text.count("</script>") == 2
+    assert "<!--" not in text
+
+
+def test_the_policy_allows_the_own_script_alone(exported):
+    text = exported("ticket-42").read_text("utf-8")
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)[1]
+    script = re.search(r'<script type="module">(.*?)</script>', text, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy.startswith(f"default-src 'none'; script-src 'sha256-{digest}';")
+    assert "unsafe" not in policy
+    assert "connect-src" not in policy
+
+
+def test_versions_that_are_left_out_are_named_so(exported, visit):
+    page = visit(f"file://{exported('ticket-42', versions=2)}")
+    page.locator(".version", has=page.locator(".number", has_text="1")).click()
+    expect(page.locator(".problem")).to_contain_text("Not in this file")
+
+
+def test_a_part_is_stored_once(store_path, exported):
+    with statelog.open(store_path) as store:
+        thread = store.thread("large")
+        for step in range(30):
+            thread.commit({"text": "unique " * 1000, "step": step})
+    assert exported("large").read_text("utf-8").count("unique " * 1000) == 1
+
+
+def test_the_command_writes_a_new_file_only(store_path, tmp_path, capsys):
+    from statelog.cli import main
+
+    target = tmp_path / "t.html"
+    for code in (0, 13):
+        with pytest.raises(SystemExit) as ended:
+            main(["export-html", str(store_path), "ticket-42", str(target)])
+        assert bool(ended.value.code) == bool(code)
+        assert target.read_text("utf-8").startswith("<!doctype html>")
+    assert "exists already" in capsys.readouterr().err
