@@ -51,6 +51,11 @@ class Turn:
         """Whether the condition was checked since the task joined the line."""
         return self._sleeper.was_looked_for
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the check that woke the task has raised, so that nothing is known about the condition."""
+        return self._sleeper.has_failed
+
     async def woken(self, timeout_s: float, *, after_s: float = 0.0) -> bool:
         """Wait until the condition holds and this task is the first of its line. Return False after a timeout.
 
@@ -137,7 +142,7 @@ async def until(runner: Runner, session: StoreSession, condition: Condition, tim
     if timeout_s > 0:
         with Turn(session, condition) as turn:
             is_woken = await turn.woken(timeout_s)
-            if is_woken or turn.was_looked_for:
+            if (is_woken or turn.was_looked_for) and not turn.has_failed:
                 return is_woken
     return (await runner.run(condition.look, None))[0]
 

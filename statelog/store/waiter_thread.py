@@ -75,7 +75,7 @@ class Sleeper:
 
     """
 
-    __slots__ = ("condition", "error", "is_awake", "line", "ticket", "wake", "was_looked_for")
+    __slots__ = ("condition", "error", "has_failed", "is_awake", "line", "ticket", "wake", "was_looked_for")
 
     def __init__(self, condition: Condition, wake: Callable[[], bool]) -> None:
         self.condition, self.wake = condition, wake
@@ -84,6 +84,8 @@ class Sleeper:
         """Whether the task was woken, or has not begun to wait."""
         self.was_looked_for = False
         """Whether the thread has checked the condition since the task joined its line."""
+        self.has_failed = False
+        """Whether the check that woke the task has raised. The task has to check the condition itself."""
         self.ticket = 0
         self.error: StatelogError | None = None
         """The error that ended the thread: the store is closed, or cannot be read. None while there is none."""
@@ -307,10 +309,11 @@ class WaiterThread:
         self._due_s.pop(line, None)
         line.commit = self._wake.slot_file.commit_number()
         seen = tuple(line.sleepers)
+        has_failed = False
         try:
             can_go_on, again_s = line.condition.look(line.waiter)
         except Exception:  # noqa: BLE001 - the task that is woken meets the error itself
-            can_go_on, again_s = True, None
+            can_go_on, again_s, has_failed = True, None, True
         with self._lock:
             if again_s is not None:
                 self._due_s[line] = monotonic() + again_s
@@ -319,7 +322,7 @@ class WaiterThread:
             if not can_go_on:
                 return
             while (first := line.first_asleep()) is not None:
-                first.is_awake = True
+                first.is_awake, first.has_failed = True, has_failed
                 if first.wake():
                     return
                 del line.sleepers[first]  # The event loop of this task is closed.

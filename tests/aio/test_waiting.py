@@ -777,3 +777,17 @@ def test_tasks_of_a_store_that_is_only_read_wait_for_others(tmp_path):
             assert await task
 
     asyncio.run(main())
+
+
+def test_a_wait_whose_check_raises_does_not_end_as_if_a_record_had_come(run, monkeypatch):
+    async def main(store):
+        file = session_of(store.sync).engine.store_file
+        monkeypatch.setattr(file, "flushed_lsn", fails)
+        with pytest.raises(CorruptionError, match="the check failed"):
+            await store.wait(10**9, DEADLINE_S)
+
+    def fails():
+        message = "the check failed"
+        raise CorruptionError(message)
+
+    run(main)

@@ -659,6 +659,7 @@ REDACTED = {
     "portable/overlay.py": "records of imports",
     "adapters/langgraph/values/codec.py": "what LangGraph's serialiser has made",
     "durable/values.py": "what runs record, and their names",
+    "otel/telemetry.py": "texts and values of spans, which leave the process",
 }
 """Where the hook is called. `Thread` and `Board` call it by these, before the commit takes its lock."""
 
