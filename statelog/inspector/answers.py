@@ -136,7 +136,7 @@ def page_limit(request: Request, default: int = 50) -> int:
 
 def cursor(request: Request, name: str = "after") -> str:
     """Return the query parameter that says where a page of a list begins; empty for the first page."""
-    return request.query_params.get(name, "")
+    return str(request.query_params.get(name, ""))  # untyped without Starlette
 
 
 def needed(request: Request, name: str) -> str:
