@@ -4,9 +4,9 @@ LangGraph writes a version as 43 characters, several times, and a time as 32. Th
 number and five bytes, each name once, and a time as a number. Anything that is not exactly in LangGraph's form goes to
 the serialiser.
 
-The form: a list of names, of which LangGraph's own are numbers, and that of a node's branch is the node's as bytes. And
-bytes with the other numbers, those of any size in groups of seven bits, low
-ones first (LEB128), all others one byte. `v`; the time in microseconds; the greatest number of a version, and how many
+The form is a list of names, followed by bytes. LangGraph's own names are stored as numbers. The channel of a node's
+branch is stored as the node's name, in bytes. The bytes have the other numbers. Numbers of any size are in LEB128, all
+others are one byte. The bytes are: `v`; the time in microseconds; the greatest number of a version, and how many
 versions there are. Of each version how far its number is below the greatest one, and its five bytes. How many nodes
 there are that have seen something. Then the channels: how many, and of each its name and its version, as positions. For
 each node its name, and the same of the channels it has seen. The channels updated: how many and one, and their names;

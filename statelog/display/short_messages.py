@@ -63,9 +63,9 @@ class _Form(NamedTuple):
     behind: bytes
     """Likewise, all behind the id."""
     alone: bytes
-    """What stands before the content if nothing else is stored."""
+    """The bytes before the content if nothing else is stored."""
     with_id: bytes
-    """What stands before an id and the content if nothing else is stored."""
+    """The bytes before the id and the content if nothing else is stored."""
 
 
 _METHOD = _text("model_validate_json")
@@ -229,7 +229,7 @@ def _lengthen_others(data: bytes, at: int, split: Split) -> bytes:
 
 @lru_cache(maxsize=256)
 def _around(number: int, bits: int) -> list[bytes]:
-    """Return what stands before each value that is stored, and behind the last one."""
+    """Return the bytes before each stored value, and the bytes after the last one."""
     form = _of_number(bytes([number]))
     fragments = [form.before.removesuffix(_CONTENT)]
     for place, (key, usual) in enumerate(zip(form.keys, form.usual, strict=True)):

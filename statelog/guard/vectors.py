@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _CHANNEL = "vectors"
 _TEXTS = {"items": 2, "records": 1}
-"""The channels of texts, and the number of names that lead from a channel to a text with vectors of its own."""
+"""For each channel of texts, the length of the path from the channel to a text that has vectors."""
 _NAN = b"\xff"
 """Each byte of a number that is NaN. No embedding is stored that has such a number."""
 _THREADS = ("langgraph:store", "crewai-memory:")

@@ -23,7 +23,7 @@ class HangingError(Exception):
 class FailedError(Exception):
     """A function has raised its cause, which may be any BaseException except KeyboardInterrupt.
 
-    The waiting thread may get a BaseException of its own, such as the SystemExit of a signal handler.
+    This class tells it from an exception in the waiting thread itself, such as a SystemExit of a signal handler.
     """
 
 

@@ -2,10 +2,9 @@
 
 import { get, live } from "./api.js";
 import { setClock, since, until } from "./clock.js";
-import { count, counted, empty, h, problem, put } from "./dom.js";
+import { count, counted, empty, h, problem, put, searchField } from "./dom.js";
 import { calmly, card, columns, facts, keepInAddress, nothing, paged, preview, tabs, valueTree } from "./parts.js";
 
-const SEARCH_PAUSE_MS = 150;
 const HOW = {
   entries: 'store.board(agent="planner").set("tasks/open/1", {"title": "Book a flight"})',
   claims: 'claim = store.board(agent="worker").claim("tasks/open/*", lease_s=60)',
@@ -28,17 +27,7 @@ function showLists(root, params) {
   const place = h("div", {});
   let tab = ["claims", "leases"].includes(params.tab) ? params.tab : "entries";
   let list = null;
-  const search = h("input", {
-    type: "search",
-    placeholder: "Prefix, or a pattern: tasks/*/done",
-    "aria-label": "Prefix or pattern of keys",
-    value: params.prefix ?? "",
-    spellcheck: "false",
-    oninput: () => {
-      clearTimeout(search.timer);
-      search.timer = setTimeout(draw, SEARCH_PAUSE_MS);
-    },
-  });
+  const search = searchField("Prefix, or a pattern: tasks/*/done", "Prefix or pattern of keys", params.prefix ?? "", () => draw());
   const filters = h(
     "div",
     { class: "filters" },

@@ -105,6 +105,24 @@ export function empty(title, ...more) {
   return h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), more.length ? h("p", {}, ...more) : null);
 }
 
+const SEARCH_PAUSE_MS = 150;
+
+/** Return a field for a search. It calls `changed` when its reader has paused. */
+export function searchField(placeholder, label, value, changed) {
+  let timer;
+  return h("input", {
+    type: "search",
+    placeholder,
+    "aria-label": label,
+    value,
+    spellcheck: "false",
+    oninput: () => {
+      clearTimeout(timer);
+      timer = setTimeout(changed, SEARCH_PAUSE_MS);
+    },
+  });
+}
+
 /** Show a short notice at the end of the page. */
 export function notify(text) {
   const place = document.getElementById("notice");

@@ -1,9 +1,7 @@
 // The list of threads: those that changed last come first.
 
 import { get, live } from "./api.js";
-import { ago, count, counted, empty, h, problem, put, size } from "./dom.js";
-
-const SEARCH_PAUSE_MS = 150;
+import { ago, count, counted, empty, h, problem, put, searchField, size } from "./dom.js";
 
 /** Return the address of a thread's screen. */
 export function threadLink(id, query) {
@@ -29,17 +27,7 @@ function row(thread, isNew) {
 export async function show(root, params) {
   const body = h("tbody", {});
   const foot = h("div", { class: "foot" });
-  const search = h("input", {
-    type: "search",
-    placeholder: "Search ids",
-    "aria-label": "Search threads by id",
-    value: params.q ?? "",
-    spellcheck: "false",
-    oninput: () => {
-      clearTimeout(search.timer);
-      search.timer = setTimeout(restart, SEARCH_PAUSE_MS);
-    },
-  });
+  const search = searchField("Search ids", "Search threads by id", params.q ?? "", () => restart());
   const table = h(
     "table",
     { class: "list", id: "threads" },

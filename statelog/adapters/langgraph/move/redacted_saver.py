@@ -42,7 +42,7 @@ class RedactedSaver:
         found = self._saver.get_tuple(config)
         values = found and isinstance(found.checkpoint, dict) and found.checkpoint.get("channel_values")
         if found is None or not isinstance(values, dict) or not isinstance(found.metadata, dict):
-            return found  # A damaged checkpoint is refused by whoever reads it.
+            return found  # The caller refuses a damaged checkpoint.
         thread = config["configurable"]["thread_id"]
         redacted = {name: self._redacted(value, (name,), thread) for name, value in values.items()}
         writes = found.pending_writes and [

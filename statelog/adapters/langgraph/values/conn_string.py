@@ -19,7 +19,7 @@ class ConnString(Opened):
 
         @classmethod
         def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-            """Open a store. Each class has options of its own."""
+            """Open a store. Each class defines its options."""
 
     @classmethod
     def from_conn_string(cls, conn_string: str | os.PathLike[str], **options: Any) -> Self:
