@@ -224,6 +224,10 @@ class StoreFullError(LimitError):
     """
 
 
+class SizeLimitError(LimitError):
+    """A commit would pass a limit of `Store.limit`. Facts: thread, path (the channel, or None), unit, limit, actual."""
+
+
 class FormatError(StatelogError):
     """Not a statelog file, or one of another format. Facts: path, needed, supported."""
 

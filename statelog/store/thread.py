@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from statelog.store.fences import Fence
     from statelog.store.mount import Mount, Mountable
     from statelog.store.session import Outcome, Session
+    from statelog.store.sizes import StateSize
     from statelog.store.targets import Target
     from statelog.tree.node import Workspace
 
@@ -218,6 +219,13 @@ class Thread(Written[S, W]):
         with self._session.read() as view:
             return view.head_version(*self._ids(view)) if self._resolve(view) else -1
 
+    def size(self) -> StateSize:
+        """Return the size of the head's state and of each channel: bytes, shared bytes, and items. See `StateSize`."""
+        from statelog.store.sizes import EMPTY
+
+        head = self.head
+        return EMPTY if head is None else head.size()
+
     def _wrap(self, head: Head) -> Checkpoint[S]:
         return Checkpoint(
             self._session, self._id, head, self._schema.readings, include_quarantined=self._include_quarantined
@@ -254,6 +262,7 @@ class Thread(Written[S, W]):
             AlreadyExistsError: `id` is taken in this thread.
             ValueTypeError, ValidationError, ChannelError, ReducerTypeError, LimitError: a write
                 cannot be stored or merged; the message names channel and path.
+            SizeLimitError: a channel or the state would pass a limit of `Store.limit`.
             StoreFullError: the quota or the disk is used up.
 
         In each case nothing was written.
@@ -326,7 +335,7 @@ class Thread(Written[S, W]):
             elif main is not None and main.event.version > 0 and not self._has_branches:
                 self._kept = False  # LangGraph puts nothing on top of it
         writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
-        return writer.commit(
+        made = writer.commit(
             batch,
             self._id,
             thread,
@@ -339,6 +348,10 @@ class Thread(Written[S, W]):
             known=leaves_beside(batch, thread, branch) if branch else (),
             is_guarded=is_guarded,
         )
+        limits = self._session.owner.limits
+        if limits is not None:
+            limits.check(batch, self._id, made)
+        return made
 
     def _checkpoint_made(self, outcome: Outcome) -> Checkpoint[S]:
         """Return a checkpoint that is durable: what fails from here on must not look as if it were not."""
@@ -350,6 +363,9 @@ class Thread(Written[S, W]):
                 self._session.after_commit(head)
         except StatelogError:  # see above
             pass
+        limits = self._session.owner.limits
+        if limits is not None:
+            limits.warn(self._id)
         return Checkpoint(
             self._session, self._id, outcome, self._schema.readings, include_quarantined=self._include_quarantined
         )
@@ -462,7 +478,7 @@ class Thread(Written[S, W]):
             base = self._fork_base(batch, thread, branch, at)
             number = writer.fork(batch, self._id, thread, name, base)
             if update is not None:
-                writer.commit(
+                made = writer.commit(
                     batch,
                     self._id,
                     thread,
@@ -474,8 +490,12 @@ class Thread(Written[S, W]):
                     checkpoint_id=None,
                     is_guarded=guard is not None,
                 )
+                if (limits := self._session.owner.limits) is not None:
+                    limits.check(batch, self._id, made)
 
         self._session.act(fenced(self._session, work, fence))
+        if (limits := self._session.owner.limits) is not None:
+            limits.warn(self._id)
         return self.checkout(name)
 
     def _fork_base(self, batch: Batch, thread: int, branch: int, at: Target | None) -> tuple[int, int]:
