@@ -255,6 +255,20 @@ class Store(Threads):
             as_policy=as_policy,
         )
 
+    def limit(
+        self,
+        *,
+        size_bytes_max: int | None = None,
+        items_max: int | None = None,
+        channel: str | None = None,
+        threads: str = "*",
+        warns: bool = False,
+    ) -> None:
+        """See `statelog.Store.limit`."""
+        self._store.limit(
+            size_bytes_max=size_bytes_max, items_max=items_max, channel=channel, threads=threads, warns=warns
+        )
+
     async def expire(self, checkpoints: Iterable[Checkpoint]) -> RetentionReport:
         """See `statelog.Store.expire`."""
         return await self._runner.run(self._store.expire, checkpoints)

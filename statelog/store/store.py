@@ -419,6 +419,42 @@ class Store(Threads):
         policy = make_policy(keep_last, max_age, keep_tags=keep_tags, as_policy=as_policy)
         return retain_threads(self._engine, policy, threads, self._lsns_of(pinned), as_policy=as_policy)
 
+    def limit(
+        self,
+        *,
+        size_bytes_max: int | None = None,
+        items_max: int | None = None,
+        channel: str | None = None,
+        threads: str = "*",
+        warns: bool = False,
+    ) -> None:
+        """Limit the size of a channel, or of the whole state, in the commits of this object to some threads.
+
+        A commit that passes the limit raises SizeLimitError, and writes nothing. With `warns`, it gives a SizeWarning
+        once, until the size has fallen again. A commit that makes the size no larger is always accepted, so a thread
+        that is over its limit can be cut back. Every limit that fits counts. Limits are not stored: set them each time
+        the store is opened. Checkpoints of LangGraph, mounts and durable runs are commits, too; rollbacks and imports
+        are not checked.
+
+        Args:
+            size_bytes_max: of the value as one CBOR item; see `Checkpoint.size`.
+            items_max: of a list, a dict or a set; of a state, the number of its channels. With neither, this limit
+                is removed.
+            channel: the channel. By default, the whole state.
+            threads: a pattern of thread ids, as for file names.
+            warns: whether the limit only warns. A channel may have one limit that warns, and one that does not.
+
+        Raises:
+            UsageError: an argument is not valid.
+
+        """
+        from statelog.store.size_limits import Limit, SizeLimits
+
+        held = self._engine.limits
+        limits = held if isinstance(held, SizeLimits) else SizeLimits()
+        is_set = limits.set(Limit(threads, channel, warns, size_bytes_max, items_max))
+        self._engine.limits = limits if is_set else None
+
     def _lsns_of(self, pinned: Iterable[Checkpoint]) -> list[int]:
         """Return the LSNs of checkpoints that are there: of no other can it be said that it is kept."""
         found = list_checkpoints("pinned", pinned)
