@@ -113,7 +113,7 @@ class Index:
         self._configuration: Configuration | None = None
         self._process_id = getpid()
         self._inode = 0
-        self._is_private = engine.store_file.read_only
+        self._is_private = False
         self._sources: dict[Source, int] = {}
         self._source_rows: dict[int, Source] = {}
         self._roles: dict[str, int] = {}
@@ -182,7 +182,7 @@ class Index:
     def _discard(self, note: str, *, to_private: bool = False) -> None:
         self.close()
         self.notes.append(note)
-        if to_private:
+        if to_private or self._engine.store_file.read_only:
             self._is_private = True
         if not self._is_private:
             with index_lock(self._path):
@@ -199,6 +199,8 @@ class Index:
                 self.close()
         self._configuration = configuration
         if self._connection is None:
+            if self._engine.store_file.read_only and not inode_of(index_path(self._path)):
+                self._is_private = True
             if not self._is_private:
                 try:
                     self._connection = self._open_shared()
