@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from statelog import guard
     from statelog.board.rules import Rules
     from statelog.guard.policy import Guard
+    from statelog.memory.memory import Memory
     from statelog.store.board import Board
     from statelog.store.claims import Claim, Lease
     from statelog.store.diff import Change, Diff, diff
@@ -45,6 +46,7 @@ else:
             "statelog.board.rules": ("Rules",),
             "statelog.guard": (),
             "statelog.guard.policy": ("Guard",),
+            "statelog.memory.memory": ("Memory",),
             "statelog.store.board": ("Board",),
             "statelog.store.claims": ("Claim", "Lease"),
             "statelog.store.diff": ("Change", "Diff", "diff"),
@@ -74,6 +76,7 @@ __all__ = [
     "JournalMissingError",
     "Lease",
     "LimitError",
+    "Memory",
     "NotFoundError",
     "RecoveryReport",
     "RollbackError",

@@ -30,6 +30,7 @@ FLOORS = [
     {"portable"},
     {"store"},
     {"durable", "fleet"},
+    {"memory"},
     {"aio"},
     {"testing"},
     {"adapters"},
