@@ -229,14 +229,14 @@ class Memory:
     def _recall_question(self, question: Question, vector: Any) -> list[Fact]:
         """Answer a question with its vector, which is None without `embed`."""
         unit = None if vector is None or self._embedder is None else self._embedder.unit(vector)
-        facts, nearest = self._cache.read(unit)
-        moment = Moment(facts, question.at_us, question.known_us)
+        answer = self._cache.ask(unit)
+        moment = Moment(answer.facts, question.at_us, question.known_us)
         limit, fits, depth = question.limit, question.fits, max(DEPTH_MIN, 4 * question.limit)
-        rankings = [moment.chosen(text_places(self._store, self._scope, question.query, facts), fits, depth)]
+        rankings = [moment.chosen(text_places(self._store, self._scope, question.query, answer.facts), fits, depth)]
         if unit is not None:
-            rankings.append(moment.chosen(nearest, fits, depth))
+            rankings.append(moment.chosen(answer.nearest, fits, depth))
         scores = joined(rankings)
-        pinned = [key for key, stored, _end_us in moment.all() if stored.get("pinned") and fits(stored)]
+        pinned = [key for key, stored, _end_us in moment.all(answer.pinned) if stored.get("pinned") and fits(stored)]
         chosen = [*pinned, *(key for key in scores if key not in pinned)][: max(limit, len(pinned))]
         found = [(key, moment.true(key)) for key in chosen]
         return [fact_of(key, *true, scores.get(key)) for key, true in found if true is not None]
@@ -311,8 +311,8 @@ class Memory:
         return [] if entry is None else read_facts(entry.value)
 
     def _list(self, fits: Any, at_us: int, known_us: int | None) -> list[Fact]:
-        facts, _places = self._cache.read()
-        true = Moment(facts, at_us, known_us).all()
+        facts = self._cache.read()
+        true = Moment(facts, at_us, known_us).all(facts)
         return [fact_of(key, stored, end_us) for key, stored, end_us in true if fits(stored)]
 
 

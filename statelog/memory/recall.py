@@ -58,9 +58,9 @@ class Moment:
             self._true[key] = true_at(facts, self._at_us)
         return self._true[key]
 
-    def all(self) -> Iterator[tuple[str, Stored, int]]:
-        """Yield the keys that have a true fact, with the fact and when it ends, sorted by key."""
-        for key in sorted(self._facts):
+    def all(self, keys: Iterable[str]) -> Iterator[tuple[str, Stored, int]]:
+        """Yield those of some keys that have a true fact, with the fact and when it ends, sorted."""
+        for key in sorted(keys):
             found = self.true(key)
             if found is not None:
                 yield key, *found
@@ -75,6 +75,17 @@ class Moment:
                 if len(keys) == count:
                     break
         return list(keys)
+
+
+class Answer(NamedTuple):
+    """What is in memory for a question."""
+
+    facts: Mapping[str, list[Stored]]
+    """The facts by key. Other threads may change them, so they are not iterated over."""
+    pinned: tuple[str, ...]
+    """The keys that have, or had, a pinned fact."""
+    nearest: Iterator[Place]
+    """The places of facts with vectors, the most similar first."""
 
 
 class FactCache:
@@ -92,20 +103,27 @@ class FactCache:
         self._places: dict[str, bytes] = {}
         """The last record of each entry that was read, by key."""
         self._facts: dict[str, list[Stored]] = {}
+        self._pinned: set[str] = set()
         self._matrix: Matrix | None = None
 
-    def read(self, query: Any = None) -> tuple[dict[str, list[Stored]], Iterator[Place]]:
-        """Return all facts by key without their vectors, and the places of those with vectors, the most similar first.
+    def read(self) -> Mapping[str, list[Stored]]:
+        """Return all facts by key, without their vectors."""
+        with self._lock:
+            self._update()
+            return dict(self._facts)
+
+    def ask(self, query: Any) -> Answer:
+        """Return the facts for a question.
 
         Args:
-            query: a vector of length 1, or None for no places.
+            query: the vector of the question, of length 1; or None.
 
         """
         with self._lock:
             self._update()
-            facts = dict(self._facts)
             scored = None if query is None or self._matrix is None else self._matrix.score(query)
-        return facts, iter(()) if scored is None else self._ranked(*scored)
+            # Other threads only add to the facts, replace them or drop them, so that reading one needs no lock.
+            return Answer(self._facts, tuple(self._pinned), iter(()) if scored is None else self._ranked(*scored))
 
     def _ranked(self, scores: Any, numbers: Any, owners: list[Place]) -> Iterator[Place]:
         for row in best_first(self._np, scores, numbers):
@@ -117,7 +135,7 @@ class FactCache:
             return
         is_replaced = self._seen is not None and seen[1] != self._seen[1]
         if is_replaced or (self._matrix is not None and self._matrix.is_mostly_dead(len(self._facts))):
-            self._places, self._facts, self._matrix = {}, {}, None
+            self._places, self._facts, self._pinned, self._matrix = {}, {}, set(), None
         rows = self._rows()
         for key in self._places.keys() - rows.keys():
             self._drop(key)
@@ -152,6 +170,10 @@ class FactCache:
         facts = read_facts(value)
         vectors = {each["id"]: each.pop("vector") for each in facts if "vector" in each}
         self._facts[key] = facts
+        if any(each.get("pinned") for each in facts):
+            self._pinned.add(key)
+        else:
+            self._pinned.discard(key)
         if self._matrix is None and vectors and self._np is not None:
             self._matrix = Matrix(self._np, self._dims, "the fact of key {!r}".format)
         if self._matrix is not None:
@@ -160,6 +182,7 @@ class FactCache:
     def _drop(self, place: str) -> None:
         key = place.removeprefix(self._prefix)
         self._facts.pop(key, None)
+        self._pinned.discard(key)
         if self._matrix is not None:
             self._matrix.put(key, 0, {})
 
