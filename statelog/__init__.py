@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from statelog.board.rules import Rules
     from statelog.guard.policy import Guard
     from statelog.memory.memory import Memory
+    from statelog.schema.versions import Versioned, versioned
     from statelog.store.board import Board
     from statelog.store.claims import Claim, Lease
     from statelog.store.diff import Change, Diff, diff
@@ -47,6 +48,7 @@ else:
             "statelog.guard": (),
             "statelog.guard.policy": ("Guard",),
             "statelog.memory.memory": ("Memory",),
+            "statelog.schema.versions": ("Versioned", "versioned"),
             "statelog.store.board": ("Board",),
             "statelog.store.claims": ("Claim", "Lease"),
             "statelog.store.diff": ("Change", "Diff", "diff"),
@@ -89,6 +91,7 @@ __all__ = [
     "Thread",
     "ThreadDeletedError",
     "UsageError",
+    "Versioned",
     "diff",
     "errors",
     "guard",
@@ -96,4 +99,5 @@ __all__ = [
     "recover",
     "reducers",
     "register_codec",
+    "versioned",
 ]

@@ -163,6 +163,21 @@ class SchemaError(UsageError):
     """A schema that cannot be one, or differs from the remembered one. Facts: thread, stored, given."""
 
 
+class SchemaVersionError(SchemaError):
+    """A state of a newer schema version than the code declares: upgrade the code. Facts: thread, stored, declared."""
+
+
+class MissingMigrationError(SchemaError):
+    """No step leads from one version of a schema to the next. Facts: schema, stored, declared, missing."""
+
+
+class MigrationError(SchemaError):
+    """A stored state could not be brought to the declared version; nothing was written.
+
+    Facts: schema, stored, declared; step (the version it starts from) if one step has failed; channel if known.
+    """
+
+
 class ChannelError(UsageError):
     """A write to a channel the schema does not have. Facts: channel, channels."""
 

@@ -45,12 +45,22 @@ NAME_SIZE_BYTES_MAX = 255
 CHANNELS_MAX = 65_536
 """Maximum number of channels that a schema declares."""
 
+SCHEMA_NAME_SIZE_BYTES_MAX = 200
+"""Name of a versioned schema: it is stored once in each thread."""
+
+SCHEMA_VERSION_MAX = 1_000_000
+"""Versions of one schema: a state of version 1 passes as many steps."""
+
 POLICIES_MAX = 256
 """Patterns with a retention policy for threads to come: the first commit of a thread looks through all."""
 
 # --- reading ----------------------------------------------------------------
 COPIED_SIZE_BYTES_MAX = 16384
 """A record up to here is copied before it is read: reading from the copy is faster than from a view of the map."""
+
+MIGRATED_STATES_MAX = 1024
+MIGRATED_SIZE_BYTES_MAX = 32 * 1024 * 1024
+"""States of older schema versions that a process remembers migrated, per store: those of many idle threads."""
 
 # --- file -------------------------------------------------------------------
 MAX_SIZE_BYTES_DEFAULT = 256 * 1024**3

@@ -64,6 +64,8 @@ ON_ONE_SIDE = {
                 "errors",
                 "guard",
                 "reducers",
+                "Versioned",
+                "versioned",
             ),
             "register_codec",
         },
@@ -87,7 +89,7 @@ ON_ONE_SIDE = {
     "Thread": {
         "an attribute of each thread of statelog.aio": {"branch", "id"},
         "Checkpoint has it for threads, and reads the file": {
-            *("ancestor_of", "branch_of", "common_ancestor_of", "parent_of", "state_of"),
+            *("ancestor_of", "branch_of", "common_ancestor_of", "parent_of", "state_of", "stored_of"),
         },
     },
 }

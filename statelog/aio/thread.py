@@ -78,6 +78,10 @@ class Thread(Written[S, W]):
         """The channels of a checkpoint."""
         return State(self._runner, lambda: cast("MapView", checkpoint.state))
 
+    def stored_of(self, checkpoint: Checkpoint[Any]) -> State[dict[str, Any]]:
+        """The channels of a checkpoint, as they were written; see `statelog.Checkpoint.stored`."""
+        return State(self._runner, lambda: checkpoint.stored)
+
     async def branch_of(self, checkpoint: Checkpoint) -> str:
         """Return the name of the branch a checkpoint was committed on."""
         return await self._runner.run(lambda: checkpoint.branch)

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.aio.thread import Thread
-    from statelog.schema.typed import AnyWrite, D, M, Untyped
+    from statelog.schema.typed import AnyWrite, D, M, S, Untyped, W
+    from statelog.schema.versions import Versioned
 
 
 class Threads(ABC):
@@ -55,6 +56,16 @@ class Threads(ABC):
         reborn: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[M, M | AnyWrite]: ...
+    @overload
+    def thread(  # type: ignore[overload-overlap] # likewise
+        self,
+        id: str,
+        *,
+        schema: Versioned[S, W],
+        branch: str | None = None,
+        reborn: bool = False,
+        include_quarantined: bool = False,
+    ) -> Thread[S, W]: ...
     @overload
     def thread(
         self,

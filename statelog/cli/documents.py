@@ -28,6 +28,7 @@ def thread_document(info: ThreadInfo) -> dict[str, Any]:
         "versions": info.versions,
         "channels": info.channels,
         "policy": info.policy,
+        **({} if info.schema is None else {"schema": info.schema}),
     }
 
 
@@ -43,6 +44,7 @@ def checkpoint_document(checkpoint: Checkpoint) -> dict[str, Any]:
         "kind": checkpoint.kind,
         "channels": list(checkpoint.channels_written),
         "metadata": to_json(checkpoint.metadata),
+        **({} if checkpoint.schema_version == 1 else {"schema_version": checkpoint.schema_version}),
         "digest": checkpoint.digest,
         "state_digest": checkpoint.state_digest,
     }

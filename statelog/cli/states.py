@@ -71,9 +71,10 @@ def show(
                 if path is None:
                     if not inner and is_graph(value):
                         value = {name: value[name] for name in shown_names(value)}
+                    schema = checkpoint.schema_version
                     output.hint(
                         f"thread {thread}, branch {checkpoint.branch}, version {checkpoint.version},"
-                        f" {output.time(checkpoint.time)}"
+                        f" {output.time(checkpoint.time)}" + (f", schema version {schema}" if schema > 1 else "")
                     )
                 _print_value(output, value, path, limit=limit, full=full)
         for name in sorted(unknown):  # it is registered where the agent runs, not here

@@ -135,6 +135,7 @@ def print_history(
         what = [checkpoint.kind] if checkpoint.kind != "commit" else []
         what += [f"on {branch}"] if branch != thread.branch and not is_of_graph else []
         what += [f"tag {name}" for name in tags.get(checkpoint.lsn, ())]
+        what += [f"schema {checkpoint.schema_version}"] if checkpoint.schema_version > 1 else []
         cells: tuple[str, ...] = (
             render_pairs(checkpoint.metadata, _METADATA_CHARACTERS_MAX),
             shorten(", ".join(checkpoint.channels_written), _CHANNELS_CHARACTERS_MAX),

@@ -195,6 +195,8 @@ def describe_version(checkpoint: Checkpoint) -> dict[str, Any]:
         "channels": list(checkpoint.channels_written)[:50],
         "parent": None if parent is None else {"branch": parent.branch, "version": parent.version},
     }
+    if checkpoint.schema_version > 1:
+        row["schema_version"] = checkpoint.schema_version
     if is_graph(checkpoint.state):
         row["channels"] = [name for name in row["channels"] if not is_inner(name)]
         row["graph"] = [cell[:300] for cell in graph_cells(checkpoint, parent)]

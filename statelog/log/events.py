@@ -32,6 +32,21 @@ SERVES_KEY = "statelog:serves"
 """In the metadata of a version: the id of the version that its branch was begun for (see `care.serves`)."""
 
 
+SCHEMA_KEY = "statelog:schema"
+"""In the metadata of a version: the schema version of its state, if that is above 1."""
+
+SCHEMA_KEY_ITEM = cbor.encode(SCHEMA_KEY)
+
+
+def schema_version(metadata: bytes) -> int:
+    """Return the schema version that encoded metadata of a version names: an int above 1. Otherwise return 1."""
+    if SCHEMA_KEY_ITEM not in metadata:
+        return 1
+    span = kernels.cbor_map_get(metadata, SCHEMA_KEY_ITEM)
+    version = None if span is None else cbor.decode(metadata[span[0] : span[1]], loosely=True)
+    return version if type(version) is int and version > 1 else 1
+
+
 class ThreadEvent(NamedTuple):
     """A thread begins, and its branch `main`."""
 
@@ -42,7 +57,7 @@ class ThreadEvent(NamedTuple):
 
 
 class SchemaEvent(NamedTuple):
-    """Channels are added to a thread's schema."""
+    """Channels are added to a thread's schema, or a newer version of the schema has other reducers."""
 
     thread: int
     specs: dict[str, str]

@@ -6,6 +6,9 @@ from statelog.errors import LimitError, UsageError
 from statelog.format import cbor
 from statelog.limits import NAME_SIZE_BYTES_MAX
 
+OWN_CHANNELS = "statelog:"
+"""Channels whose names begin so are the library's own: any thread has them, and no schema declares one."""
+
 _CHANNELS_MAX = 4096
 """Channels whose key items are remembered: all are forgotten when there are more."""
 

@@ -5,6 +5,7 @@ Nothing is staged before everything that can be refused has been checked.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
@@ -13,6 +14,7 @@ from statelog.errors import (
     ConflictError,
     LimitError,
     ReducerTypeError,
+    SchemaVersionError,
     StatelogError,
     ThreadDeletedError,
     UsageError,
@@ -20,13 +22,14 @@ from statelog.errors import (
 )
 from statelog.format import cbor
 from statelog.format.record import NO_NODES, TYPE_CHECKPOINT, TYPE_ROLLBACK, pack_nodes, part_digest
-from statelog.limits import POLICIES_MAX, VERSIONS_MAX
+from statelog.limits import METADATA_SIZE_BYTES_MAX, POLICIES_MAX, VERSIONS_MAX
 from statelog.log.batch import Head
 from statelog.log.care.loans import gives_back
 from statelog.log.care.policies import is_one_thread, policy_of_new_thread, says_already, stored_pattern, with_policy
 from statelog.log.events import (
     NOTHING_BORROWED,
     NOTHING_WRITTEN,
+    SCHEMA_KEY_ITEM,
     CheckpointEvent,
     DeleteEvent,
     ForkEvent,
@@ -36,15 +39,16 @@ from statelog.log.events import (
     ThreadEvent,
     encode_checkpoint,
     parse_default_id,
+    schema_version,
 )
 from statelog.log.index import apply_checkpoint, apply_nodes, facts_of
 from statelog.log.kinds.entries import OWN_IDS
 from statelog.log.kinds.table import stage_event
-from statelog.log.names import channel_key, check_name
+from statelog.log.names import OWN_CHANNELS, channel_key, check_name
 from statelog.log.step import Line, Write, take_rollback, take_step
 from statelog.tree import mapping
 from statelog.tree.node import ROOT, Node, Slot
-from statelog.tree.value import add_root
+from statelog.tree.value import add_root, container_head, split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,7 +176,7 @@ def parent_links(batch: Batch, thread: int, branch: int, version: int, parent: H
     )  # fmt: skip
 
 
-def commit(  # noqa: C901 - the step, and the general path
+def commit(  # noqa: C901, PLR0912 - the step, and the general path
     batch: Batch,
     thread_id: str,
     thread: int,
@@ -186,14 +190,17 @@ def commit(  # noqa: C901 - the step, and the general path
     known: Sequence[tuple[bytes, int, int]] = (),
     parts: Sequence[tuple[bytes, int, int]] = (),
     is_guarded: bool = False,
+    declared: int | None = None,
 ) -> Head:
     """Stage a checkpoint: the head's channels merged with the writes, in order.
 
     `known`: leaves of the thread, as (digest, LSN, number), that are referred to where the writes hold them again.
     `parts`: nodes of any type, likewise; with these it is no step.
     `is_guarded`: whether the writes and the metadata have passed the guard already.
+    `declared`: the schema version of the merged state. None: that of the head. 1: of a writer that knows no versions.
 
     Raises:
+        SchemaVersionError: `declared` is 1, the head's version is newer, and a write is to a channel of the user's.
         ConflictError: the head is not `expected_version` (-1: no checkpoint yet), or not that very checkpoint.
         AlreadyExistsError: the id is taken in this thread.
         ReducerTypeError: a write does not merge.
@@ -203,6 +210,8 @@ def commit(  # noqa: C901 - the step, and the general path
     head = batch.head(thread, branch)
     if head is None and not batch.view.is_alive(thread):
         raise deleted_error(thread_id)
+    if (declared or 1) > 1 or (head is not None and SCHEMA_KEY_ITEM in head.event.metadata):
+        metadata = _with_version(metadata, head, declared, thread_id, writes)
     version = head.event.version if head else batch.view.head_version(thread, branch)  # behind a base that has expired
     if not (expected_version is None and checkpoint_id is None):
         check_version(thread_id, expected_version, version, head)
@@ -235,6 +244,48 @@ def commit(  # noqa: C901 - the step, and the general path
     if workspace.has_shared:
         apply_nodes(batch, event.lsn, thread, facts_of(workspace.rows))
     return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, pack_nodes(workspace.rows))
+
+
+def with_schema_version(metadata: bytes, version: int) -> bytes:
+    """Return encoded metadata that names the schema version of the state, which is above 1.
+
+    Raises:
+        LimitError: the metadata is too large.
+    """
+    parts = split(metadata)
+    pairs = dict(zip(parts[::2], parts[1::2], strict=True))
+    pairs[SCHEMA_KEY_ITEM] = _version_item(version)
+    made = container_head(kernels.KIND_DICT, len(pairs)) + b"".join([key + pairs[key] for key in sorted(pairs)])
+    if len(made) > METADATA_SIZE_BYTES_MAX:
+        message = f"metadata of {len(made)} bytes, at most {METADATA_SIZE_BYTES_MAX} are allowed"
+        raise LimitError(message, path=METADATA, actual=len(made), limit=METADATA_SIZE_BYTES_MAX)
+    return made
+
+
+_version_item = lru_cache(maxsize=64)(cbor.encode)
+
+
+def _with_version(
+    metadata: bytes, before: Head | None, declared: int | None, thread_id: str, writes: Sequence[Write]
+) -> bytes:
+    """Return encoded metadata that names the schema version of a state: the declared one, or that of an earlier state.
+
+    Raises:
+        SchemaVersionError: see `commit`.
+    """
+    if declared is not None and declared > 1:
+        return with_schema_version(metadata, declared)
+    stored = 1 if before is None else schema_version(before.event.metadata)
+    if stored == 1:
+        return metadata
+    for each in writes if declared == 1 else ():
+        if not each.channel.startswith(OWN_CHANNELS):
+            message = (
+                f"the state of thread {thread_id!r} has schema version {stored}:"
+                f" to write channel {each.channel!r}, open the thread with a versioned schema"
+            )
+            raise SchemaVersionError(message, thread=thread_id, stored=stored, declared=1)
+    return with_schema_version(metadata, stored)
 
 
 def guarded(guard: Redactor, thread: str, writes: Sequence[Write], metadata: bytes) -> tuple[list[Write], bytes]:
@@ -345,6 +396,8 @@ def rollback(
     version = head.event.version if head else -1
     check_version(thread_id, expected_version, version, head)
     old = target.event
+    if SCHEMA_KEY_ITEM in old.metadata:
+        metadata = _with_version(metadata, target, None, thread_id, ())
     line = parent_links(batch, thread, branch, version + 1, target)
     made = None if head is None else take_rollback(batch, head, line, target, metadata, NOTHING_WRITTEN)
     if made is not None:

@@ -1,7 +1,17 @@
 """Channels from what users declare, and what a schema does with each write."""
 
 from statelog.schema.channels import Channel
-from statelog.schema.schema import STEPS_CHANNEL, Schema, reading_of, reconcile
+from statelog.schema.schema import SCHEMA_ENTRY, STEPS_CHANNEL, Lineage, Remembered, Schema, reading_of, reconcile
 from statelog.schema.updates import normalise_update
 
-__all__ = ["STEPS_CHANNEL", "Channel", "Schema", "normalise_update", "reading_of", "reconcile"]
+__all__ = [
+    "SCHEMA_ENTRY",
+    "STEPS_CHANNEL",
+    "Channel",
+    "Lineage",
+    "Remembered",
+    "Schema",
+    "normalise_update",
+    "reading_of",
+    "reconcile",
+]

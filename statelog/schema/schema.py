@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, get_args, get_origin
 
 from statelog import reducers
-from statelog.errors import ChannelError, SchemaError, UsageError
+from statelog.errors import ChannelError, CorruptionError, SchemaError, UsageError
+from statelog.log.names import OWN_CHANNELS
 from statelog.schema.channels import (
     Channel,
     check_names,
@@ -39,14 +40,52 @@ _EMPTY_BY_REDUCER: Mapping[str, type] = {
     "union": set,
 }
 
-OWN_CHANNELS = "statelog:"
-"""Channels whose names begin so are the library's own: any thread has them, and no schema declares one."""
+SCHEMA_ENTRY = "statelog:schema"
+"""Among the reducer specs that a thread remembers, the name of its versioned schema and the newest version."""
 
 STEPS_CHANNEL = "statelog:steps"
 """The one of them that is added to; a write to any other replaces it."""
 
 _CHANNELS_SHOWN_MAX = 20
 """In a message; its facts have all."""
+
+
+class Lineage:
+    """A schema with a name and a version number: the base of what `statelog.versioned` returns."""
+
+    name: str
+    version: int
+    schema: Schema
+    """The channels of this version."""
+
+
+class Remembered(NamedTuple):
+    """The versioned schema that a thread remembers."""
+
+    name: str
+    newest: int
+    """The newest version that a commit to the thread was made with."""
+
+    @property
+    def spec(self) -> str:
+        """The text that is stored among the reducer specs."""
+        return f"{self.name}:{self.newest}"
+
+    @staticmethod
+    def of(stored: Mapping[str, str]) -> Remembered | None:
+        """Return the versioned schema among stored reducer specs, or None.
+
+        Raises:
+            CorruptionError: the entry is not a name and a number.
+        """
+        spec = stored.get(SCHEMA_ENTRY)
+        if spec is None:
+            return None
+        name, _, number = spec.rpartition(":")
+        if not name or not (number.isascii() and number.isdigit()) or number.startswith("0"):
+            message = f"a thread remembers {spec!r:.80} as its schema, which is not a name and a version"
+            raise CorruptionError(message)
+        return Remembered(name, int(number))
 
 
 class Schema(NamedTuple):
@@ -71,6 +110,8 @@ class Schema(NamedTuple):
     """Channels by the other names that writes may give them: the aliases of a pydantic model."""
     readings: Mapping[str, Shape]
     """How the channels are read whose values are stored as others: models, dataclasses, members of an enum."""
+    lineage: Lineage | None = None
+    """The name and the version of the schema, if it has them."""
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -97,6 +138,8 @@ class Schema(NamedTuple):
             return _OPEN
         if isinstance(user_schema, Schema):
             return user_schema
+        if isinstance(user_schema, Lineage):
+            return user_schema.schema
         if isinstance(get_origin(user_schema) or user_schema, type):
             try:
                 return _without_own(_read_class(user_schema))
@@ -121,14 +164,18 @@ class Schema(NamedTuple):
         Raises:
             SchemaError: a spec this version does not know.
         """
-        if not stored:
+        specs = {name: spec for name, spec in stored.items() if name != SCHEMA_ENTRY}
+        if not specs:
             return _OPEN
-        channels = {name: Channel(name, reducers.from_spec(spec), Any) for name, spec in stored.items()}
+        channels = {name: Channel(name, reducers.from_spec(spec), Any) for name, spec in specs.items()}
         return _schema_of_plain_channels("schema", channels)
 
     def specs(self) -> dict[str, str]:
-        """Reducer spec by channel: what a thread remembers of its schema."""
-        return {name: channel.reducer.spec for name, channel in self.channels.items()}
+        """Reducer spec by channel, and the name and version of a versioned schema: what a thread remembers."""
+        specs = {name: channel.reducer.spec for name, channel in self.channels.items()}
+        if self.lineage is not None:
+            specs[SCHEMA_ENTRY] = Remembered(self.lineage.name, self.lineage.version).spec
+        return specs
 
     def by_channel(self, update: dict[str, object]) -> dict[str, object]:
         """A write with its aliases replaced by the names of the channels.
@@ -220,28 +267,39 @@ class Schema(NamedTuple):
 def reconcile(thread_id: str, stored: Mapping[str, str], given: Schema) -> dict[str, str]:
     """Compare the reducers a thread remembers with those of the schema it is opened with.
 
+    A newer version of the remembered schema may have other reducers, which the thread then remembers. An older version
+    is not compared: the versions of the states tell whether it can be used.
+
     Args:
         thread_id: for the error.
         stored: reducer spec by channel, as remembered.
         given: the schema. It may lack channels the thread has.
 
     Returns:
-        The specs of channels that are new to the thread.
+        The specs that the thread is to remember.
 
     Raises:
-        SchemaError: a channel's reducer is another one. Facts: thread, stored, given (both
+        SchemaError: a channel's reducer, or the name of the schema, is another one. Facts: thread, stored, given (both
             reducer spec by channel).
     """
-    specs = given.specs()
-    differing = [name for name, spec in specs.items() if stored.get(name, spec) != spec]
-    if differing:
+    specs, lineage, remembered = given.specs(), given.lineage, Remembered.of(stored)
+    newest = 1 if remembered is None else remembered.newest
+    if lineage is not None and remembered is not None and remembered.name != lineage.name:
+        message = f"thread {thread_id!r} has schema {remembered.name!r}, and was opened with schema {lineage.name!r}"
+        raise SchemaError(message, thread=thread_id, stored=dict(stored), given=specs)
+    declared = 1 if lineage is None else lineage.version
+    if declared < newest:
+        return {}
+    differing = [name for name, spec in specs.items() if name != SCHEMA_ENTRY and stored.get(name, spec) != spec]
+    if differing and declared == newest:
         changes = ", ".join(f"{name}: -{stored[name]} +{specs[name]}" for name in differing)
+        hint = "" if lineage is None else f"; other reducers need another version than {declared}"
         message = (
             f"thread {thread_id!r}: the schema's reducers differ from those remembered"
-            f" (- remembered, + given): {changes}"
+            f" (- remembered, + given): {changes}{hint}"
         )
         raise SchemaError(message, thread=thread_id, stored=dict(stored), given=specs)
-    return {name: spec for name, spec in specs.items() if name not in stored}
+    return {name: spec for name, spec in specs.items() if stored.get(name) != spec}
 
 
 @functools.lru_cache(maxsize=_CLASSES_REMEMBERED_MAX)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from statelog.errors import UsageError
 from statelog.format import cbor
 from statelog.log.batch import NOTHING_HELD, Head
-from statelog.log.events import CheckpointEvent, default_id
+from statelog.log.events import SCHEMA_KEY, SCHEMA_KEY_ITEM, CheckpointEvent, default_id, schema_version
 from statelog.log.times import to_datetime
 from statelog.redaction import hidden
 from statelog.schema.typed import S, Typed
@@ -15,11 +15,11 @@ from statelog.store.state import state_of
 from statelog.store.views import MapView, state_view
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from datetime import datetime
 
     from statelog.log.view import View
-    from statelog.schema.shapes import Shape
+    from statelog.schema import Schema
     from statelog.store.checked_views import Reading
     from statelog.store.session import Outcome, Session
 
@@ -30,21 +30,21 @@ class Checkpoint(Typed[S]):
     Its values are read when asked for. Equal checkpoints are the same record of the same store.
     """
 
-    __slots__ = ("_include_quarantined", "_outcome", "_readings", "_session", "thread_id")
+    __slots__ = ("_include_quarantined", "_outcome", "_schema", "_session", "thread_id")
 
     def __init__(
         self,
         session: Session,
         thread_id: str,
         outcome: Outcome,
-        readings: Mapping[str, Shape] | None = None,
+        schema: Schema | None = None,
         *,
         include_quarantined: bool = False,
     ) -> None:
         self._session = session
         self._include_quarantined = include_quarantined
         self._outcome = outcome
-        self._readings = readings
+        self._schema = schema
         self.thread_id = thread_id
 
     @property
@@ -96,11 +96,17 @@ class Checkpoint(Typed[S]):
         """The metadata of the caller. A value whose codec is not registered in this process is an `Unregistered`."""
         metadata = cbor.decode(self.event.metadata, loosely=True)
         assert isinstance(metadata, dict)
+        metadata.pop(SCHEMA_KEY, None)
         if self._include_quarantined or (
             (guard := self._session.owner.guard) is not None and guard.on_read is not None
         ):
             return self._reading().metadata(metadata, self.thread_id)
         return metadata
+
+    @property
+    def schema_version(self) -> int:
+        """The version of the schema that the state was written with; 1 without `statelog.versioned`."""
+        return schema_version(self.event.metadata)
 
     @property
     def channels_written(self) -> tuple[str, ...]:
@@ -140,20 +146,35 @@ class Checkpoint(Typed[S]):
         return Reading(None if guard is None else guard.on_read, self._include_quarantined)
 
     def _read_state(self) -> MapView:
-        event = self.event
-        state = state_view(self._session.workspace(), event.root_digest, event.root_lsn, event.root_node)
+        event, schema, workspace = self.event, self._schema, self._session.workspace()
+        if schema is None or (schema.lineage is None and SCHEMA_KEY_ITEM not in event.metadata):
+            state = state_view(workspace, event.root_digest, event.root_lsn, event.root_node)
+        else:
+            from statelog.store.migration import declared_tree
+
+            tree = declared_tree(self._session, self.thread_id, event, schema, workspace)
+            state = MapView(tree, is_state=True)
+        readings = {} if schema is None else schema.readings
         if self._include_quarantined or (
             (guard := self._session.owner.guard) is not None and guard.on_read is not None
         ):
-            return self._reading().state(state, self.thread_id, self._readings or {})
-        if not self._readings:
+            return self._reading().state(state, self.thread_id, readings)
+        if not readings:
             return state
         from statelog.store.typed_views import typed_state
 
-        return typed_state(state, self._readings)
+        return typed_state(state, readings)
 
-    state = state_of(_read_state, "The channels' values.")
-    """The channels' values."""
+    state = state_of(_read_state, "The channels' values, as the schema declares them.")
+    """The channels' values, as the schema declares them."""
+
+    @property
+    def stored(self) -> MapView:
+        """The channels' values as they were written: of the schema version `schema_version`, without types."""
+        whole: Checkpoint[Any] = Checkpoint(
+            self._session, self.thread_id, self._outcome, include_quarantined=self._include_quarantined
+        )
+        return whole._read_state()
 
     def _read(self, view: View, branch: int, version: int) -> Checkpoint[S] | None:
         """Return another checkpoint of this thread."""
@@ -161,7 +182,7 @@ class Checkpoint(Typed[S]):
         if head is None:
             return None
         return Checkpoint(
-            self._session, self.thread_id, head, self._readings, include_quarantined=self._include_quarantined
+            self._session, self.thread_id, head, self._schema, include_quarantined=self._include_quarantined
         )
 
     @property

@@ -21,7 +21,7 @@ from statelog.store.mutable import Loaded, MountMap
 from statelog.store.typed_views import typed_value
 from statelog.tree import reduce
 from statelog.tree.mapping import empty_root
-from statelog.tree.node import ROOT, Slot, Workspace
+from statelog.tree.node import Slot, Workspace
 from statelog.tree.tree import Tree
 from statelog.tree.value import read_item
 
@@ -60,6 +60,8 @@ class Mountable:
     session: Session
     read_head: Callable[[], Checkpoint | None]
     read_version: Callable[[], int]
+    read_tree: Callable[[Workspace, Head | None], Tree]
+    """Returns the state of a head, within the commit that reads it."""
     read_schema: Callable[[], Schema]
     """The schema as far as it is known: once the head was read, that which the thread remembers."""
     commit_writes: _CommitWrites
@@ -159,7 +161,7 @@ class Mount(MountMap):
             raise UsageError(message, channel=channel)
 
     def _load(self, slot: Slot) -> Loaded:
-        if self._is_lazy:
+        if self._is_lazy and (slot.lsn or not slot.is_ref):  # What a migration has made is not stored yet.
             return super()._load(slot)
         item = read_item(self._tree.workspace, slot)
         return Loaded(cbor.decode(item), item)
@@ -354,13 +356,7 @@ def edit(
     results: list[T] = []
 
     def writes_on(workspace: Workspace, head: Head | None) -> list[Write]:
-        event = None if head is None else head.event
-        root = (
-            empty_root(kernels.KIND_DICT)
-            if event is None
-            else workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)
-        )
-        mount = Mount(Tree(workspace, root), thread, is_lazy=is_lazy)
+        mount = Mount(thread.read_tree(workspace, head), thread, is_lazy=is_lazy)
         result = change(mount)
         if isinstance(result, Coroutine):
             result.close()

@@ -110,6 +110,7 @@ def release_quarantined(session: StoreSession, place: QuarantinedPlace) -> None:
         return
     assert place.thread is not None
     thread: Thread[Any, Any] = Thread(session, place.thread, branch=place.branch)
+    thread._declared_version = None  # noqa: SLF001 - of this package: a value goes back as it was stored
     mount = open_mount(mountable(thread))
     channel = str(place.path[0])
     mount[channel] = _released(mount.get(channel), place.path[1:], place)

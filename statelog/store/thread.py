@@ -14,11 +14,12 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.format import cbor, keys
+from statelog.kernels import KIND_DICT
 from statelog.limits import GRAPH_CHANNEL
 from statelog.log import operations as writer
 from statelog.log.batch import Head, settled_view
 from statelog.log.care.policies import POLICY_STEP_VERSIONS
-from statelog.log.events import MAIN
+from statelog.log.events import MAIN, SCHEMA_KEY_ITEM, schema_version
 from statelog.log.kinds.entries import OWN_IDS
 from statelog.log.names import check_name
 from statelog.redaction import hidden
@@ -37,6 +38,9 @@ from statelog.store.writes import (
     prepare_writes,
     written_item,
 )
+from statelog.tree.mapping import empty_root
+from statelog.tree.node import ROOT
+from statelog.tree.tree import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,6 +74,9 @@ class Thread(Written[S, W]):
     _include_quarantined = False
     """Whether reads return values that a check has quarantined."""
 
+    _is_migrated = False
+    """Whether the head was at the declared version of the schema when it was last looked at."""
+
     _kept: bool | None = None
     """Whether LangGraph keeps the thread, which is shown by its ids then. None until that is known."""
 
@@ -96,7 +103,9 @@ class Thread(Written[S, W]):
         self._branch = branch = MAIN if branch is None else branch
         self._given = Schema.of(schema)
         self._schema = self._given
-        self._has_schema = schema is not None
+        self._declared = self._given if schema is not None else None
+        lineage = self._given.lineage
+        self._declared_version: int | None = 1 if lineage is None else lineage.version
         self._missing_specs: dict[str, str] = {}
         self._lsn: int | None = None
         self._branch_number: int | None = None
@@ -219,9 +228,7 @@ class Thread(Written[S, W]):
             return view.head_version(*self._ids(view)) if self._resolve(view) else -1
 
     def _wrap(self, head: Head) -> Checkpoint[S]:
-        return Checkpoint(
-            self._session, self._id, head, self._schema.readings, include_quarantined=self._include_quarantined
-        )
+        return Checkpoint(self._session, self._id, head, self._declared, include_quarantined=self._include_quarantined)
 
     # --- writing --------------------------------------------------------------------
 
@@ -291,6 +298,8 @@ class Thread(Written[S, W]):
 
         `is_guarded`: whether the writes have passed the guard.
         """
+        if self._schema.lineage is not None and not self._is_migrated and self._session.is_final:
+            self._migrate_ahead()
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
         written = b"" if callable(prepared) else written_item(prepared)
         expected = seen(expected_version) if isinstance(expected_version, Checkpoint) else expected_version
@@ -303,7 +312,9 @@ class Thread(Written[S, W]):
         )
         if fence is not None:
             work = fenced(self._session, work, fence)
-        return self._checkpoint_made(self._session.write(work, is_flushed=is_flushed))
+        made = self._checkpoint_made(self._session.write(work, is_flushed=is_flushed))
+        self._is_migrated = True
+        return made
 
     def _commit_in(
         self,
@@ -326,6 +337,8 @@ class Thread(Written[S, W]):
             elif main is not None and main.event.version > 0 and not self._has_branches:
                 self._kept = False  # LangGraph puts nothing on top of it
         writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
+        if self._schema.lineage is not None:
+            writes, written = self._with_migration(batch, thread, branch, writes, written, is_guarded=is_guarded)
         return writer.commit(
             batch,
             self._id,
@@ -338,7 +351,45 @@ class Thread(Written[S, W]):
             checkpoint_id=checkpoint_id,
             known=leaves_beside(batch, thread, branch) if branch else (),
             is_guarded=is_guarded,
+            declared=self._declared_version,
         )
+
+    def _with_migration(
+        self, batch: Batch, thread: int, branch: int, writes: Sequence[Write], written: bytes, *, is_guarded: bool
+    ) -> tuple[Sequence[Write], bytes]:
+        """Return writes behind those that bring the head to the declared version, and the item of their channels.
+
+        Raises:
+            SchemaVersionError: the head has a newer version.
+        """
+        head = batch.head(thread, branch)
+        if head is None or schema_version(head.event.metadata) == self._declared_version:
+            return writes, written
+        from statelog.store.migration import migration_writes
+
+        migrating = migration_writes(self._session, self._id, head.event, self._schema, batch.reader())
+        if is_guarded and batch.guard is not None:
+            migrating, _ = writer.guarded(batch.guard, self._id, migrating, NO_METADATA)
+        return [*migrating, *writes], b""
+
+    def _migrate_ahead(self) -> None:
+        """Bring the state of an older head to the declared version in memory, before the commit takes its lock."""
+        _snapshot, head = self._look()
+        if head is not None and schema_version(head.event.metadata) != self._declared_version:
+            self._wrap(head)._read_state()  # noqa: SLF001 - `state`, past its types
+        else:
+            self._is_migrated = True
+
+    def _tree_at(self, workspace: Workspace, head: Head | None) -> Tree:
+        """Return the state of a head within a commit, as the schema declares it."""
+        if head is None:
+            return Tree(workspace, empty_root(KIND_DICT))
+        event = head.event
+        if self._declared is None or (self._declared.lineage is None and SCHEMA_KEY_ITEM not in event.metadata):
+            return Tree(workspace, workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node))
+        from statelog.store.migration import declared_tree
+
+        return declared_tree(self._session, self._id, event, self._declared, workspace, in_commit=True)
 
     def _checkpoint_made(self, outcome: Outcome) -> Checkpoint[S]:
         """Return a checkpoint that is durable: what fails from here on must not look as if it were not."""
@@ -351,7 +402,7 @@ class Thread(Written[S, W]):
         except StatelogError:  # see above
             pass
         return Checkpoint(
-            self._session, self._id, outcome, self._schema.readings, include_quarantined=self._include_quarantined
+            self._session, self._id, outcome, self._declared, include_quarantined=self._include_quarantined
         )
 
     def _mountable(self, fence: Fence | None = None) -> Mountable:
@@ -364,6 +415,7 @@ class Thread(Written[S, W]):
             read_head=lambda: self.head,
             read_version=lambda: self.version,
             read_schema=lambda: self._schema,
+            read_tree=self._tree_at,
             commit_writes=self._commit_writes if fence is None else partial(self._commit_writes, fence=fence),
         )
 
@@ -462,17 +514,24 @@ class Thread(Written[S, W]):
             base = self._fork_base(batch, thread, branch, at)
             number = writer.fork(batch, self._id, thread, name, base)
             if update is not None:
+                writes: Sequence[Write] = prepared
+                of = written
+                if self._schema.lineage is not None:
+                    writes, of = self._with_migration(
+                        batch, thread, number, prepared, written, is_guarded=guard is not None
+                    )
                 writer.commit(
                     batch,
                     self._id,
                     thread,
                     number,
-                    prepared,
+                    writes,
                     metadata=metadata_item,
-                    written=written,
+                    written=of or written_item(writes),
                     expected_version=None,
                     checkpoint_id=None,
                     is_guarded=guard is not None,
+                    declared=self._declared_version,
                 )
 
         self._session.act(fenced(self._session, work, fence))
@@ -503,7 +562,7 @@ class Thread(Written[S, W]):
         return self
 
     def _schema_for_copy(self) -> object:
-        return self._given if self._has_schema else None
+        return self._declared
 
     # --- looking back -----------------------------------------------------------------
 
@@ -599,7 +658,7 @@ class Thread(Written[S, W]):
             writer.tag(batch, thread, name, head.event.lsn)
             return head
 
-        return Checkpoint(self._session, self._id, self._session.write(work), self._schema.readings)
+        return Checkpoint(self._session, self._id, self._session.write(work), self._declared)
 
     def untag(self, name: str) -> None:
         """Remove a tag. Raises CheckpointNotFoundError if there is none of that name."""
@@ -727,7 +786,7 @@ class Thread(Written[S, W]):
             self._missing_specs = self._given.specs()
             return False
         row = view.thread(lsn)
-        if self._has_schema:
+        if self._declared is not None:
             self._missing_specs = reconcile(self._id, row.specs, self._given)
         else:
             self._schema = Schema.from_specs(row.specs)
@@ -785,7 +844,7 @@ class Thread(Written[S, W]):
             if self._branch != MAIN:
                 raise no_branch(self._id, self._branch)
             return writer.create_thread(batch, self._id, self._given.specs(), anew=self._may_be_reborn), 0
-        if self._has_schema:
+        if self._declared is not None:
             added = reconcile(self._id, batch.view.thread(lsn).specs, self._given)
             if added:
                 writer.extend_schema(batch, lsn, added)

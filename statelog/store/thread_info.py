@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from statelog.log.times import to_datetime
+from statelog.schema import SCHEMA_ENTRY
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,6 +27,8 @@ class ThreadInfo:
     """The reducer of each channel; empty without a schema."""
     policy: dict[str, Any]
     """The retention policy: "keep_last" and "max_age_s" (a number or None), and "keep_tags"; empty without a policy."""
+    schema: str | None = None
+    """The name and the newest version of the versioned schema, as `research:3`; None without one."""
 
 
 def read_thread_info(view: View, row: ThreadRow) -> ThreadInfo:
@@ -34,4 +37,6 @@ def read_thread_info(view: View, row: ThreadRow) -> ThreadInfo:
     for branch in view.branches(row.lsn):
         versions += view.head_version(row.lsn, branch.number) - branch.base_version
     created = to_datetime(view.record(row.lsn).time_us)
-    return ThreadInfo(row.id, created, row.branch_count, versions, dict(row.specs), dict(row.policy))
+    channels = {name: spec for name, spec in row.specs.items() if name != SCHEMA_ENTRY}
+    schema = row.specs.get(SCHEMA_ENTRY)
+    return ThreadInfo(row.id, created, row.branch_count, versions, channels, dict(row.policy), schema)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, overload
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.schema.typed import AnyWrite, D, M, Untyped
+    from statelog.schema.typed import AnyWrite, D, M, S, Untyped, W
+    from statelog.schema.versions import Versioned
     from statelog.store.thread import Thread
 
 
@@ -61,6 +62,16 @@ class Threads(ABC):
         include_quarantined: bool = False,
     ) -> Thread[M, M | AnyWrite]: ...
     @overload
+    def thread(  # type: ignore[overload-overlap] # likewise
+        self,
+        id: str,
+        *,
+        schema: Versioned[S, W],
+        branch: str | None = None,
+        reborn: bool = False,
+        include_quarantined: bool = False,
+    ) -> Thread[S, W]: ...
+    @overload
     def thread(
         self,
         id: str,
@@ -83,8 +94,9 @@ class Threads(ABC):
 
         Args:
             id: the caller's stable id.
-            schema: a TypedDict, dataclass or pydantic model class, or a dict of reducers. Without
-                one the thread takes any channel with `replace`, or has the reducers it remembers.
+            schema: a TypedDict, dataclass or pydantic model class, or a dict of reducers; or one of these with a
+                name and a version (`statelog.versioned`). Without one the thread takes any channel with `replace`, or
+                has the reducers it remembers, and shows states as they were written.
             branch: one of the thread's branches. If it is left out, the thread is on `main`; a thread of LangGraph
                 shows the checkpoint that `graph.get_state` shows, on whatever branch that lies.
             reborn: begin the id anew if its thread was deleted. What holds the deleted one still gets
@@ -93,7 +105,7 @@ class Threads(ABC):
                 False, they return a `guard.Quarantined` in place of such a value.
 
         Raises:
-            SchemaError: the thread remembers other reducers; the message shows both.
+            SchemaError: the thread remembers other reducers, or a schema of another name; the message shows both.
             BranchNotFoundError: no such branch.
             UsageError: `reborn` is no bool, or there is a thread of that id; or on a snapshot, which is for reading.
 

@@ -11,6 +11,7 @@ from statelog.errors import LimitError, UsageError, ValueTypeError
 from statelog.format import cbor
 from statelog.format.everyday import full_name
 from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
+from statelog.log.events import SCHEMA_KEY
 from statelog.log.names import channel_key, channel_keys, check_name
 from statelog.reducers import DROP, Removal, extend, replace
 from statelog.schema import STEPS_CHANNEL, normalise_update
@@ -45,6 +46,9 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
             kind = full_name(type(key))
             message = f"metadata: its keys are str, not {kind}: {key!r:.80}"
             raise ValueTypeError(message, path="metadata", type=kind)
+        if key == SCHEMA_KEY:
+            message = f"metadata: {key!r} is the library's own: the schema of the thread sets it"
+            raise UsageError(message, argument="metadata", value=key)
     item = cbor.encode(dict(metadata), path="metadata", around=1)  # its record is around it, and counts 1
     if len(item) > METADATA_SIZE_BYTES_MAX:
         message = f"metadata of {len(item)} bytes, at most {METADATA_SIZE_BYTES_MAX} are allowed"

@@ -221,6 +221,7 @@ def _thread(store: Store, info: ThreadInfo) -> dict[str, Any]:
         "id": info.id,
         "created": info.created.isoformat(),
         "channels": dict(info.channels),
+        "schema": info.schema,
         "policy": plain(dict(info.policy)),
         "branches": [
             {
@@ -252,6 +253,7 @@ def _versions(thread: Thread[Any, Any], base_version: int) -> list[dict[str, Any
                 "parent": None if parent is None else [parent.branch, parent.version],
                 "has_parent": int(checkpoint.has_parent),
                 "metadata": plain(checkpoint.metadata),
+                "schema_version": checkpoint.schema_version,
                 "written": list(checkpoint.channels_written),
                 "time": checkpoint.time.isoformat(),
                 "lsn": checkpoint.lsn,

@@ -71,3 +71,13 @@ def test_history_of_an_unknown_branch_is_not_found(run, state):
     answer = run("history", state, "ticket-42", "--branch", "nope")
     assert (answer.code, answer.out) == (3, "")
     assert answer.err == "statelog: thread 'ticket-42' has no branch 'nope' (there is main, what-if)\n"
+
+
+def test_history_and_show_name_schema_versions(path, run):
+    schema = statelog.versioned({"n": int}, name="counted", version=2)
+    with statelog.open(path) as store:
+        store.thread("t", schema=schema).commit({"n": 1})
+    assert "schema 2" in run("history", path, "t").out
+    assert run("history", path, "t", "--json").document["schema_version"] == 2
+    assert "schema version 2" in run("show", path, "t").err
+    assert run("threads", path, "--json").document["schema"] == "counted:2"

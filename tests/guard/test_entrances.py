@@ -536,7 +536,15 @@ def recalled(store):
     return repr([*told, session.messages(), session.window(tokens=10_000)]).encode()
 
 
+def searched(store):
+    """Return all that searches find, and the notes."""
+    words = "key failed token authorization user hunter2 canary auth secret the a x o"
+    found = [store.search(words, match="any", limit=10_000, history=history) for history in (False, True)]
+    return repr([(list(hits), hits.notes) for hits in found]).encode()
+
+
 EXITS = {
+    "search": searched,
     "shell": shell,
     "page": page,
     "shown": shown,

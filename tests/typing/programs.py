@@ -47,6 +47,13 @@ def read_a_state_as_its_typed_dict(store: statelog.Store) -> int:
     return thread.state["step_count"] + len(text)
 
 
+def read_with_a_versioned_schema(store: statelog.Store) -> None:
+    research = statelog.versioned(Research, name="research", version=2)
+    assert_type(store.thread("t", schema=research).state, Research)
+    anything = statelog.versioned({"n": int}, name="anything", version=1)
+    assert_type(store.thread("t", schema=anything).at(0).stored, MapView)
+
+
 def read_a_checkpoint(thread: statelog.Thread[Research]) -> None:
     assert_type(thread.at(3).state["step_count"], int)
     assert_type(thread.commit({"step_count": 1}).state["step_count"], int)

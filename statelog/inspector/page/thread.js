@@ -274,6 +274,7 @@ class Screen {
         `Version ${found.version}`,
         h("span", { class: "quiet" }, ` on ${found.branch}`),
         found.kind === "rollback" ? h("span", { class: "tag" }, `rollback to ${found.parent ? found.parent.version : "a version that has expired"}`) : null,
+        found.schema_version ? h("span", { class: "quiet" }, `, schema version ${found.schema_version}`) : null,
         names.map((tag) => h("span", { class: "tag" }, tag.name, this.canWrite ? h("button", { type: "button", class: "remove", "aria-label": `Remove tag ${tag.name}`, onclick: () => this.write("untag", { name: tag.name }, `The tag ${tag.name} is removed.`) }, "×") : null)),
       ),
       h("p", { class: "quiet" }, moment(found.time), " · ", h("code", { class: "id" }, found.id)),

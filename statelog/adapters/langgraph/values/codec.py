@@ -32,7 +32,7 @@ from statelog.format.quarantined import Quarantined
 from statelog.guard.packed_texts import hide_texts, restore_texts, show_texts
 from statelog.guard.verdicts import Where
 from statelog.kernels.msgpack import array_head, split_array
-from statelog.log.events import NEEDS_KEY, SERVES_KEY
+from statelog.log.events import NEEDS_KEY, SCHEMA_KEY, SERVES_KEY
 from statelog.log.operations import METADATA
 
 if TYPE_CHECKING:
@@ -421,7 +421,7 @@ class Codec:
         return self._loads(MSGPACK if isinstance(value, Packed) else value.type, value.data)
 
 
-_NATIVE = (NEEDS_KEY, SERVES_KEY)
+_NATIVE = (NEEDS_KEY, SERVES_KEY, SCHEMA_KEY)
 """Keys that are the store's, not LangGraph's."""
 _NOT_PLAIN = (Packed, Serialised, Quarantined)
 _SCALARS = frozenset([type(None), bool, int, float, str])

@@ -1,0 +1,324 @@
+"""Schemas with versions: the steps that bring a state from each version to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
+
+from statelog.errors import MigrationError, MissingMigrationError, SchemaVersionError, UsageError
+from statelog.format import cbor
+from statelog.limits import CHANNELS_MAX, SCHEMA_NAME_SIZE_BYTES_MAX, SCHEMA_VERSION_MAX
+from statelog.log.names import OWN_CHANNELS, check_name
+from statelog.reducers import Overwrite
+from statelog.schema.schema import Lineage, Schema
+from statelog.schema.typed import S, W, Written
+
+if TYPE_CHECKING:
+    from statelog.schema.typed import AnyWrite, D, M, Untyped
+
+Step = TypeVar("Step", bound=Callable[[dict[str, Any]], dict[str, Any]])
+
+
+class Channels(Protocol):
+    """The channels of one state, as the steps of a schema change them. The library's own channels are not among them.
+
+    `move`, `put` and `remove` read no value.
+    """
+
+    def has(self, channel: str) -> bool:
+        """Return True if the state has a channel."""
+
+    def move(self, channel: str, name: str) -> None:
+        """Give a channel another name, which no channel has."""
+
+    def put(self, channel: str, item: bytes) -> None:
+        """Set a channel to an encoded value."""
+
+    def remove(self, channel: str) -> None:
+        """Remove a channel, if the state has it."""
+
+    def change(self, function: Callable[[dict[str, Any]], object]) -> None:
+        """Call a function with the channels, and take the dict that it returns in their place."""
+
+
+class _Change(NamedTuple):
+    """One change of a step: the channels that it names, and what it does. A function names no channel."""
+
+    names: frozenset[str]
+    make: Callable[[Channels], None]
+
+
+class Versioned(Lineage, Written[S, W]):
+    """A schema with a name, a version number, and the steps from each version to the next.
+
+    Make it with `statelog.versioned`, register its steps when the module is imported, and pass it as `schema=`.
+
+    Attributes:
+        name: the name of the schema. A thread keeps it, and is refused under another one.
+        version: the version of the declared class.
+        schema: the channels of this version (internal).
+    """
+
+    def __init__(self, schema: object, *, name: str, version: int) -> None:
+        check_name("schema name", name, size_bytes_max=SCHEMA_NAME_SIZE_BYTES_MAX)
+        _check_number("version", version, SCHEMA_VERSION_MAX)
+        if isinstance(schema, Lineage):
+            message = f"schema {name!r}: pass the class of version {version}, not schema {schema.name!r}"
+            raise UsageError(message, argument="schema", value=schema)
+        declared = Schema.of(schema)
+        if len(declared.channels) >= CHANNELS_MAX:
+            message = (
+                f"schema {name!r}: declares {len(declared.channels)} channels, at most {CHANNELS_MAX - 1} are allowed"
+            )
+            raise UsageError(message, argument="schema", value=schema)
+        self.name = name
+        self.version = version
+        self.schema = declared._replace(lineage=self)
+        self._steps: dict[int, list[_Change]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Versioned {self.name!r} version {self.version}>"
+
+    # --- steps ----------------------------------------------------------------------
+
+    def step(self, version: int) -> Callable[[Step], Step]:
+        """Register a function that brings a state from `version` to the next version.
+
+        Use it as a decorator. The function gets a dict of all channels and returns a dict of all channels. It may
+        change and return the dict it gets. Lists and dicts come as read-only views, as in `thread.state`; a view that
+        is returned unchanged is not read. Models, dataclasses and enum members of older versions come as they are
+        stored: as dicts and plain values.
+
+        The function runs when a state is read, and within commits while other commits wait. It may run more than once
+        for one state. So it must be quick, must return the same for the same state, and must do nothing else.
+
+        Args:
+            version: the version that the step starts from, 1 to the declared version less one.
+
+        Raises:
+            UsageError: the step is registered already, or `version` is out of range.
+        """
+        self._check_free(version)
+
+        def register(function: Step) -> Step:
+            if not callable(function):
+                message = f"schema {self.name!r}: a step is a function of a state, not {function!r:.80}"
+                raise UsageError(message, argument="step", value=function)
+            self._check_free(version)
+            self._steps[version] = [_Change(frozenset(), lambda channels: channels.change(function))]
+            return function
+
+        return register
+
+    def rename(self, version: int, channel: str, name: str) -> None:
+        """Register that the step from `version` gives a channel another name. Its value is not read.
+
+        A state that lacks the channel is left as it is. A state that has both channels raises MigrationError.
+
+        Raises:
+            UsageError: a function is registered as this step, or another change of this step names one of the channels.
+        """
+
+        def change(channels: Channels) -> None:
+            if channels.has(channel):
+                if channels.has(name):
+                    message = f"the state has channel {channel!r} and channel {name!r}"
+                    raise ValueError(message)
+                channels.move(channel, name)
+
+        self._register(version, {channel, name}, change)
+
+    def add(self, version: int, channel: str, value: Any) -> None:
+        """Register that the step from `version` adds a channel with a value. A state that has it is left as it is.
+
+        Raises:
+            UsageError: as `rename`.
+            ValidationError, ValueTypeError: the value cannot be stored in the channel.
+        """
+        declared = self.schema.channels.get(channel)
+        checked = Overwrite(value) if declared is None else self.schema.validate_write(channel, Overwrite(value))
+        assert isinstance(checked, Overwrite)
+        item = cbor.encode(checked.value, path=channel)
+
+        def change(channels: Channels) -> None:
+            if not channels.has(channel):
+                channels.put(channel, item)
+
+        self._register(version, {channel}, change)
+
+    def drop(self, version: int, channel: str) -> None:
+        """Register that the step from `version` removes a channel. Its value is not read, and earlier versions keep it.
+
+        Raises:
+            UsageError: as `rename`.
+        """
+        self._register(version, {channel}, lambda channels: channels.remove(channel))
+
+    def _register(self, version: int, names: set[str], change: Callable[[Channels], None]) -> None:
+        for name in names:
+            check_name("channel", name)
+            if name.startswith(OWN_CHANNELS):
+                message = f"schema {self.name!r}: channel {name!r} is the library's own"
+                raise UsageError(message, argument="channel", value=name)
+        self._check_free(version, names)
+        self._steps.setdefault(version, []).append(_Change(frozenset(names), change))
+
+    def _check_free(self, version: int, names: set[str] | None = None) -> None:
+        _check_number("version", version, SCHEMA_VERSION_MAX)
+        what = f"schema {self.name!r}: the step from version {version}"
+        if version >= self.version:
+            message = f"{what} leads beyond version {self.version}, which is the declared one"
+            raise UsageError(message, argument="version", value=version)
+        for each in self._steps.get(version, ()):
+            if names is None or not each.names or each.names & names:
+                message = f"{what} is registered already"
+                raise UsageError(message, argument="version", value=version)
+
+    # --- upgrading ------------------------------------------------------------------
+
+    def check(self, stored: int, *, thread: str | None = None) -> None:
+        """Raise SchemaVersionError if a stored version is newer than the declared one."""
+        if stored > self.version:
+            raise newer_error(thread, stored, self.version, self.name)
+
+    def upgrade(self, channels: Channels, stored: int) -> None:
+        """Bring the channels of a state from a stored version to the declared one.
+
+        Raises:
+            MissingMigrationError: a step is not registered. No step has run.
+            MigrationError: a step has failed.
+        """
+        for version in range(stored, self.version):
+            if version not in self._steps:
+                message = (
+                    f"schema {self.name!r}: a state of version {stored} is read as version {self.version},"
+                    f" and no step leads from version {version} to {version + 1}"
+                )
+                facts = {"schema": self.name, "stored": stored, "declared": self.version, "missing": version}
+                raise MissingMigrationError(message, **facts)
+        for version in range(stored, self.version):
+            try:
+                for each in self._steps[version]:
+                    each.make(channels)
+            except Exception as error:
+                message = (
+                    f"schema {self.name!r}: the step from version {version} to {version + 1} has failed:"
+                    f" {type(error).__name__}: {error}"
+                )
+                facts = {"schema": self.name, "stored": stored, "declared": self.version, "step": version}
+                raise MigrationError(message, **facts) from error
+
+    def upgraded(self, state: Mapping[str, Any], stored: int) -> dict[str, Any]:
+        """Return a plain state of a stored version as a plain state of the declared version. `state` is not changed.
+
+        Raises:
+            SchemaVersionError: the stored version is newer than the declared one.
+            MissingMigrationError, MigrationError: as for a thread.
+        """
+        self.check(stored)
+        channels = PlainChannels(dict(state))
+        self.upgrade(channels, stored)
+        return channels.values
+
+
+class PlainChannels:
+    """Channels of a plain dict.
+
+    Attributes:
+        values: the dict.
+    """
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+
+    def has(self, channel: str) -> bool:
+        """Return True if the state has a channel."""
+        return channel in self.values
+
+    def move(self, channel: str, name: str) -> None:
+        """Give a channel another name."""
+        self.values[name] = self.values.pop(channel)
+
+    def put(self, channel: str, item: bytes) -> None:
+        """Set a channel to an encoded value."""
+        self.values[channel] = cbor.decode(item)
+
+    def remove(self, channel: str) -> None:
+        """Remove a channel, if the state has it."""
+        self.values.pop(channel, None)
+
+    def change(self, function: Callable[[dict[str, Any]], object]) -> None:
+        """Call a function with the channels, and take the dict that it returns in their place."""
+        self.values = result_of(function, self.values)
+
+
+def result_of(function: Callable[[dict[str, Any]], object], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the dict that a step returns for a dict of channels.
+
+    Raises:
+        TypeError: it returns something else, or is an async function. ValueError: a key is not the name of a channel.
+    """
+    result = function(dict(given))
+    if isinstance(result, Coroutine):
+        result.close()
+        message = "a step is not an async function: it runs within reads and commits"
+        raise TypeError(message)
+    if not isinstance(result, dict):
+        message = f"a step returns a dict of all channels, not {type(result).__name__}"
+        raise TypeError(message)
+    for name in result:
+        if not isinstance(name, str) or not name or name.startswith(OWN_CHANNELS):
+            message = f"a step returns a dict by names of channels, and {name!r:.80} is not one"
+            raise ValueError(message)
+    return result
+
+
+def newer_error(thread: str | None, stored: int, declared: int, name: str | None = None) -> SchemaVersionError:
+    """Return the error for a state of a newer version than the declared one."""
+    what = "a schema without a version" if name is None else f"schema {name!r}"
+    where = "the state" if thread is None else f"the state of thread {thread!r}"
+    message = (
+        f"{where} has schema version {stored}, and this code declares version {declared} ({what}): upgrade the code"
+    )
+    return SchemaVersionError(message, thread=thread, stored=stored, declared=declared)
+
+
+def _check_number(argument: str, number: object, maximum: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= maximum:
+        message = f"a schema version is an int from 1 to {maximum}, not {number!r:.80}"
+        raise UsageError(message, argument=argument, value=number)
+
+
+@overload
+def versioned(  # type: ignore[overload-overlap] # the first that fits counts: later ones are for the classes left
+    schema: Callable[[], D], *, name: str, version: int
+) -> Versioned[D, D]: ...
+@overload
+def versioned(  # type: ignore[overload-overlap] # likewise
+    schema: type[D], *, name: str, version: int
+) -> Versioned[D, AnyWrite]: ...
+@overload
+def versioned(  # type: ignore[overload-overlap] # likewise
+    schema: type[M], *, name: str, version: int
+) -> Versioned[M, M | AnyWrite]: ...
+@overload
+def versioned(schema: object, *, name: str, version: int) -> Versioned[Untyped, AnyWrite]: ...
+def versioned(schema: object, *, name: str, version: int) -> Versioned[Any, Any]:
+    """Return a schema with a name and a version, to pass as `schema=` in place of the class.
+
+    States of older versions are read, and go on, as states of this version, by the steps that are registered on it:
+    `step`, `rename`, `add` and `drop`. A state that was written without `versioned` has version 1.
+
+    Args:
+        schema: what `store.thread(schema=)` takes: the class of this version.
+        name: the name of the schema. Every version of it has the same name.
+        version: the number of this version, from 1. Raise it whenever a channel is renamed, removed, or gets another
+            reducer, another type or another meaning.
+
+    Raises:
+        SchemaError: `schema` is not a schema.
+        UsageError, LimitError: the name or the version is not valid.
+    """
+    return Versioned(schema, name=name, version=version)
