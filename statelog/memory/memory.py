@@ -13,10 +13,11 @@ from statelog.memory.erasure import forget_scope, sweep_sessions
 from statelog.memory.recall import DEPTH_MIN, FactCache, Moment, Question, joined
 from statelog.memory.scopes import FACTS, ROOT, check_scope, fact_key
 from statelog.memory.sessions import Session
-from statelog.memory.texts import text_places
 from statelog.memory.timeline import FAR_US, Fact, check_filter, check_moment, fact_of, read_facts, spans
 from statelog.memory.tools import make_tool
 from statelog.store.arguments import check_flag
+from statelog.store.search import search_items
+from statelog.store.session import session_of
 from statelog.store.store import Store
 
 if TYPE_CHECKING:
@@ -232,14 +233,16 @@ class Memory:
         answer = self._cache.ask(unit)
         moment = Moment(answer.facts, question.at_us, question.known_us)
         limit, fits, depth = question.limit, question.fits, max(DEPTH_MIN, 4 * question.limit)
-        rankings = [moment.chosen(text_places(self._store, self._scope, question.query, answer.facts), fits, depth)]
+        session, prefix = session_of(self._store), self._cache.prefix
+        found = search_items(session, question.query, prefix, limit=depth, enough=limit)
+        rankings = [moment.chosen(answer.confirmed(found), fits, depth)]
         if unit is not None:
             rankings.append(moment.chosen(answer.nearest, fits, depth))
         scores = joined(rankings)
         pinned = [key for key, stored, _end_us in moment.all(answer.pinned) if stored.get("pinned") and fits(stored)]
         chosen = [*pinned, *(key for key in scores if key not in pinned)][: max(limit, len(pinned))]
-        found = [(key, moment.true(key)) for key in chosen]
-        return [fact_of(key, *true, scores.get(key)) for key, true in found if true is not None]
+        true = [(key, moment.true(key)) for key in chosen]
+        return [fact_of(key, *each, scores.get(key)) for key, each in true if each is not None]
 
     def forget(self, key: str) -> bool:
         """Remove a fact, its history and its vectors. Return True if there was any.

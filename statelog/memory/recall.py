@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.board import reading
 from statelog.board.names import compile_pattern
+from statelog.format import cbor
 from statelog.log.times import now_us
 from statelog.memory.timeline import known_at, read_facts, true_at
 from statelog.memory.vectors import Matrix, best_first
+from statelog.search.index import hash_of
+from statelog.search.texts import item_text
 from statelog.store.session import session_of
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 RANK_CONSTANT = 60
 """The constant of reciprocal rank fusion (Cormack, Clarke, Büttcher, SIGIR 2009): a fact scores 1 / (60 + its rank)."""
 
-DEPTH_MIN = 50
+DEPTH_MIN = 20
 """The number of facts that each ranking contributes at least."""
 
 _READ_ONE_BY_ONE = 64
@@ -86,6 +89,17 @@ class Answer(NamedTuple):
     """The keys that have, or had, a pinned fact."""
     nearest: Iterator[Place]
     """The places of facts with vectors, the most similar first."""
+    hashes: Mapping[str, dict[int, str]]
+    """For each entry, the ids of its facts by the hashes that the text index has of them."""
+    prefix: str
+    """What the keys of the entries begin with."""
+
+    def confirmed(self, found: Iterable[tuple[str, int]]) -> Iterator[Place]:
+        """Yield the places of what the text index has found, if the facts are still there with the same texts."""
+        for entry, hashed in found:
+            fact_id = self.hashes.get(entry, {}).get(hashed)
+            if fact_id is not None:
+                yield entry.removeprefix(self.prefix), fact_id
 
 
 class FactCache:
@@ -94,7 +108,8 @@ class FactCache:
     def __init__(self, store: Store, prefix: str, np: Any, dims: int) -> None:
         self._store = store
         self._session = session_of(store)
-        self._prefix = prefix
+        self.prefix = prefix
+        """What the keys of the entries begin with."""
         self._pattern = compile_pattern(f"{prefix}**")
         self._np, self._dims = np, dims
         self._lock = Lock()
@@ -104,6 +119,7 @@ class FactCache:
         """The last record of each entry that was read, by key."""
         self._facts: dict[str, list[Stored]] = {}
         self._pinned: set[str] = set()
+        self._hashes: dict[str, dict[int, str]] = {}
         self._matrix: Matrix | None = None
 
     def read(self) -> Mapping[str, list[Stored]]:
@@ -121,9 +137,10 @@ class FactCache:
         """
         with self._lock:
             self._update()
-            scored = None if query is None or self._matrix is None else self._matrix.score(query)
+            scored = None if query is None or self._matrix is None else self._matrix.score(query, is_quick=True)
             # Other threads only add to the facts, replace them or drop them, so that reading one needs no lock.
-            return Answer(self._facts, tuple(self._pinned), iter(()) if scored is None else self._ranked(*scored))
+            nearest = iter(()) if scored is None else self._ranked(*scored)
+            return Answer(self._facts, tuple(self._pinned), nearest, self._hashes, self.prefix)
 
     def _ranked(self, scores: Any, numbers: Any, owners: list[Place]) -> Iterator[Place]:
         for row in best_first(self._np, scores, numbers):
@@ -135,7 +152,7 @@ class FactCache:
             return
         is_replaced = self._seen is not None and seen[1] != self._seen[1]
         if is_replaced or (self._matrix is not None and self._matrix.is_mostly_dead(len(self._facts))):
-            self._places, self._facts, self._pinned, self._matrix = {}, {}, set(), None
+            self._places, self._facts, self._pinned, self._hashes, self._matrix = {}, {}, set(), {}, None
         rows = self._rows()
         for key in self._places.keys() - rows.keys():
             self._drop(key)
@@ -166,10 +183,11 @@ class FactCache:
             yield place, found[0].value if found else None
 
     def _put(self, place: str, value: Any) -> None:
-        key = place.removeprefix(self._prefix)
+        key = place.removeprefix(self.prefix)
         facts = read_facts(value)
         vectors = {each["id"]: each.pop("vector") for each in facts if "vector" in each}
         self._facts[key] = facts
+        self._hashes[place] = {_hash_of(each): each["id"] for each in facts}
         if any(each.get("pinned") for each in facts):
             self._pinned.add(key)
         else:
@@ -180,11 +198,18 @@ class FactCache:
             self._matrix.put(key, 0, vectors)
 
     def _drop(self, place: str) -> None:
-        key = place.removeprefix(self._prefix)
+        key = place.removeprefix(self.prefix)
         self._facts.pop(key, None)
+        self._hashes.pop(place, None)
         self._pinned.discard(key)
         if self._matrix is not None:
             self._matrix.put(key, 0, {})
+
+
+def _hash_of(fact: Stored) -> int:
+    """Return the hash by which the text index knows a fact."""
+    value = fact if "metadata" not in fact else cbor.decode(cbor.encode(fact), as_stored=True)
+    return hash_of(item_text(value).text)
 
 
 def joined(rankings: Iterable[list[str]]) -> dict[str, float]:

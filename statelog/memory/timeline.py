@@ -102,7 +102,18 @@ def spans(facts: Sequence[Stored]) -> Iterator[tuple[Stored, int]]:
 
 def true_at(facts: Sequence[Stored], at_us: int) -> tuple[Stored, int] | None:
     """Return the fact that is true at a time, and when it ends; None if there is none."""
-    return next(((each, end_us) for each, end_us in spans(facts) if each["from"] <= at_us < end_us), None)
+    found: Stored | None = None
+    next_us = FAR_US
+    for each in facts:
+        begins_us = each["from"]
+        if begins_us > at_us:
+            next_us = min(next_us, begins_us)
+        elif found is None or begins_us >= found["from"]:
+            found = each
+    if found is None:
+        return None
+    end_us = min(next_us, found.get("until", FAR_US))
+    return (found, end_us) if at_us < end_us else None
 
 
 def _begin(fact: Stored) -> int:

@@ -98,12 +98,7 @@ def _plan(
     graph: Any, input: Any, config: RunnableConfig, event_id: str | None, options: dict[str, Any]
 ) -> Generator[_Do, Any, Any]:
     """Yield the calls to make, and return the result."""
-    if not getattr(graph, "checkpointer", None):
-        message = "resume_or_start needs a graph that was compiled with a checkpointer"
-        raise UsageError(message, argument="graph", value=graph)
-    if event_id is not None and (not isinstance(event_id, str) or not event_id):
-        message = f"event_id must be a text of at least one character, not {event_id!r}"
-        raise UsageError(message, argument="event_id", value=event_id)
+    _check(graph, event_id)
     state = yield _Do("get_state", (config,), {})
     if isinstance(input, Command):
         if input.resume is not None and not state.interrupts:
@@ -120,13 +115,27 @@ def _plan(
         result = yield _Do("invoke", (None, config), options)
     if is_known or is_done or input is None:
         return result
-    if state.next:
-        state = yield _Do("get_state", (config,), {})
-        if state.next:
-            raise _waiting(config, state)
+    yield from _refuse_if_waiting(config, was_unfinished=bool(state.next))
     if event_id is not None:
         config = {**config, "metadata": {**(config.get("metadata") or {}), EVENT_ID: event_id}}
     return (yield _Do("invoke", (input, config), options))
+
+
+def _refuse_if_waiting(config: RunnableConfig, *, was_unfinished: bool) -> Generator[_Do, Any, None]:
+    """Raise ConflictError if the resumed run waits for something, so that a new one would drop it."""
+    if was_unfinished:
+        state = yield _Do("get_state", (config,), {})
+        if state.next:
+            raise _waiting(config, state)
+
+
+def _check(graph: Any, event_id: object) -> None:
+    if not getattr(graph, "checkpointer", None):
+        message = "resume_or_start needs a graph that was compiled with a checkpointer"
+        raise UsageError(message, argument="graph", value=graph)
+    if event_id is not None and (not isinstance(event_id, str) or not event_id):
+        message = f"event_id must be a text of at least one character, not {event_id!r}"
+        raise UsageError(message, argument="event_id", value=event_id)
 
 
 def _known(
