@@ -78,7 +78,7 @@ def test_what_is_public_is_documented(name):
 
 NAMES = {
     "store": "anchor board close closed compact copy_thread delete_thread durability expire export "
-    "fence fenced find_secrets flush image import_ last_lsn log path purge quarantined read_only "
+    "fence fenced find_secrets flush image import_ last_lsn log migrate path purge quarantined read_only "
     "rebuild_index rekey release remote retain snapshot statistics thread thread_ids threads transaction verify "
     "wait",
     "thread": "at branch branches checkout commit edit fork head history id mount rollback state tag tags untag "
