@@ -48,6 +48,7 @@ ON_ONE_SIDE = {
                 "RollbackError",
                 "Rules",
                 "SecretError",
+                "SizeWarning",
                 "StatelogError",
             ),
             *(
