@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from statelog.store.encoded import Encoded
     from statelog.store.entries import Entry
     from statelog.store.recover import RecoveryReport, recover
+    from statelog.store.size_limits import SizeWarning
     from statelog.store.watching import Event
 else:
     __getattr__, __dir__ = late_names(
@@ -55,6 +56,7 @@ else:
             "statelog.store.encoded": ("Encoded",),
             "statelog.store.entries": ("Entry",),
             "statelog.store.recover": ("RecoveryReport", "recover"),
+            "statelog.store.size_limits": ("SizeWarning",),
             "statelog.store.watching": ("Event",),
         },
     )
@@ -84,6 +86,7 @@ __all__ = [
     "RollbackError",
     "Rules",
     "SecretError",
+    "SizeWarning",
     "StatelogError",
     "StorageError",
     "Store",

@@ -329,6 +329,8 @@ ELSEWHERE = {
     errors.RunFailedError: "tests/durable/test_runs.py",
     errors.RunCancelledError: "tests/durable/test_runs.py",
     errors.NondeterminismError: "tests/durable/test_runs.py",
+    errors.StepVersionError: "tests/durable/test_versions.py",
+    errors.SizeLimitError: "tests/store/test_sizes.py",
     errors.GateNotFoundError: "tests/durable/test_waits.py",
     errors.MessageNotFoundError: "tests/durable/test_outbox.py",
     errors.StepFailedError: "tests/durable/test_steps.py",

@@ -53,6 +53,7 @@ ON_ONE_SIDE = {
                 "RollbackError",
                 "Rules",
                 "SecretError",
+                "SizeWarning",
                 "StatelogError",
             ),
             *(

@@ -190,6 +190,7 @@ def step_document(step: StepInfo) -> dict[str, Any]:
         "status": step.status,
         "is_compensation": step.is_compensation,
         "result": to_json(step.result),
+        "version": step.version,
         "error": step.error,
         "attempts": step.attempts,
         "failed_attempts": [

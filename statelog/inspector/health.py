@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import Route
 
 from statelog.errors import StatelogError, ThreadNotFoundError, UsageError
-from statelog.format import cbor
 from statelog.inspector.answers import (
     error_document,
     is_set,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from statelog.store.thread_info import ThreadInfo
 
 _PROBLEMS_SHOWN_MAX = 200
-_MEASURING_MAX_S = 2.0
 _CHANNELS_MAX = 200
 _DUE_VERSIONS_MAX = 1000
 """Versions of a branch that are looked at for retention that is due, the newest ones."""
@@ -198,9 +196,7 @@ def _count(store: Store, tell: Callable[[int, int], None]) -> dict[str, Any]:
 
 
 def measure_channels(store: Store, thread: str, branch: str) -> dict[str, Any]:
-    """Return the sizes of the channels at the head of a branch, as CBOR, the largest first.
-
-    It stops after two seconds. A channel that was not measured, or cannot be read, has no size.
+    """Return the sizes of the channels at the head of a branch, the largest first. See `Thread.size`.
 
     Raises:
         ThreadNotFoundError, BranchNotFoundError: there is no such thread, or no such branch.
@@ -210,22 +206,10 @@ def measure_channels(store: Store, thread: str, branch: str) -> dict[str, Any]:
     if not held.branches():
         message = f"no thread {thread!r} in this store"
         raise ThreadNotFoundError(message, thread=thread)
-    state = held.state
-    names = list(islice(state, _CHANNELS_MAX))
-    deadline_s = time.monotonic() + _MEASURING_MAX_S
-    rows: list[dict[str, Any]] = []
-    for name in names:
-        row: dict[str, Any] = {"name": name, "size_bytes": None, "problem": None}
-        if time.monotonic() < deadline_s:
-            try:
-                value = state[name]
-                to_python = getattr(value, "to_python", None)
-                row["size_bytes"] = len(cbor.encode(value if to_python is None else to_python()))
-            except StatelogError as error:
-                row["problem"] = error_document(error)
-        rows.append(row)
-    rows.sort(key=lambda row: -1 if row["size_bytes"] is None else row["size_bytes"], reverse=True)
-    return {"thread": thread, "branch": branch, "channels": rows, "count": len(state)}
+    size = held.size()
+    rows = [{"name": name, **asdict(each)} for name, each in islice(size.channels.items(), _CHANNELS_MAX)]
+    whole = {"size_bytes": size.size_bytes, "shared_size_bytes": size.shared_size_bytes}
+    return {"thread": thread, "branch": branch, "channels": rows, "count": len(size.channels), **whole}
 
 
 # --- retention -------------------------------------------------------------------------

@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from statelog.log.reader import LogRecord
     from statelog.portable.frames import Source, Target
     from statelog.portable.reports import ExportReport, ImageReport, ImportReport
+    from statelog.schema.versions import Versioned
     from statelog.search.hits import Hits
     from statelog.store.board import Board
     from statelog.store.checkpoint import Checkpoint
+    from statelog.store.migrations import MigrationReport
     from statelog.store.quarantine import QuarantinedPlace
     from statelog.store.snapshot import Snapshot
     from statelog.store.statistics import StoreStatistics
@@ -419,6 +421,42 @@ class Store(Threads):
         policy = make_policy(keep_last, max_age, keep_tags=keep_tags, as_policy=as_policy)
         return retain_threads(self._engine, policy, threads, self._lsns_of(pinned), as_policy=as_policy)
 
+    def limit(
+        self,
+        *,
+        size_bytes_max: int | None = None,
+        items_max: int | None = None,
+        channel: str | None = None,
+        threads: str = "*",
+        warns: bool = False,
+    ) -> None:
+        """Limit the size of a channel, or of the whole state, in the commits of this object to some threads.
+
+        A commit that passes the limit raises SizeLimitError, and writes nothing. With `warns`, it gives a SizeWarning
+        once, until the size has fallen again. A commit that makes the size no larger is always accepted, so a thread
+        that is over its limit can be cut back. Every limit that fits counts. Limits are not stored: set them each time
+        the store is opened. Checkpoints of LangGraph, mounts and durable runs are commits, too; rollbacks and imports
+        are not checked.
+
+        Args:
+            size_bytes_max: of the value as one CBOR item; see `Checkpoint.size`.
+            items_max: of a list, a dict or a set; of a state, the number of its channels. With neither, this limit
+                is removed.
+            channel: the channel. By default, the whole state.
+            threads: a pattern of thread ids, as for file names.
+            warns: whether the limit only warns. A channel may have one limit that warns, and one that does not.
+
+        Raises:
+            UsageError: an argument is not valid.
+
+        """
+        from statelog.store.size_limits import Limit, SizeLimits
+
+        held = self._engine.limits
+        limits = held if isinstance(held, SizeLimits) else SizeLimits()
+        is_set = limits.set(Limit(threads, channel, warns, size_bytes_max, items_max))
+        self._engine.limits = limits if is_set else None
+
     def _lsns_of(self, pinned: Iterable[Checkpoint]) -> list[int]:
         """Return the LSNs of checkpoints that are there: of no other can it be said that it is kept."""
         found = list_checkpoints("pinned", pinned)
@@ -519,6 +557,37 @@ class Store(Threads):
         from statelog.log.anchors import take_anchor
 
         return take_anchor(self._engine)
+
+    def migrate(
+        self,
+        schema: Versioned[Any, Any],
+        *,
+        threads: str = "*",
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> MigrationReport:
+        """Bring the heads of all branches of some threads to the declared version of a schema, each by a new version.
+
+        It is not needed for reads and commits, which migrate by themselves. It makes later reads cheaper, and finds
+        states that the steps do not fit. Threads are migrated some at a time; all branches of a thread in one
+        transaction. Others may commit meanwhile. If it ends early, the next call skips what is done. A thread that
+        fails is left as it is and reported, and the others go on.
+
+        Args:
+            schema: what `statelog.versioned` returned, with its steps.
+            threads: a pattern of thread ids, as for file names. Threads of LangGraph and of other schemas fail.
+            dry_run: whether to write nothing, and report what would happen with the first differences.
+            progress: called with (threads done, threads in all).
+
+        Raises:
+            UsageError: an argument is not valid.
+            StoreFullError, StorageError, ReadOnlyError: as for `Thread.commit`. What was migrated so far stays.
+
+        """
+        from statelog.store.migrations import migrate_threads
+
+        check_progress(progress)
+        return migrate_threads(self._session, schema, threads, dry_run=dry_run, progress=progress)
 
     def compact(self, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
         """Put the store into a new file, in key order and without free pages, that takes the old one's name.

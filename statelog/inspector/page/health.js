@@ -152,12 +152,12 @@ function channelSizes() {
     put(place, h("p", { class: "quiet" }, "Measuring…"));
     try {
       const answer = await get("health/channels", { thread: thread.value, branch: branch.value });
-      const most = Math.max(1, ...answer.channels.map((each) => each.size_bytes ?? 0));
+      const most = Math.max(1, ...answer.channels.map((each) => each.size_bytes));
       put(
         place,
         answer.channels.length === 0 ? nothing("The branch has no channels.") : null,
-        h("table", { class: "list", id: "channels", hidden: answer.channels.length === 0 }, columns("channel", "size as CBOR|number", "|wide"), h("tbody", {}, answer.channels.map((each) => h("tr", {}, h("td", { class: "name" }, each.name), h("td", { class: "number" }, each.problem ? h("span", { class: "damaged" }, `not readable: ${each.problem.message}`) : each.size_bytes === null ? "not measured" : size(each.size_bytes)), h("td", { class: "wide" }, h("span", { class: "meter", style: { width: `${Math.round(((each.size_bytes ?? 0) / most) * 120)}px` } })))))),
-        answer.count > answer.channels.length ? h("p", { class: "quiet" }, `${count(answer.channels.length)} of ${counted(answer.count, "channel")} are measured.`) : null,
+        h("table", { class: "list", id: "channels", hidden: answer.channels.length === 0 }, columns("channel", "size as CBOR|number", "shared|number wide", "items|number", "|wide"), h("tbody", {}, answer.channels.map((each) => h("tr", {}, h("td", { class: "name" }, each.name), h("td", { class: "number" }, size(each.size_bytes)), h("td", { class: "number wide" }, each.shared_size_bytes ? size(each.shared_size_bytes) : ""), h("td", { class: "number" }, count(each.items)), h("td", { class: "wide" }, h("span", { class: "meter", style: { width: `${Math.round((each.size_bytes / most) * 120)}px` } })))))),
+        answer.count > answer.channels.length ? h("p", { class: "quiet" }, `${count(answer.channels.length)} of ${counted(answer.count, "channel")} are shown.`) : null,
       );
     } catch (error) {
       put(place, problem(error));
