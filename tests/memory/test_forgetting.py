@@ -53,7 +53,9 @@ def test_a_forgotten_fact_is_found_by_no_read(store):
         memory.remember(secret, key="diet", source=secret, pinned=True)
     memory.remember("likes jazz", key="music")
     lsn, board, place = store.last_lsn, store.board(), "memory/user/42/:facts/diet"
+    assert len(store.search(SECRETS[2])) == 1
     assert memory.forget("diet")
+    assert [store.search(secret, history=history) for secret in SECRETS for history in (False, True)] == [[]] * 16
     assert not memory.forget("diet")
     assert memory.get("diet") is None
     assert memory.history("diet") == memory.pinned() == []
@@ -110,7 +112,9 @@ def test_a_scope_is_forgotten_wherever_it_is(store):
     fill(store, "user/42/agent/7", SECRETS[1])
     fill(store, "user/4", "stays1")
     fill(store, "user/421", "stays2")
+    assert len(store.search(SECRETS[0], history=True, limit=100)) > 6
     report = Memory.forget_scope(store, "user/42")
+    assert [store.search(secret, history=history) for secret in SECRETS for history in (False, True)] == [[]] * 16
     prefixes = ("memory/user/42/", "memory/user/42/agent/7/")
     assert report.facts == sorted(f"{prefix}:facts/diet" for prefix in prefixes)
     assert report.sessions == sorted(f"{prefix}:sessions/s-1" for prefix in prefixes)
