@@ -692,6 +692,7 @@ REDACTED = {
     "log/operations.py": "commit, and rollback's metadata",
     "board/entry_writer.py": "stage",
     "store/board_policies.py": "patterns of policies",
+    "store/search.py": "patterns of what is indexed",
     "log/batch.py": "bodies, with every name",
     "store/claims.py": "subjects of waiters, in the wake-up file",
     "portable/overlay.py": "records of imports",
