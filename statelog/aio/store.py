@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from statelog.portable.frames import Source
     from statelog.portable.frames import Target as Sink
     from statelog.portable.reports import ExportReport, ImageReport, ImportReport
+    from statelog.schema.versions import Versioned
     from statelog.search.hits import Hits
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.diff import Change
+    from statelog.store.migrations import MigrationReport
     from statelog.store.quarantine import QuarantinedPlace
     from statelog.store.snapshot import Snapshot
     from statelog.store.statistics import StoreStatistics
@@ -314,6 +316,17 @@ class Store(Threads):
     ) -> PurgeReport:
         """See `statelog.Store.purge`."""
         return await self._runner.run(self._store.purge, found, guard=guard, progress=progress)
+
+    async def migrate(
+        self,
+        schema: Versioned[Any, Any],
+        *,
+        threads: str = "*",
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> MigrationReport:
+        """See `statelog.Store.migrate`."""
+        return await self._runner.run(self._store.migrate, schema, threads=threads, dry_run=dry_run, progress=progress)
 
     async def export(
         self,

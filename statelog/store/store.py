@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from statelog.log.reader import LogRecord
     from statelog.portable.frames import Source, Target
     from statelog.portable.reports import ExportReport, ImageReport, ImportReport
+    from statelog.schema.versions import Versioned
     from statelog.search.hits import Hits
     from statelog.store.board import Board
     from statelog.store.checkpoint import Checkpoint
+    from statelog.store.migrations import MigrationReport
     from statelog.store.quarantine import QuarantinedPlace
     from statelog.store.snapshot import Snapshot
     from statelog.store.statistics import StoreStatistics
@@ -555,6 +557,37 @@ class Store(Threads):
         from statelog.log.anchors import take_anchor
 
         return take_anchor(self._engine)
+
+    def migrate(
+        self,
+        schema: Versioned[Any, Any],
+        *,
+        threads: str = "*",
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> MigrationReport:
+        """Bring the heads of all branches of some threads to the declared version of a schema, each by a new version.
+
+        It is not needed for reads and commits, which migrate by themselves. It makes later reads cheaper, and finds
+        states that the steps do not fit. Threads are migrated some at a time; all branches of a thread in one
+        transaction. Others may commit meanwhile. If it ends early, the next call skips what is done. A thread that
+        fails is left as it is and reported, and the others go on.
+
+        Args:
+            schema: what `statelog.versioned` returned, with its steps.
+            threads: a pattern of thread ids, as for file names. Threads of LangGraph and of other schemas fail.
+            dry_run: whether to write nothing, and report what would happen with the first differences.
+            progress: called with (threads done, threads in all).
+
+        Raises:
+            UsageError: an argument is not valid.
+            StoreFullError, StorageError, ReadOnlyError: as for `Thread.commit`. What was migrated so far stays.
+
+        """
+        from statelog.store.migrations import migrate_threads
+
+        check_progress(progress)
+        return migrate_threads(self._session, schema, threads, dry_run=dry_run, progress=progress)
 
     def compact(self, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
         """Put the store into a new file, in key order and without free pages, that takes the old one's name.
