@@ -31,6 +31,7 @@ FLOORS = [
     {"store"},
     {"durable", "fleet"},
     {"documents"},
+    {"memory"},
     {"aio"},
     {"testing"},
     {"adapters"},

@@ -29,9 +29,10 @@ pytest.importorskip("re2")
 from click.testing import CliRunner
 
 import statelog
-from statelog import Guard, GuardError, SecretError, aio, durable, guard, reducers
+from statelog import Guard, GuardError, Memory, SecretError, aio, durable, guard, reducers
 from statelog.bench.guard_texts import SECRETS
 from statelog.cli import main
+from statelog.errors import CheckError
 
 RANDOM = Random(50)
 RULE = SECRETS["github-token"](RANDOM)
@@ -347,6 +348,23 @@ def imported(store):
     refused(lambda: store.import_(io.BytesIO(threads.getvalue())))
 
 
+def memory(store):
+    made = Memory(store, "user/42")
+    for _ in range(2):
+        made.remember(TEXT, key="k", source=TEXT, metadata=canary())
+    made.remember(TEXT, pinned=True)
+    session = made.session("s-1")
+    for number in range(2):
+        with session.turn(f"evt-{number}") as turn:
+            turn.working["plan"] = canary()
+            turn.add({"role": "user", "content": TEXT, "more": canary()})
+    session.summarize(lambda _messages: TEXT, keep_last=1)
+    refused(lambda: made.remember("x", key=RULE))
+    refused(lambda: Memory(store, f"user/{RULE}").remember("x"))
+    refused(lambda: made.session(RULE).turn("evt").__enter__())
+    refused(lambda: session.turn(RULE).__enter__())
+
+
 ENTRANCES = {
     "thread.commit": commit,
     "reducers": commit_with_reducers,
@@ -366,6 +384,7 @@ ENTRANCES = {
     "schedule": schedule,
     "langgraph": langgraph,
     "adapters": adapters,
+    "memory": memory,
     "import": imported,
 }
 
@@ -507,6 +526,7 @@ def page(store):
     return asyncio.run(get_all())
 
 
+<<<<<<< HEAD
 TRACES = {}
 """What is traced of stores, by path."""
 
@@ -537,6 +557,16 @@ def traces(store):
     """Return spans, events and metrics, as objects and as OTLP sends them."""
     kept = TRACES.get(store.path)
     return b"" if kept is None else kept.everything().encode(errors="backslashreplace") + kept.encoded()
+=======
+def recalled(store):
+    """Return what a memory finds and shows."""
+    made = Memory(store, "user/42")
+    session = made.session("s-1")
+    told = [*made.facts(), *made.pinned(), *made.recall("key token failed with", limit=50), session.summary]
+    with contextlib.suppress(CheckError):
+        told += made.history("k")
+    return repr([*told, session.messages(), session.window(tokens=10_000)]).encode()
+>>>>>>> main
 
 
 def searched(store):
@@ -554,7 +584,11 @@ EXITS = {
     "compared": compared,
     "export": export,
     "webhook": webhook,
+<<<<<<< HEAD
     "traces": traces,
+=======
+    "recalled": recalled,
+>>>>>>> main
     "raw files": raw_files,
 }
 
@@ -641,7 +675,11 @@ def test_no_exit_shows_what_a_check_has_quarantined(tmp_path, entrance, caplog):
     with statelog.open(tmp_path / "agent.state", guard=checking("quarantine")) as store, traced(store):
         ENTRANCES[entrance](store)
         assert any(mark in raw_files(store) for mark in MARKS)
+<<<<<<< HEAD
         for name in ("shell", "page", "shown", "compared", "webhook", "traces"):
+=======
+        for name in ("shell", "page", "shown", "compared", "webhook", "recalled"):
+>>>>>>> main
             told = EXITS[name](store)
             assert [mark for mark in MARKS if mark in told] == [], name
         assert store.verify().ok
@@ -704,6 +742,7 @@ REDACTED = {
     "log/operations.py": "commit, and rollback's metadata",
     "board/entry_writer.py": "stage",
     "store/board_policies.py": "patterns of policies",
+    "store/search.py": "patterns of what is indexed",
     "log/batch.py": "bodies, with every name",
     "store/claims.py": "subjects of waiters, in the wake-up file",
     "portable/overlay.py": "records of imports",
