@@ -526,7 +526,6 @@ def page(store):
     return asyncio.run(get_all())
 
 
-<<<<<<< HEAD
 TRACES = {}
 """What is traced of stores, by path."""
 
@@ -557,7 +556,8 @@ def traces(store):
     """Return spans, events and metrics, as objects and as OTLP sends them."""
     kept = TRACES.get(store.path)
     return b"" if kept is None else kept.everything().encode(errors="backslashreplace") + kept.encoded()
-=======
+
+
 def recalled(store):
     """Return what a memory finds and shows."""
     made = Memory(store, "user/42")
@@ -566,7 +566,6 @@ def recalled(store):
     with contextlib.suppress(CheckError):
         told += made.history("k")
     return repr([*told, session.messages(), session.window(tokens=10_000)]).encode()
->>>>>>> main
 
 
 def searched(store):
@@ -584,11 +583,8 @@ EXITS = {
     "compared": compared,
     "export": export,
     "webhook": webhook,
-<<<<<<< HEAD
-    "traces": traces,
-=======
     "recalled": recalled,
->>>>>>> main
+    "traces": traces,
     "raw files": raw_files,
 }
 
@@ -675,11 +671,7 @@ def test_no_exit_shows_what_a_check_has_quarantined(tmp_path, entrance, caplog):
     with statelog.open(tmp_path / "agent.state", guard=checking("quarantine")) as store, traced(store):
         ENTRANCES[entrance](store)
         assert any(mark in raw_files(store) for mark in MARKS)
-<<<<<<< HEAD
-        for name in ("shell", "page", "shown", "compared", "webhook", "traces"):
-=======
-        for name in ("shell", "page", "shown", "compared", "webhook", "recalled"):
->>>>>>> main
+        for name in ("shell", "page", "shown", "compared", "webhook", "recalled", "traces"):
             told = EXITS[name](store)
             assert [mark for mark in MARKS if mark in told] == [], name
         assert store.verify().ok
