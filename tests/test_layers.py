@@ -30,6 +30,8 @@ FLOORS = [
     {"portable", "search"},
     {"store"},
     {"durable", "fleet"},
+    {"documents"},
+    {"memory"},
     {"aio"},
     {"testing"},
     {"adapters"},

@@ -7,6 +7,7 @@ from statelog.bench import (
     growth,
     guard,
     inspector,
+    memory,
     otel,
     processes,
     recovery,
@@ -40,6 +41,7 @@ WORKLOADS = {
         guard.GUARD,
         inspector.INSPECTOR,
         otel.OTEL,
+        memory.MEMORY,
         versions.VERSIONS,
     )
 }
