@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.memory.cache import StatelogCache
     from statelog.adapters.langgraph.memory.store import StatelogStore
     from statelog.adapters.langgraph.saver.saver import StatelogSaver
+    from statelog.adapters.langgraph.values.types import LostTypeWarning
 
-__all__ = ["StatelogCache", "StatelogSaver", "StatelogStore"]
+__all__ = ["LostTypeWarning", "StatelogCache", "StatelogSaver", "StatelogStore"]
 
 _MODULES = {
+    "LostTypeWarning": "values.types",
     "StatelogCache": "memory.cache",
     "StatelogSaver": "saver.saver",
     "StatelogStore": "memory.store",
