@@ -77,9 +77,9 @@ def test_what_is_public_is_documented(name):
 
 
 NAMES = {
-    "store": "anchor board close closed compact copy_thread delete_thread durability expire export "
-    "fence fenced find_secrets flush image import_ last_lsn limit log path purge quarantined read_only "
-    "rebuild_index rekey release remote retain snapshot statistics thread thread_ids threads transaction verify "
+    "store": "anchor board close closed compact configure_search copy_thread delete_thread durability expire export "
+    "fence fenced find_secrets flush image import_ last_lsn limit log migrate path purge quarantined read_only "
+    "rebuild_index rekey release remote retain search snapshot statistics thread thread_ids threads transaction verify "
     "wait",
     "thread": "at branch branches checkout commit edit fork head history id mount rollback size state tag tags untag "
     "version",

@@ -27,7 +27,7 @@ FLOORS = [
     {"board"},
     {"reducers"},
     {"schema"},
-    {"portable"},
+    {"portable", "search"},
     {"store"},
     {"durable", "fleet"},
     {"aio"},

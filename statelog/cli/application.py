@@ -25,6 +25,7 @@ from statelog.cli.fleet import fleet
 from statelog.cli.inspector import export_html, ui
 from statelog.cli.langgraph import export_langgraph, import_langgraph
 from statelog.cli.logs import log
+from statelog.cli.migrate import migrate
 from statelog.cli.portable import export, import_
 from statelog.cli.quarantine import quarantine
 from statelog.cli.recover import recover
@@ -255,7 +256,7 @@ def main(context: click.Context) -> None:
 for command in (
     demo, threads, history, show, tree, diff, log, ui, export_html, rollback, fork, copy, tag, board, lease, runs,
     gates, queue, schedules, outbox, quarantine, stat, verify, anchor, rebuild_index, bench, retain, delete, compact,
-    rekey, secrets, export, import_,
+    migrate, rekey, secrets, export, import_,
     import_langgraph, export_langgraph, import_sessions, fleet, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

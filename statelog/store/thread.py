@@ -385,13 +385,23 @@ class Thread(Written[S, W]):
             migrating, _ = writer.guarded(batch.guard, self._id, migrating, NO_METADATA)
         return [*migrating, *writes], b""
 
-    def _migrate_ahead(self) -> None:
-        """Bring the state of an older head to the declared version in memory, before the commit takes its lock."""
+    def _migrate_ahead(self) -> int:
+        """Migrate an older head in memory, before a commit takes its lock. Return the bytes that are new."""
         _snapshot, head = self._look()
-        if head is not None and schema_version(head.event.metadata) != self._declared_version:
-            self._wrap(head)._read_state()  # noqa: SLF001 - `state`, past its types
-        else:
+        if head is None or schema_version(head.event.metadata) == self._declared_version:
             self._is_migrated = True
+            return 0
+        from statelog.store.migration import migrate_ahead
+
+        return migrate_ahead(self._session, self._id, head.event, self._schema)
+
+    def _migrate_in(self, batch: Batch) -> bool:
+        """Stage a version with the head's state at the declared version. Return False if the head has that version."""
+        head = batch.head(*self._ids(batch.view))
+        if head is None or schema_version(head.event.metadata) == self._declared_version:
+            return False
+        self._commit_in([], NO_METADATA, b"", None, None, False, batch)  # noqa: FBT003 - of a partial elsewhere
+        return True
 
     def _tree_at(self, workspace: Workspace, head: Head | None) -> Tree:
         """Return the state of a head within a commit, as the schema declares it."""

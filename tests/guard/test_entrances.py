@@ -507,7 +507,15 @@ def page(store):
     return asyncio.run(get_all())
 
 
+def searched(store):
+    """Return all that searches find, and the notes."""
+    words = "key failed token authorization user hunter2 canary auth secret the a x o"
+    found = [store.search(words, match="any", limit=10_000, history=history) for history in (False, True)]
+    return repr([(list(hits), hits.notes) for hits in found]).encode()
+
+
 EXITS = {
+    "search": searched,
     "shell": shell,
     "page": page,
     "shown": shown,
