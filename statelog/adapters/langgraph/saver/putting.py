@@ -295,7 +295,9 @@ def value_writes(
     """Return the writes that make a checkpoint's values of its base's."""
     _checkpoint, known_versions, channels, _own, _trail = base
     values = checkpoint["channel_values"]
-    changed = _changed_since(codec, base, checkpoint["channel_versions"], place)
+    changed: Iterable[str] = ()
+    if codec.migration is not None or codec.renaming is not None:
+        changed = _changed_since(codec, base, checkpoint["channel_versions"], place)
     writes: list[Write] = []
     changes = _new(Changes, (writes, {}, [], [], []))
     left = {*channels}
