@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from statelog import guard
     from statelog.board.rules import Rules
     from statelog.guard.policy import Guard
+    from statelog.memory.memory import Memory
     from statelog.schema.versions import Versioned, versioned
     from statelog.store.board import Board
     from statelog.store.claims import Claim, Lease
@@ -47,6 +48,7 @@ else:
             "statelog.board.rules": ("Rules",),
             "statelog.guard": (),
             "statelog.guard.policy": ("Guard",),
+            "statelog.memory.memory": ("Memory",),
             "statelog.schema.versions": ("Versioned", "versioned"),
             "statelog.store.board": ("Board",),
             "statelog.store.claims": ("Claim", "Lease"),
@@ -78,6 +80,7 @@ __all__ = [
     "JournalMissingError",
     "Lease",
     "LimitError",
+    "Memory",
     "NotFoundError",
     "RecoveryReport",
     "RollbackError",

@@ -392,6 +392,13 @@ class RunCancelledError(ExecutionError):
     """A run was cancelled. Facts: run."""
 
 
+class EmbeddingError(ExecutionError, ValueError):
+    """The function `embed` raised an exception, or returned something other than the vectors of its texts.
+
+    Facts: text (its first 40 characters); of a vector of another size size and dims.
+    """
+
+
 class WebhookError(ExecutionError):
     """A message was not taken: send it again later, if it is not final.
 

@@ -337,6 +337,7 @@ ELSEWHERE = {
     errors.StepFailedError: "tests/durable/test_steps.py",
     errors.StepTimeoutError: "tests/durable/test_steps.py",
     errors.StepInterruptedError: "tests/durable/test_steps.py",
+    errors.EmbeddingError: "tests/memory/test_facts.py",
     errors.WebhookError: "tests/durable/test_webhook.py",
     errors.GuardError: "tests/guard/test_handles.py",
     errors.SecretError: "tests/guard/test_rules.py",

@@ -85,8 +85,8 @@ NAMES = {
     "version",
     "transaction": "board copy_thread delete_thread thread",
     "snapshot": "board last_lsn thread",
-    "board": "cas children claim claim_of claims create delete get history lease leases list retain rollback set sweep "
-    "update watch",
+    "board": "cas children claim claim_of claims create delete erase get history lease leases list retain rollback set "
+    "sweep update watch",
 }
 """What users see of what they hold, and no name that only the rooms use: those go by `session_of` and `mountable`."""
 

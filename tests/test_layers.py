@@ -30,6 +30,7 @@ FLOORS = [
     {"portable", "search"},
     {"store"},
     {"durable", "fleet"},
+    {"memory"},
     {"aio"},
     {"testing"},
     {"adapters"},

@@ -22,7 +22,7 @@ from statelog.errors import (
     StoreLockedError,
 )
 from statelog.log.chain import read_chained
-from statelog.search.log_texts import LogTexts, Source
+from statelog.search.log_texts import ENTRY, LogTexts, Source
 from statelog.storage.file.index_file import (
     APPLICATION_ID,
     create_index,
@@ -55,6 +55,8 @@ _HASH_SIZE_BYTES: Final = 16 * 1024 * 1024
 
 _TIMEOUT_S: Final = 30.0
 _PAGE_ROWS: Final = 256
+_LAST: Final = "\U0010ffff"
+"""A character behind all others, for the end of a range of texts."""
 _HASH_MASK: Final = (1 << 47) - 1
 
 _SCHEMA = """
@@ -386,6 +388,25 @@ class Index:
                     yield self._match(connection, number, rank)
         finally:
             cursor.close()
+
+    def count(self, expression: str, *, at_most: int) -> int:
+        """Return the number of rows that fit an expression, counted up to `at_most`."""
+        assert self._connection is not None
+        query = "SELECT count(*) FROM (SELECT 1 FROM texts WHERE texts MATCH ? LIMIT ?)"
+        count: int = self._connection.execute(query, (expression, at_most)).fetchone()[0]
+        return count
+
+    def items_below(self, expression: str, prefix: str, limit: int) -> list[tuple[str, int]]:
+        """Return the key and the hash of texts of entries whose keys begin with a prefix, the best first."""
+        assert self._connection is not None
+        first = json.dumps([prefix], ensure_ascii=False).removesuffix('"]')
+        query = """
+            SELECT sources.path, docs.hash FROM texts
+            CROSS JOIN docs ON docs.id = texts.rowid CROSS JOIN sources ON sources.id = docs.source
+            WHERE texts MATCH ? AND sources.kind = ? AND sources.path >= ? AND sources.path < ? ORDER BY rank LIMIT ?
+        """
+        rows = self._connection.execute(query, (expression, ENTRY, first, first + _LAST, limit))
+        return [(json.loads(path)[0], hash) for path, hash in rows]
 
     def _all_sources(self, connection: sqlite3.Connection) -> Iterator[tuple[int, Source]]:
         last = max(self._source_rows, default=0)

@@ -27,6 +27,8 @@ class Query(NamedTuple):
     """The expression of FTS5; empty if the query has no token, so that it finds nothing."""
     words: tuple[str, ...]
     """The words and phrases, without marks: what a snippet is made around."""
+    parts: tuple[str, ...]
+    """The expression of each word or phrase."""
 
 
 def parse_query(text: str, tokenizer: str, *, match: str = "all") -> Query:
@@ -60,7 +62,7 @@ def parse_query(text: str, tokenizer: str, *, match: str = "all") -> Query:
         parts.append(f'"{phrase}"{" *" if star else ""}')
         if len(parts) == WORDS_MAX:
             break
-    return Query((" OR " if match == "any" else " AND ").join(parts), tuple(words))
+    return Query((" OR " if match == "any" else " AND ").join(parts), tuple(words), tuple(parts))
 
 
 def _has_token(phrase: str, tokenizer: str) -> bool:

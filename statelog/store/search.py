@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
@@ -10,6 +11,7 @@ from statelog.log.batch import NOTHING_HELD, Head
 from statelog.log.kinds.entries import Act
 from statelog.search.configuration import CONFIGURATION_KEY, Configuration, read_configuration
 from statelog.search.index import Index
+from statelog.search.query import parse_query
 from statelog.search.search import parse_conditions
 from statelog.search.search import search as search_index
 from statelog.store.checkpoint import Checkpoint
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 _KEPT = "search"
 
+_RARE_MAX = 100
+"""Words are rare if this many texts, taken together, have them."""
+
 
 def search(session: StoreSession, text: str, *, match: str, **conditions: Any) -> Hits:
     """See `Store.search`."""
@@ -36,6 +41,33 @@ def search(session: StoreSession, text: str, *, match: str, **conditions: Any) -
     engine = session.engine
     index: Index = session.kept.setdefault(_KEPT, Index(engine))
     return search_index(engine, index, text, asked, match=match, is_shown=_Shown(engine))
+
+
+def search_items(session: StoreSession, text: str, prefix: str, *, limit: int, enough: int) -> list[tuple[str, int]]:
+    """Return what the index has for a question in the entries below a prefix: keys and hashes of texts, the best first.
+
+    The caller confirms them, as `hash_of` makes them of the store's own text. The rarest words of the question are
+    searched first. The others decide little, and cost most, so they are searched only if fewer than `enough` texts were
+    found.
+    """
+    engine = session.engine
+    configuration = read_configuration(engine)
+    index: Index = session.kept.setdefault(_KEPT, Index(engine))
+    parts = dict.fromkeys(parse_query(text, configuration.tokenizer, match="any").parts)
+
+    def find() -> list[tuple[str, int]]:
+        counted = sorted((index.count(part, at_most=_RARE_MAX), part) for part in parts)
+        counted = [each for each in counted if each[0]]
+        sums = accumulate(count for count, _part in counted)
+        every = [part for _count, part in counted]
+        rare = [part for part, total in zip(every, sums, strict=True) if total <= _RARE_MAX] or every[:1]
+        found: list[tuple[str, int]] = []
+        for some in (rare, every):
+            if some and len(found) < enough:
+                found = index.items_below(" OR ".join(some), prefix, limit)
+        return found
+
+    return index.read(configuration, find) if parts else []
 
 
 class _Held:

@@ -29,9 +29,10 @@ pytest.importorskip("re2")
 from click.testing import CliRunner
 
 import statelog
-from statelog import Guard, GuardError, SecretError, aio, durable, guard, reducers
+from statelog import Guard, GuardError, Memory, SecretError, aio, durable, guard, reducers
 from statelog.bench.guard_texts import SECRETS
 from statelog.cli import main
+from statelog.errors import CheckError
 
 RANDOM = Random(50)
 RULE = SECRETS["github-token"](RANDOM)
@@ -347,6 +348,23 @@ def imported(store):
     refused(lambda: store.import_(io.BytesIO(threads.getvalue())))
 
 
+def memory(store):
+    made = Memory(store, "user/42")
+    for _ in range(2):
+        made.remember(TEXT, key="k", source=TEXT, metadata=canary())
+    made.remember(TEXT, pinned=True)
+    session = made.session("s-1")
+    for number in range(2):
+        with session.turn(f"evt-{number}") as turn:
+            turn.working["plan"] = canary()
+            turn.add({"role": "user", "content": TEXT, "more": canary()})
+    session.summarize(lambda _messages: TEXT, keep_last=1)
+    refused(lambda: made.remember("x", key=RULE))
+    refused(lambda: Memory(store, f"user/{RULE}").remember("x"))
+    refused(lambda: made.session(RULE).turn("evt").__enter__())
+    refused(lambda: session.turn(RULE).__enter__())
+
+
 ENTRANCES = {
     "thread.commit": commit,
     "reducers": commit_with_reducers,
@@ -366,6 +384,7 @@ ENTRANCES = {
     "schedule": schedule,
     "langgraph": langgraph,
     "adapters": adapters,
+    "memory": memory,
     "import": imported,
 }
 
@@ -507,6 +526,16 @@ def page(store):
     return asyncio.run(get_all())
 
 
+def recalled(store):
+    """Return what a memory finds and shows."""
+    made = Memory(store, "user/42")
+    session = made.session("s-1")
+    told = [*made.facts(), *made.pinned(), *made.recall("key token failed with", limit=50), session.summary]
+    with contextlib.suppress(CheckError):
+        told += made.history("k")
+    return repr([*told, session.messages(), session.window(tokens=10_000)]).encode()
+
+
 def searched(store):
     """Return all that searches find, and the notes."""
     words = "key failed token authorization user hunter2 canary auth secret the a x o"
@@ -522,6 +551,7 @@ EXITS = {
     "compared": compared,
     "export": export,
     "webhook": webhook,
+    "recalled": recalled,
     "raw files": raw_files,
 }
 
@@ -599,7 +629,7 @@ def test_no_exit_shows_what_a_check_has_quarantined(tmp_path, entrance, caplog):
     with statelog.open(tmp_path / "agent.state", guard=checking("quarantine")) as store:
         ENTRANCES[entrance](store)
         assert any(mark in raw_files(store) for mark in MARKS)
-        for name in ("shell", "page", "shown", "compared", "webhook"):
+        for name in ("shell", "page", "shown", "compared", "webhook", "recalled"):
             told = EXITS[name](store)
             assert [mark for mark in MARKS if mark in told] == [], name
         assert store.verify().ok
@@ -662,6 +692,7 @@ REDACTED = {
     "log/operations.py": "commit, and rollback's metadata",
     "board/entry_writer.py": "stage",
     "store/board_policies.py": "patterns of policies",
+    "store/search.py": "patterns of what is indexed",
     "log/batch.py": "bodies, with every name",
     "store/claims.py": "subjects of waiters, in the wake-up file",
     "portable/overlay.py": "records of imports",
