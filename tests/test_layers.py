@@ -30,6 +30,7 @@ FLOORS = [
     {"portable", "search"},
     {"store"},
     {"durable", "fleet"},
+    {"documents"},
     {"memory"},
     {"aio"},
     {"testing"},

@@ -1,4 +1,4 @@
-"""Measures what a recall costs beside the scan of its vectors, and looks for forgotten facts wherever they could be."""
+"""Measures searches, and a recall beside the scan of its vectors; looks for forgotten facts wherever they could be."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import statelog
 from statelog import Memory
 from statelog.bench.measure import interleave
 from statelog.bench.result import Result, at_most, exactly
+from statelog.bench.search import measure_commits, measure_searches
 from statelog.bench.workload import Bench, Workload
 
 if TYPE_CHECKING:
@@ -27,7 +28,12 @@ _SEED = 52
 
 
 def _measure(bench: Bench) -> Result:
-    measured: dict[str, Callable[[Bench], Result]] = {"recall": _measure_recall, "forget": _measure_forget}
+    measured: dict[str, Callable[[Bench], Result]] = {
+        "search": measure_searches,
+        "commit": measure_commits,
+        "recall": _measure_recall,
+        "forget": _measure_forget,
+    }
     return Result.joined([measure(bench) for name, measure in measured.items() if not bench.rows or name in bench.rows])
 
 
@@ -131,10 +137,10 @@ def _is_in_files(store: statelog.Store, mark: str) -> bool:
 
 MEMORY = Workload(
     "memory",
-    "memory: recall, forget",
-    "interval",
+    "memory: search, recall, forget",
+    "commit and interval",
     _measure,
     needs=("numpy",),
     extra="vectors",
-    rows=("recall", "forget"),
+    rows=("search", "commit", "recall", "forget"),
 )

@@ -21,40 +21,35 @@ _PROBED = 3
 """Items of a list in which a message is looked for."""
 
 
-def conversation(store: Store, checkpoint: Checkpoint, *, before: int, limit: int) -> dict[str, Any]:
-    """Return the messages of each channel that has some: the last `limit` below position `before`."""
-    channels = []
-    for name, items in _channels(store, checkpoint):
-        end = min(before, len(items))
-        start = max(0, end - limit)
-        messages = [message_of(item) for item in items[start:end]]
-        if any(messages):
-            channels.append(
-                {
-                    "channel": name,
-                    "start": start,
-                    "total": len(items),
-                    "messages": [
-                        _cut(message or _other(item)) for message, item in zip(messages, items[start:end], strict=True)
-                    ],
-                }
-            )
-    return {"channels": channels}
+def conversation(
+    store: Store, checkpoint: Checkpoint, *, before: int, limit: int, known: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the messages of each channel that has some: the last `limit` below position `before`.
 
-
-def _channels(store: Store, checkpoint: Checkpoint) -> list[tuple[str, Sequence[Any]]]:
+    `known` has what channels have, or None of a channel without messages. It gets what it lacks.
+    """
     state = checkpoint.state.lazy
-    found: list[tuple[str, Sequence[Any]]] = []
-    for name in shown_names(state):
-        items = _messages_in(state[name])
-        if items is not None:
-            found.append((name, items))
-    if is_graph(state):
-        for name in delta_channels(checkpoint):
-            items = delta_items(store, checkpoint, name)
-            if any(message_of(item) for item in items[-_PROBED:]):
-                found.append((name, items))
-    return found
+    known = {} if known is None else known
+    names = [name for name in shown_names(state) if name not in known]
+    known.update((name, _document(name, _messages_in(state[name]), before, limit)) for name in names)
+    deltas = delta_channels(checkpoint) if is_graph(state) else []
+    for name in deltas:
+        items = delta_items(store, checkpoint, name)
+        has_messages = any(message_of(item) for item in items[-_PROBED:])
+        known[name] = _document(name, items if has_messages else None, before, limit)
+    return {"channels": [known[name] for name in (*shown_names(state), *deltas) if known[name] is not None]}
+
+
+def _document(name: str, items: Sequence[Any] | None, before: int, limit: int) -> dict[str, Any] | None:
+    if items is None:
+        return None
+    end = min(before, len(items))
+    start = max(0, end - limit)
+    messages = [message_of(item) for item in items[start:end]]
+    if not any(messages):
+        return None
+    shown = [_cut(message or _other(item)) for message, item in zip(messages, items[start:end], strict=True)]
+    return {"channel": name, "start": start, "total": len(items), "messages": shown}
 
 
 def _messages_in(value: Any) -> Sequence[Any] | None:

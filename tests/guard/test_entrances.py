@@ -526,6 +526,38 @@ def page(store):
     return asyncio.run(get_all())
 
 
+TRACES = {}
+"""What is traced of stores, by path."""
+
+
+@contextlib.contextmanager
+def traced(store):
+    """Trace a store, and those opened meanwhile, with all contents, if OpenTelemetry is installed."""
+    if find_spec("opentelemetry.exporter") is None:
+        yield
+        return
+    from otlp import Kept
+
+    import statelog.otel
+
+    TRACES[store.path] = kept = Kept()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+        statelog.otel.instrument(store, **kept.providers)
+        statelog.otel.instrument(**kept.providers)
+        try:
+            yield
+        finally:
+            statelog.otel.uninstrument()
+            del TRACES[store.path]
+
+
+def traces(store):
+    """Return spans, events and metrics, as objects and as OTLP sends them."""
+    kept = TRACES.get(store.path)
+    return b"" if kept is None else kept.everything().encode(errors="backslashreplace") + kept.encoded()
+
+
 def recalled(store):
     """Return what a memory finds and shows."""
     made = Memory(store, "user/42")
@@ -552,6 +584,7 @@ EXITS = {
     "export": export,
     "webhook": webhook,
     "recalled": recalled,
+    "traces": traces,
     "raw files": raw_files,
 }
 
@@ -575,7 +608,7 @@ def logged():
 def test_no_exit_shows_what_came_in(tmp_path, entrance, durability, logged):
     folder = tmp_path / "store"
     folder.mkdir()
-    with opened(folder / "agent.state", durability=durability) as store:
+    with opened(folder / "agent.state", durability=durability) as store, traced(store):
         ENTRANCES[entrance](store)
         for name, leave in EXITS.items():
             told = leave(store)
@@ -602,6 +635,15 @@ def test_without_a_guard_the_page_shows_the_canary(tmp_path):
         assert RULE.encode() in page(store)
 
 
+@pytest.mark.parametrize("entrance", ["durable", "langgraph"])
+def test_without_a_guard_traces_have_the_canary(tmp_path, entrance):
+    pytest.importorskip("opentelemetry.exporter")
+    with statelog.open(tmp_path / "agent.state") as store, traced(store):
+        with contextlib.suppress(pytest.fail.Exception):
+            ENTRANCES[entrance](store)
+        assert RULE.encode() in traces(store)
+
+
 # --- checks -------------------------------------------------------------------------------------
 
 MARKS = [b"the key is", b"failed with"]
@@ -626,10 +668,10 @@ CHECKED = sorted(ENTRANCES.keys() - {"names", "import", "asyncio"})
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("entrance", CHECKED)
 def test_no_exit_shows_what_a_check_has_quarantined(tmp_path, entrance, caplog):
-    with statelog.open(tmp_path / "agent.state", guard=checking("quarantine")) as store:
+    with statelog.open(tmp_path / "agent.state", guard=checking("quarantine")) as store, traced(store):
         ENTRANCES[entrance](store)
         assert any(mark in raw_files(store) for mark in MARKS)
-        for name in ("shell", "page", "shown", "compared", "webhook", "recalled"):
+        for name in ("shell", "page", "shown", "compared", "webhook", "recalled", "traces"):
             told = EXITS[name](store)
             assert [mark for mark in MARKS if mark in told] == [], name
         assert store.verify().ok
