@@ -141,7 +141,7 @@ class Session:
         """Return the open turns. Raise ConflictError without that of the event: a late write would bring it back."""
         turns = _in(state, _TURNS)
         if event not in turns:
-            message = f"session {self._thread_id!r} has expired, or was forgotten or rolled back, during the turn of {event!r}"
+            message = f"session {self._thread_id!r} was forgotten, expired or rolled back during the turn of {event!r}"
             raise ConflictError(message, thread=self._thread_id)
         return turns
 
