@@ -1,4 +1,4 @@
-"""Measures what a recall costs beside the scan of its vectors, and looks for forgotten facts wherever they could be."""
+"""Measures searches, and a recall beside the scan of its vectors; looks for forgotten facts wherever they could be."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import statelog
 from statelog import Memory
 from statelog.bench.measure import interleave
 from statelog.bench.result import Result, at_most, exactly
+from statelog.bench.search import measure_commits, measure_searches
 from statelog.bench.workload import Bench, Workload
 
 if TYPE_CHECKING:
@@ -27,7 +28,12 @@ _SEED = 52
 
 
 def _measure(bench: Bench) -> Result:
-    measured: dict[str, Callable[[Bench], Result]] = {"recall": _measure_recall, "forget": _measure_forget}
+    measured: dict[str, Callable[[Bench], Result]] = {
+        "search": measure_searches,
+        "commit": measure_commits,
+        "recall": _measure_recall,
+        "forget": _measure_forget,
+    }
     return Result.joined([measure(bench) for name, measure in measured.items() if not bench.rows or name in bench.rows])
 
 
@@ -101,18 +107,14 @@ def _measure_forget(bench: Bench) -> Result:
         other = Memory(store, "user/43")
         with other.session("s-1").turn("evt-1") as turn:
             turn.add({"role": "user", "content": " ".join(marks[:count])})
-        found_before = sum(bool(memory.recall(mark, limit=1)) for mark in marks[:count])
+        found_before = sum(_is_found(store, memory, mark) for mark in marks[:count])
         for number in range(count):
             memory.forget(f"k{number:05d}")
         Memory.forget_scope(store, "user/43")
         store.compact()
-        shown = [
-            mark
-            for mark in marks[:count]
-            if any(mark in str(fact.text) for fact in memory.recall(mark, limit=10)) or _is_in_files(store, mark)
-        ]
-        kept = sum(bool(memory.recall(mark, limit=1)) for mark in marks[count:])
-    what = f"of {count} forgotten facts, those that a recall or a file shows after compact"
+        shown = [mark for mark in marks[:count] if _is_found(store, memory, mark) or _is_in_files(store, mark)]
+        kept = sum(_is_found(store, memory, mark) for mark in marks[count:])
+    what = f"of {count} forgotten facts, those that a search, a recall or a file shows after compact"
     return Result(
         checks=(
             exactly(what, len(shown), 0, ""),
@@ -124,6 +126,11 @@ def _measure_forget(bench: Bench) -> Result:
     )
 
 
+def _is_found(store: statelog.Store, memory: Memory, mark: str) -> bool:
+    is_recalled = any(mark in str(fact.text) for fact in memory.recall(mark, limit=10))
+    return is_recalled or bool(store.search(mark, history=True))
+
+
 def _is_in_files(store: statelog.Store, mark: str) -> bool:
     files = store.path.parent.glob(f"{store.path.name}*")
     return any(mark.encode() in path.read_bytes() for path in files)
@@ -131,10 +138,10 @@ def _is_in_files(store: statelog.Store, mark: str) -> bool:
 
 MEMORY = Workload(
     "memory",
-    "memory: recall, forget",
-    "interval",
+    "memory: search, recall, forget",
+    "commit and interval",
     _measure,
     needs=("numpy",),
     extra="vectors",
-    rows=("recall", "forget"),
+    rows=("search", "commit", "recall", "forget"),
 )

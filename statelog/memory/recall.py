@@ -209,7 +209,7 @@ class FactCache:
 def _hash_of(fact: Stored) -> int:
     """Return the hash by which the text index knows a fact."""
     value = fact if "metadata" not in fact else cbor.decode(cbor.encode(fact), as_stored=True)
-    return hash_of(item_text(value).text)
+    return hash_of(item_text(value)[1])
 
 
 def joined(rankings: Iterable[list[str]]) -> dict[str, float]:

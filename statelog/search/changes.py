@@ -1,13 +1,13 @@
 """The texts that a version has and the version before it has not, and the text at a path of a version.
 
 Trees are compared by digest, so what both versions share is not read (`tree.diff`). An append to a list is told from
-the entries of the two roots alone.
+the open nodes of the two lists alone.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
 from statelog.display.packed import CUT, MSGPACK, Coded
@@ -15,17 +15,18 @@ from statelog.format import cbor
 from statelog.limits import GRAPH_CHANNEL
 from statelog.search.texts import NAMES_OF_MESSAGES, Path, Text, item_text, texts_of
 from statelog.tree.diff import diff_lists, diff_maps
+from statelog.tree.node import CHUNK
 from statelog.tree.tree import LISTS, STRIDE, Tree
 from statelog.tree.value import is_tree, open_root, read_item, read_items
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from statelog.tree.node import Slot, Workspace
+    from statelog.tree.node import Node, Slot, Workspace
 
 GRAPH_KEY = cbor.encode(GRAPH_CHANNEL)
 _MESSAGE_KEYS = tuple(cbor.encode(name) for name in NAMES_OF_MESSAGES)
-_HASHED_ITEMS = 256
+_READ_ITEMS = 256
 """Items of a list that are read in one go."""
 
 
@@ -42,10 +43,21 @@ def _decoded_all(workspace: Workspace, slots: Sequence[Slot]) -> list[Any]:
 
 # --- what a version adds ----------------------------------------------------------------
 
+Item = tuple[int | None, str, str]
+"""The position of a text in its list, or None; its role; the text."""
+
+
+class Added(NamedTuple):
+    """Texts that a value has got."""
+
+    path: Path
+    """The path of the list that has them, or that of the one text."""
+    items: list[Item]
+
 
 def texts_added(
     old: Tree | None, new: Tree, channels: Iterable[bytes] | None = None, keep: Callable[[str], bool] | None = None
-) -> Iterator[Text]:
+) -> Iterator[Added]:
     """Yield the texts of a dict that another one has not at the same path.
 
     Args:
@@ -71,74 +83,114 @@ def texts_added(
                 yield from _added(new.workspace, before, after, (name,))
 
 
-def _added(workspace: Workspace, old: Slot | None, new: Slot, path: Path) -> Iterator[Text]:
-    found: list[Text] | None = None
-    is_same_kind = False
+def _added(workspace: Workspace, old: Slot | None, new: Slot, path: Path) -> Iterator[Added]:
     if is_tree(new):
         tree = open_root(workspace, new)
         before = open_root(workspace, old) if old is not None and is_tree(old) else None
-        if tree.kind in LISTS:
-            is_same_kind = before is not None and before.kind in LISTS
-            if before is not None and is_same_kind:
-                found = _items_added(before, tree, path)
+        if tree.kind in LISTS and (old is None or (before is not None and before.kind in LISTS)):
+            items = _items_added(before, tree)
+            if items is not None:
+                if items:
+                    yield Added(path, items)
+                return
+        elif (
+            tree.kind == kernels.KIND_DICT
+            and (old is None or (before is not None and before.kind == kernels.KIND_DICT))
+            and not _may_be_message(tree)
+        ):
+            for below, items in texts_added(before, tree):
+                yield Added((*path, *below), items)
+            return
+    known = {*texts_of(decoded(workspace, old), path)} if old is not None else ()
+    for text in texts_of(decoded(workspace, new), path):
+        if text not in known:
+            last = text.path[-1]
+            if type(last) is int:
+                yield Added(text.path[:-1], [(last, text.role, text.text)])
             else:
-                found = _items(tree, range(tree.count), tree.slots(0, tree.count), path)
-        elif tree.kind == kernels.KIND_DICT and not _may_be_message(tree):
-            is_same_kind = before is not None and before.kind == kernels.KIND_DICT
-            below = texts_added(before if is_same_kind else None, tree)
-            found = [text._replace(path=(*path, *text.path)) for text in below]
-    if found is None:
-        is_same_kind = False
-        found = list(texts_of(decoded(workspace, new), path))
-    yield from found if old is None or is_same_kind or not found else _without(workspace, old, path, found)
-
-
-def _without(workspace: Workspace, old: Slot, path: Path, found: Iterable[Text]) -> Iterator[Text]:
-    """Yield the texts that a value before did not have at the same path."""
-    known = {*texts_of(decoded(workspace, old), path)}
-    return (text for text in found if text not in known)
+                yield Added(text.path, [(None, text.role, text.text)])
 
 
 def _may_be_message(tree: Tree) -> bool:
     return any(tree.find(key)[1] is not None for key in _MESSAGE_KEYS)
 
 
-def _items_added(old: Tree, new: Tree, path: Path) -> list[Text] | None:
+def _items_added(old: Tree | None, new: Tree) -> list[Item] | None:
     """Return the texts of the items that a list has got; None if its value is not a list."""
-    slots = _appended(old, new)
-    if slots is not None:
-        return _items(new, range(new.count - len(slots), new.count), slots, path)
+    if old is None:
+        return _items(new, range(new.count), new.slots(0, new.count))
+    if old.count <= new.count and _begins_with(new, old):
+        return _items(new, range(old.count, new.count), new.slots(old.count, new.count))
     changes = [(at, change.new) for _old, at, change in diff_lists(old, new) if change.new is not None]
-    return _items(new, [at for at, _slot in changes], [slot for _at, slot in changes], path)
+    return _items(new, [at for at, _slot in changes], [slot for _at, slot in changes])
 
 
-def _appended(old: Tree, new: Tree) -> list[Slot] | None:
-    """Return the slots behind those of the old list, if the roots alone prove that the new list begins with it."""
-    if old.head.levels != new.head.levels or old.count > new.count:
-        return None
-    before, after = old.table(old.node, 0), new.table(new.node, 0)
-    if before:
-        start, stop, at = before[0], before[-STRIDE + 2], after[0]
-        if old.node.data[start:stop] != new.node.data[at : at + stop - start]:
+def _begins_with(new: Tree, old: Tree) -> bool:
+    """Return True if a list begins with all items of another, which the open nodes of both prove.
+
+    The open node of a level has the digests of closed nodes. The node of the other list that begins at the same item
+    has to begin with the same digests.
+    """
+    start = 0
+    level = len(old.head.levels)
+    for covered, digest, lsn, number in old.head.levels:
+        if digest is not None:
+            node = old.workspace.read(CHUNK, digest, lsn, number)
+            if not _begins_as(old, node, _node_at(new, level, start), new, level):
+                return False
+        start += covered
+        level -= 1
+    return not old.head.tail_count or _begins_as(old, old.node, _node_at(new, 0, start), new, 0)
+
+
+def _begins_as(old: Tree, node: Node, found: Node | None, new: Tree, level: int) -> bool:
+    if found is None:
+        return False
+    if node.content == found.content and level:
+        return True
+    before, after = old.table(node, level), new.table(found, level)
+    if len(before) > len(after):
+        return False
+    start, stop, at = before[0], before[-STRIDE + 2], after[0]
+    return node.data[start:stop] == found.data[at : at + stop - start]
+
+
+def _node_at(tree: Tree, wanted: int, position: int) -> Node | None:
+    """Return the node of a level that begins at a position; None if there is none."""
+    level = len(tree.head.levels)
+    node: Node | None = None
+    for covered, digest, lsn, number in tree.head.levels:
+        if level < wanted:
             return None
-    return new.slots_in(new.node, after[len(before) :])
+        if position < covered and digest is not None:
+            node = tree.workspace.read(CHUNK, digest, lsn, number)
+            break
+        position -= covered
+        level -= 1
+    else:
+        return tree.node if wanted == 0 and position == 0 else None
+    while level > wanted:
+        table = tree.table(node, level)
+        index = 0
+        while position >= table[index * STRIDE + 3]:
+            position -= table[index * STRIDE + 3]
+            index += 1
+        node = tree.child(node, table, index, level)
+        level -= 1
+    return node if position == 0 else None
 
 
-def _items(tree: Tree, positions: Iterable[int], slots: Sequence[Slot], path: Path) -> list[Text] | None:
+def _items(tree: Tree, positions: Iterable[int], slots: Sequence[Slot]) -> list[Item] | None:
     """Return the texts of some items of a list; None if the list is a value that was cut."""
-    found: list[Text] = []
+    found: list[tuple[str, str]] = []
     is_packed = False
-    for start in range(0, len(slots), _HASHED_ITEMS):
-        values = _decoded_all(tree.workspace, slots[start : start + _HASHED_ITEMS])
-        is_packed = is_packed or any(isinstance(value, Coded) for value in values)
+    for start in range(0, len(slots), _READ_ITEMS):
+        values = _decoded_all(tree.workspace, slots[start : start + _READ_ITEMS])
+        is_packed = is_packed or isinstance(values[-1], Coded)
         found += map(item_text, values)
     if is_packed and _is_cut(tree):
         return None
-    return [
-        Text((*path, position), role, text)
-        for position, (_path, role, text) in zip(positions, found, strict=True)
-        if text
-    ]
+    return [(position, role, text) for position, (role, text) in zip(positions, found, strict=True) if text]
 
 
 def _is_cut(tree: Tree) -> bool:
@@ -178,34 +230,36 @@ class State:
             if tree.kind == kernels.KIND_DICT and type(name) is str and not _may_be_message(tree):
                 slot = tree.find(cbor.encode(name))[1]
                 at += 1
-            elif tree.kind in LISTS and type(name) is int and at == len(path) - 1 and tree.count and not _is_cut(tree):
-                return self._find_item(tree, path, name, hash)
+            elif tree.kind in LISTS and type(name) is int and at == len(path) - 1 and tree.count:
+                last = decoded(workspace, tree.at(min(name, tree.count - 1)))
+                if isinstance(last, Coded) and _is_cut(tree):
+                    break
+                return self._find_item(tree, path, last if name < tree.count else None, hash)
             else:
                 break
         if slot is None:
             return None
         return self._find_in(list(texts_of(decoded(workspace, slot), path[:at])), path, hash)
 
-    def _find_item(self, tree: Tree, path: Path, position: int, hash: int) -> Text | None:
-        """Look for an item where it was; if it is not there, in the whole list."""
-        if position < tree.count:
-            text = item_text(decoded(tree.workspace, tree.at(position)))
-            if text.text and self._hash_of(text.text) == hash:
-                return text._replace(path=path)
+    def _find_item(self, tree: Tree, path: Path, value: Any, hash: int) -> Text | None:
+        """Look for an item where it was, which has `value` now; if it is not that one, in the whole list."""
+        role, text = item_text(value)
+        if text and self._hash_of(text) == hash:
+            return Text(path, role, text)
+        position = int(path[-1])
         positions = self._positions.get(path[:-1])
         if positions is None:
             positions = self._positions[path[:-1]] = {}
-            for start in range(0, tree.count, _HASHED_ITEMS):
-                stop = min(start + _HASHED_ITEMS, tree.count)
-                for at, value in enumerate(_decoded_all(tree.workspace, tree.slots(start, stop)), start):
-                    positions.setdefault(self._hash_of(item_text(value).text), []).append(at)
+            for start in range(0, tree.count, _READ_ITEMS):
+                stop = min(start + _READ_ITEMS, tree.count)
+                for at, item in enumerate(_decoded_all(tree.workspace, tree.slots(start, stop)), start):
+                    positions.setdefault(self._hash_of(item_text(item)[1]), []).append(at)
         places = positions.get(hash)
         if not places:
             return None
         nearest = min(places, key=lambda each: abs(each - position))
         places.remove(nearest)
-        text = item_text(decoded(tree.workspace, tree.at(nearest)))
-        return text._replace(path=(*path[:-1], nearest))
+        return Text((*path[:-1], nearest), *item_text(decoded(tree.workspace, tree.at(nearest))))
 
     def _find_in(self, texts: list[Text], path: Path, hash: int) -> Text | None:
         found = [text for text in texts if self._hash_of(text.text) == hash]

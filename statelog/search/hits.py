@@ -25,7 +25,7 @@ class Hit:
         namespace: the namespace of the item, its labels joined by dots.
         run: the id of the run.
         role: who said a message: "user", "assistant", "system", "tool" or another name; empty for other texts.
-        time: when the text was committed (UTC).
+        time: when the text was committed (UTC); down to the second if that version has expired.
         text: the whole text, as the store has it now; at most 100,000 characters.
         snippet: one line of the text around the first word of the query, at most 160 characters.
         score: how well the text fits. A higher score is better. Scores of different queries or stores cannot be

@@ -22,6 +22,7 @@ from statelog.errors import (
     StoreLockedError,
 )
 from statelog.log.chain import read_chained
+from statelog.search.configuration import read_configuration
 from statelog.search.log_texts import ENTRY, LogTexts, Source
 from statelog.storage.file.index_file import (
     APPLICATION_ID,
@@ -36,12 +37,11 @@ from statelog.storage.file.index_file import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
-    from pathlib import Path as FilePath
 
     from statelog.log.engine import Engine
     from statelog.log.view import View
     from statelog.search.configuration import Configuration
-    from statelog.search.log_texts import Row
+    from statelog.search.log_texts import Rows
 
 T = TypeVar("T")
 
@@ -53,18 +53,19 @@ _BATCH_CHARACTERS: Final = 8 * 1024 * 1024
 _HASH_SIZE_BYTES: Final = 16 * 1024 * 1024
 """What FTS5 collects in memory before it writes a segment."""
 
+_SECOND_US: Final = 1_000_000
 _TIMEOUT_S: Final = 30.0
 _PAGE_ROWS: Final = 256
 _LAST: Final = "\U0010ffff"
 """A character behind all others, for the end of a range of texts."""
-_HASH_MASK: Final = (1 << 47) - 1
+_HASH_MASK: Final = (1 << 31) - 1
 
 _SCHEMA = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE roles(id INTEGER PRIMARY KEY, name TEXT UNIQUE);
 CREATE TABLE sources(id INTEGER PRIMARY KEY, kind INT, thread INT, branch INT, path TEXT,
     UNIQUE(thread, branch, path, kind));
-CREATE TABLE docs(id INTEGER PRIMARY KEY, source INT, version INT, item INT, hash INT, role INT, time_us INT);
+CREATE TABLE docs(id INTEGER PRIMARY KEY, source INT, version INT, item INT, hash INT, role INT, time_s INT);
 CREATE VIRTUAL TABLE texts USING fts5(text, content='', tokenize='{tokenizer}');
 INSERT INTO texts(texts, rank) VALUES('hashsize', {hash_size_bytes});
 """
@@ -72,7 +73,7 @@ _TOKENIZERS = {"unicode61": "unicode61 remove_diacritics 2", "trigram": "trigram
 
 
 def hash_of(text: str) -> int:
-    """Return the hash by which the index knows a text: 47 bits, which SQLite stores in six bytes."""
+    """Return the hash by which the index knows a text: 31 bits, which SQLite stores in four bytes."""
     return xxh3_64_intdigest(text.encode()) & _HASH_MASK
 
 
@@ -84,11 +85,12 @@ class Match(NamedTuple):
     item: int | None
     hash: int
     time_us: int
+    """The time of the text, down to the second."""
     score: float
 
 
 class Filter(NamedTuple):
-    """Conditions on rows; None for any."""
+    """Conditions on rows; None for any. Times are compared by the second."""
 
     sources: Callable[[Source], bool] | None = None
     role: str | None = None
@@ -113,12 +115,24 @@ class Index:
         self.notes: list[str] = []
         self._connection: sqlite3.Connection | None = None
         self._configuration: Configuration | None = None
+        self._known: tuple[int, Configuration | None] = (-1, None)
         self._process_id = getpid()
-        self._inode = 0
-        self._is_private = engine.store_file.read_only
+        self._path = engine.store_file.path
+        self._index_path = index_path(self._path)
+        self._inode = self._file = 0
+        self._is_private = False
         self._sources: dict[Source, int] = {}
         self._source_rows: dict[int, Source] = {}
         self._roles: dict[str, int] = {}
+
+    def configuration(self) -> Configuration:
+        """Return the configuration of the store. It is read again if somebody has committed."""
+        commit_id = self._engine.last_commit_id()
+        known_id, known = self._known
+        if known is None or known_id != commit_id:
+            known = read_configuration(self._engine)
+            self._known = (commit_id, known)
+        return known
 
     def close(self) -> None:
         """Close the file. What is in memory is forgotten."""
@@ -135,10 +149,6 @@ class Index:
         """Return the notes, each once, and forget them."""
         notes, self.notes = tuple(dict.fromkeys(self.notes)), []
         return notes
-
-    @property
-    def _path(self) -> FilePath:
-        return self._engine.store_file.path
 
     # --- opening ------------------------------------------------------------------------
 
@@ -171,7 +181,7 @@ class Index:
         """Raise an error for what a new index would not mend."""
         self._forget()
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        path = str(index_path(self._path))
+        path = str(self._index_path)
         if code == sqlite3.SQLITE_NOTADB and not self._is_private:
             refuse_foreign(self._path)
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -184,7 +194,7 @@ class Index:
     def _discard(self, note: str, *, to_private: bool = False) -> None:
         self.close()
         self.notes.append(note)
-        if to_private:
+        if to_private or self._engine.store_file.read_only:
             self._is_private = True
         if not self._is_private:
             with index_lock(self._path):
@@ -193,7 +203,7 @@ class Index:
     def _open(self, configuration: Configuration) -> None:
         """Open the file, or find that it is still the one that is open."""
         if self._connection is not None:
-            if not self._is_private and self._inode != inode_of(index_path(self._path)):
+            if not self._is_private and self._inode != inode_of(self._index_path):
                 self.close()  # It was removed, by a compaction perhaps.
             elif configuration == self._configuration:
                 return
@@ -201,6 +211,8 @@ class Index:
                 self.close()
         self._configuration = configuration
         if self._connection is None:
+            if self._engine.store_file.read_only and not inode_of(self._index_path):
+                self._is_private = True
             if not self._is_private:
                 try:
                     self._connection = self._open_shared()
@@ -213,7 +225,7 @@ class Index:
         self._check_identity(configuration)
 
     def _open_shared(self) -> sqlite3.Connection:
-        path = index_path(self._path)
+        path = self._index_path
         with index_lock(self._path):
             create_index(self._path)
             self._inode = inode_of(path)
@@ -252,6 +264,7 @@ class Index:
         for name, value in wanted.items():
             if meta.get(name) != value:
                 raise _StaleError(_REASONS[name])
+        self._file = wanted["file"]
         with self._engine.read() as view:
             if _chain_at(view, meta["cursor"]) != meta["chain"]:
                 raise _StaleError("it was made of another history of this store")
@@ -271,7 +284,7 @@ class Index:
         for statement in schema.split(";\n")[:-1]:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-        pairs = [*identity.items(), ("cursor", 0), ("chain", b"")]
+        pairs = [*identity.items(), ("cursor", 0), ("chain", b""), ("base_s", 0)]
         connection.executemany("INSERT INTO meta VALUES(?, ?)", pairs)
 
     # --- following the log ----------------------------------------------------------------
@@ -282,7 +295,7 @@ class Index:
         assert connection is not None
         with self._engine.read() as view:
             end = view.transaction.last_lsn()
-        if not self._is_private and inode_of(self._path) != _meta(connection, "file"):
+        if not self._is_private and inode_of(self._path) != self._file:
             raise _StaleError(_REASONS["file"])
         while (cursor := _meta(connection, "cursor")) < end:
             try:
@@ -302,36 +315,36 @@ class Index:
         for name, value in (("cursor", cursor), ("chain", chain)):
             connection.execute("UPDATE meta SET value = ? WHERE name = ?", (value, name))
 
-    def _read(self, view: View, configuration: Configuration, cursor: int, end: int) -> tuple[list[Row], int]:
-        """Return the rows of some records behind the cursor, and the LSN of the last one that was read."""
+    def _read(self, view: View, configuration: Configuration, cursor: int, end: int) -> tuple[list[Rows], int]:
+        """Return the texts of some records behind the cursor, and the LSN of the last one that was read."""
         texts = LogTexts(self._engine, view, configuration.keep)
-        rows: list[Row] = []
+        found: list[Rows] = []
         size, stop = 0, min(end, cursor + _BATCH_RECORDS)
         while cursor < stop and size < _BATCH_CHARACTERS:
             cursor += 1
-            found = texts.rows(cursor)
-            if found:
-                rows += found
-                size += sum(len(row.text) for row in found)
-        return rows, cursor
+            for rows in texts.rows(cursor):
+                found.append(rows)
+                size += sum([len(text) for _item, _role, text in rows.items])
+        return found, cursor
 
-    def _insert(self, connection: sqlite3.Connection, rows: list[Row]) -> None:
-        if not rows:
+    def _insert(self, connection: sqlite3.Connection, found: list[Rows]) -> None:
+        if not found:
             return
-        last = connection.execute("SELECT max(id) FROM docs").fetchone()[0] or 0
-        source_ids = {source: self._source_id(connection, source) for source in {row.source for row in rows}}
-        role_ids = {role: self._role_id(connection, role) for role in {row.role for row in rows}}
-        connection.executemany(
-            "INSERT INTO docs VALUES(?, ?, ?, ?, ?, ?, ?)",
-            [
-                (number, source_ids[source], version, item, hash_of(text), role_ids[role], time_us)
-                for number, (source, version, item, time_us, role, text) in enumerate(rows, last + 1)
-            ],
-        )
-        connection.executemany(
-            "INSERT INTO texts(rowid, text) VALUES(?, ?)",
-            [(number, row.text) for number, row in enumerate(rows, last + 1)],
-        )
+        number = connection.execute("SELECT max(id) FROM docs").fetchone()[0] or 0
+        base_s = _meta(connection, "base_s")
+        if not number:
+            base_s = found[0].time_us // _SECOND_US
+            connection.execute("UPDATE meta SET value = ? WHERE name = 'base_s'", (base_s,))
+        docs: list[tuple[int | None, ...]] = []
+        texts: list[tuple[int, str]] = []
+        for source, version, time_us, items in found:
+            source_id, time_s = self._source_id(connection, source), time_us // _SECOND_US - base_s
+            for item, role, text in items:
+                number += 1
+                docs.append((number, source_id, version, item, hash_of(text), self._role_id(connection, role), time_s))
+                texts.append((number, text))
+        connection.executemany("INSERT INTO docs VALUES(?, ?, ?, ?, ?, ?, ?)", docs)
+        connection.executemany("INSERT INTO texts(rowid, text) VALUES(?, ?)", texts)
 
     def _source_id(self, connection: sqlite3.Connection, source: Source) -> int:
         found = self._sources.get(source)
@@ -351,11 +364,11 @@ class Index:
         return found
 
     def _role_id(self, connection: sqlite3.Connection, role: str) -> int:
-        if role not in self._roles:
+        found = self._roles.get(role)
+        if found is None:
             connection.execute("INSERT OR IGNORE INTO roles(name) VALUES(?)", (role,))
-            row = connection.execute("SELECT id FROM roles WHERE name = ?", (role,)).fetchone()
-            self._roles[role] = row[0]
-        return self._roles[role]
+            found = self._roles[role] = connection.execute("SELECT id FROM roles WHERE name = ?", (role,)).fetchone()[0]
+        return found
 
     # --- matches ------------------------------------------------------------------------------
 
@@ -371,10 +384,11 @@ class Index:
             connection.execute("DELETE FROM temp.wanted")
             connection.executemany("INSERT INTO temp.wanted VALUES(?)", wanted)
             where.append("docs.source IN (SELECT source FROM temp.wanted)")
-        for condition, value in (("time_us >= ?", conditions.since_us), ("time_us < ?", conditions.until_us)):
-            if value is not None:
+        base_s = _meta(connection, "base_s")
+        for condition, time_us in (("time_s >= ?", conditions.since_us), ("time_s <= ?", conditions.until_us)):
+            if time_us is not None:
                 where.append(f"docs.{condition}")
-                values.append(value)
+                values.append(time_us // _SECOND_US - base_s)
         if conditions.role is not None:
             where.append("docs.role = (SELECT id FROM roles WHERE name = ?)")
             values.append(conditions.role)
@@ -385,7 +399,7 @@ class Index:
         try:
             while page := cursor.fetchmany(_PAGE_ROWS):
                 for number, rank in page:
-                    yield self._match(connection, number, rank)
+                    yield self._match(connection, number, rank, base_s)
         finally:
             cursor.close()
 
@@ -416,21 +430,21 @@ class Index:
             self._source_rows[number] = Source(kind, thread, branch, tuple(json.loads(path)))
         return iter(self._source_rows.items())
 
-    def _match(self, connection: sqlite3.Connection, number: int, rank: float) -> Match:
+    def _match(self, connection: sqlite3.Connection, number: int, rank: float, base_s: int) -> Match:
         row = connection.execute(
-            "SELECT source, version, item, hash, time_us FROM docs WHERE id = ?", (number,)
+            "SELECT source, version, item, hash, time_s FROM docs WHERE id = ?", (number,)
         ).fetchone()
         if row is None:
             message = f"row {number} is missing"
             raise _StaleError(message)
-        source_id, version, item, hash, time_us = row
+        source_id, version, item, hash, time_s = row
         source = self._source_rows.get(source_id)
         if source is None:
             kind, thread, branch, path = connection.execute(
                 "SELECT kind, thread, branch, path FROM sources WHERE id = ?", (source_id,)
             ).fetchone()
             source = Source(kind, thread, branch, tuple(json.loads(path)))
-        return Match(source, version, item, hash, time_us, -rank)
+        return Match(source, version, item, hash, (base_s + time_s) * _SECOND_US, -rank)
 
 
 _REASONS = {

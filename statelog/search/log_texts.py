@@ -17,18 +17,19 @@ from statelog.log.events import read_checkpoint
 from statelog.log.kinds.entries import EntryEvent, is_lease
 from statelog.log.kinds.table import decode_event
 from statelog.log.nodes import read_node, read_nodes
-from statelog.search.changes import GRAPH_KEY, texts_added
+from statelog.search.changes import GRAPH_KEY, Added, texts_added
 from statelog.tree.node import ROOT, Workspace
 from statelog.tree.tree import Tree
 from statelog.tree.value import split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
 
     from statelog.log.engine import Engine
     from statelog.log.events import CheckpointEvent
     from statelog.log.view import View
-    from statelog.search.texts import Path, Text
+    from statelog.search.changes import Item
+    from statelog.search.texts import Path
 
 THREAD, ENTRY, ITEM, RUN = range(4)
 """The kinds of sources: a thread, an entry of the board, an item of LangGraph's store, a durable run."""
@@ -58,16 +59,14 @@ class Source(NamedTuple):
     """The path without the position in a list. It begins with the key of the entry, or the id of the run."""
 
 
-class Row(NamedTuple):
-    """A text of the log."""
+class Rows(NamedTuple):
+    """Texts of the log that one source has got in one version."""
 
     source: Source
     version: int
     """The version of the thread, or the LSN of the entry's record."""
-    item: int | None
     time_us: int
-    role: str
-    text: str
+    items: list[Item]
 
 
 class _Line(NamedTuple):
@@ -97,7 +96,7 @@ class LogTexts:
         self._keep = keep
         self._lines: dict[tuple[int, int], _Line] = {}
 
-    def rows(self, lsn: int) -> list[Row]:
+    def rows(self, lsn: int) -> list[Rows]:
         """Return the texts that a record has brought."""
         data = self._view.transaction.get_log(lsn)
         if data is None or data[FLAGS_AT] & FLAG_REDACTED:
@@ -114,7 +113,7 @@ class LogTexts:
 
     # --- versions -----------------------------------------------------------------------
 
-    def _of_version(self, event: CheckpointEvent) -> list[Row]:
+    def _of_version(self, event: CheckpointEvent) -> list[Rows]:
         place = event.thread, event.branch
         line = self._lines.get(place)
         tree = self._tree(event.root_digest, event.root_lsn, event.root_node)
@@ -126,8 +125,8 @@ class LogTexts:
         old = line.tree if line.version >= 0 else None
         is_step = old is not None and not event.target and event.parent_version == line.version
         channels = split(event.written) if is_step else None
-        texts = texts_added(old, tree, channels, line.keep)
-        return list(self._made(line.kind, place, event.version, event.time_us, texts))
+        added = texts_added(old, tree, channels, line.keep)
+        return self._made(line.kind, place, event.version, event.time_us, added)
 
     def _line_before(self, event: CheckpointEvent, tree: Tree) -> _Line | None:
         """Return the version before, with version -1 if there is none; None if the branch has no texts for users."""
@@ -162,22 +161,22 @@ class LogTexts:
 
     # --- entries ------------------------------------------------------------------------
 
-    def _of_entry(self, lsn: int) -> list[Row]:
+    def _of_entry(self, lsn: int) -> list[Rows]:
         record = self._view.record(lsn)
         event = cast("EntryEvent", decode_event(record))
         if event.root_digest is None or is_lease(event.key):
             return []
-        keep, kind, name = None, ENTRY, event.key
+        kind, name = ENTRY, event.key
         if name.startswith(_OWN_ENTRIES):
             if not name.startswith(RUNS):
                 return []
             kind, name = RUN, name.removeprefix(RUNS)
         tree = self._tree(event.root_digest, event.root_lsn, event.root_node)
-        texts = texts_added(self._entry_before(event), tree, None, keep)
-        named = (text._replace(path=(name, *text.path[1:])) for text in texts if text.path[0] == VALUE)
+        added = texts_added(self._entry_before(event), tree, None, VALUE.__eq__)
+        named = (Added((name, *path[1:]), items) for path, items in added)
         if kind == RUN:
-            named = (text for text in named if len(text.path) > 1 and text.path[1] in _RUN_TEXTS)
-        return list(self._made(kind, (0, 0), lsn, record.time_us, named))
+            named = (each for each in named if len(each.path) > 1 and each.path[1] in _RUN_TEXTS)
+        return self._made(kind, (0, 0), lsn, record.time_us, named)
 
     def _entry_before(self, event: EntryEvent) -> Tree | None:
         """Return what the entry had before, if that is still there."""
@@ -195,21 +194,15 @@ class LogTexts:
             return None
 
     def _made(
-        self, kind: int, place: tuple[int, int], version: int, time_us: int, texts: Iterator[Text]
-    ) -> Iterator[Row]:
+        self, kind: int, place: tuple[int, int], version: int, time_us: int, added: Iterable[Added]
+    ) -> list[Rows]:
         keep = self._keep
-        sources: dict[Path, Source | None] = {}
         thread_id = "" if keep is None or kind != THREAD else self._view.thread(place[0]).id
-        for path, role, text in texts:
-            item = path[-1] if type(path[-1]) is int else None
-            container = path if item is None else path[:-1]
-            if container in sources:
-                source = sources[container]
-            else:
-                is_kept = keep is None or keep(kind, thread_id, container)
-                source = sources[container] = Source(kind, *place, container) if is_kept else None
-            if source is not None:
-                yield Row(source, version, item, time_us, role, text)
+        return [
+            Rows(Source(kind, *place, path), version, time_us, items)
+            for path, items in added
+            if keep is None or keep(kind, thread_id, path)
+        ]
 
 
 def _is_users(channel: str) -> bool:

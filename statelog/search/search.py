@@ -19,11 +19,11 @@ from statelog.errors import CheckError, CorruptionError, ExpiredError, UsageErro
 from statelog.format import cbor, keys
 from statelog.guard.verdicts import Where
 from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
+from statelog.log.events import MAIN
 from statelog.log.names import check_name
 from statelog.log.nodes import read_node, read_nodes
 from statelog.log.times import now_us, to_datetime, to_time_us
 from statelog.search.changes import State
-from statelog.search.configuration import read_configuration
 from statelog.search.hits import Hit, Hits
 from statelog.search.index import Filter, hash_of
 from statelog.search.log_texts import ENTRY, ITEM, KIND_NAMES, RUN, RUNS, THREAD, names_of
@@ -113,7 +113,7 @@ def parse_conditions(
         place,
         role,
         *times,
-        "main" if is_main else branch,
+        MAIN if is_main else branch,
         at_version,
         at_us,
         history,
@@ -136,7 +136,7 @@ def _time_us(argument: str, moment: object) -> int | None:
 
 def search(engine: Engine, index: Index, text: str, conditions: Conditions, *, match: str, is_shown: IsShown) -> Hits:
     """Return the hits of a query; see `Store.search`."""
-    configuration = read_configuration(engine)
+    configuration = index.configuration()
     query = parse_query(text, configuration.tokenizer, match=match)
     if not query.expression:
         return Hits([])
@@ -161,6 +161,7 @@ class Confirmed(NamedTuple):
     thread_id: str | None
     branch: str | None
     version: int
+    time_us: int
     text: Text
     part: bytes
     """The encoded part of the value that a check of reads sees."""
@@ -180,7 +181,7 @@ def _hit(found: Confirmed, words: tuple[str, ...]) -> Hit:
         namespace=namespace,
         run=run,
         role=found.text.role,
-        time=to_datetime(found.match.time_us),
+        time=to_datetime(found.time_us),
         text=found.text.text,
         snippet=make_snippet(found.text.text, words),
         score=found.match.score,
@@ -315,6 +316,9 @@ class Finder:
             found = reading.find(view, board, key, self._now_us)
         if found is None or found.event.key != key or found.event.root_digest is None:
             return None
+        time_us = view.record(match.version).time_us
+        if not self._is_in_time(time_us):
+            return None
         event = found.event
         assert event.root_digest is not None
         state = self._state(event.root_digest, event.root_lsn, event.root_node)
@@ -324,7 +328,11 @@ class Finder:
             return None
         part = self._part(state.tree, text.path[:1])
         named = text._replace(path=(match.source.path[0], *text.path[1:]))
-        return Confirmed(match, None, None, found.lsn, named, part, event.agent)
+        return Confirmed(match, None, None, found.lsn, time_us, named, part, event.agent)
+
+    def _is_in_time(self, time_us: int) -> bool:
+        since_us, until_us = self._conditions.since_us, self._conditions.until_us
+        return (since_us is None or time_us >= since_us) and (until_us is None or time_us < until_us)
 
     def _is_seen(self, *place: Any) -> bool:
         """Return True if a place was found before, and note it."""
@@ -341,6 +349,9 @@ class Finder:
         if row is None:
             return None
         path = source.path if match.item is None else (*source.path, match.item)
+        entry = view.entry(source.thread, source.branch, match.version)
+        if entry is not None and not self._is_in_time(entry.time_us):
+            return None
         for branch, name, version in self._versions(view, match):
             state = self._version(view, row.id, branch, version, source.thread)
             if state is None:
@@ -349,12 +360,12 @@ class Finder:
             if text is None or (source.kind == ITEM and self._is_expired(state.tree, path)):
                 continue
             if not self._conditions.history:
-                is_first = text.path == path and view.entry(source.thread, branch, match.version) is not None
-                version = match.version if is_first else version
+                version = match.version if text.path == path and entry is not None else version
             place = (source.thread, branch, text.path, version if self._conditions.history else -1)
             if self._is_seen(source.kind, *place):
                 return None
-            return Confirmed(match, row.id, name, version, text, self._part(state.tree, text.path[:2]), None)
+            time_us = match.time_us if entry is None else entry.time_us
+            return Confirmed(match, row.id, name, version, time_us, text, self._part(state.tree, text.path[:2]), None)
         return None
 
     def _version(self, view: View, thread_id: str, branch: int, version: int, thread: int) -> State | None:
@@ -375,7 +386,8 @@ class Finder:
         asked, thread, own = self._conditions, match.source.thread, match.source.branch
         branches = self._branches.get(thread)
         if branches is None:
-            branches = self._branches[thread] = [(row.number, row.name) for row in view.branches(thread)]
+            rows = view.branches(thread) if view.thread(thread).branch_count > 1 else ()
+            branches = self._branches[thread] = [(row.number, row.name) for row in rows] or [(0, MAIN)]
         names = dict(branches)
         if asked.history:
             version = _kept_from(view, thread, own, match.version)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from statelog.display.packed import Coded, Constructed, unpacked
 from statelog.format.everyday import QUARANTINED
 from statelog.redaction import HIDDEN_VALUE, names_credential
-from statelog.search.messages import Message, message_of, opened, role_named
+from statelog.search.messages import message_of, opened, role_named
 
 Path = tuple[str | int, ...]
 
@@ -40,46 +40,42 @@ def texts_of(value: Any, path: Path = (), depth: int = 0) -> Iterator[Text]:
     kind = type(value)
     if kind is list or kind is tuple:
         for position, item in enumerate(value):
-            text = item_text(item)
-            if text.text:
-                yield text._replace(path=(*path, position))
+            role, text = item_text(item)
+            if text:
+                yield Text((*path, position), role, text)
         return
     message = _message_in(value)
     if message is None and kind is dict and depth < _DEPTH_MAX:
         for key, member in value.items():
             yield from texts_of(member, (*path, key), depth + 1)
         return
-    found = message or _joined(value)
-    if found.text:
-        yield found._replace(path=path)
+    role, text = message or ("", _joined(value))
+    if text:
+        yield Text(path, role, text)
 
 
-def item_text(item: Any) -> Text:
-    """Return the one text of an item of a list; it is empty if the item has none."""
+def item_text(item: Any) -> tuple[str, str]:
+    """Return the role and the one text of an item of a list; the text is empty if the item has none."""
     kind = type(item)
     if kind is dict and len(item) == 2:  # most messages
         role, content = item.get("role"), item.get("content")
         if type(role) is str and type(content) is str:
-            return Text((), role_named(role), content[:TEXT_CHARACTERS_MAX])
-    return _message_in(item) or _joined(item)
+            return role_named(role), content[:TEXT_CHARACTERS_MAX]
+    return _message_in(item) or ("", _joined(item))
 
 
-def _message_in(value: Any) -> Text | None:
-    """Return the text of a message; None for any other value, and for a message that names none of the usual roles."""
+def _message_in(value: Any) -> tuple[str, str] | None:
+    """Return the role and the text of a message; None for any other value, and for an object without a usual role."""
     is_dict = type(value) is dict
     if type(value) is str or (is_dict and not any(name in value for name in NAMES_OF_MESSAGES)):
         return None
     message = message_of(value)
     if message is None or not (message["role"] in _ROLES or (is_dict and "role" in value)):
         return None
-    return _text_of(message)
-
-
-def _text_of(message: Message) -> Text:
     parts = [message["text"]]
     parts += [f"{call['name']} {call['arguments']}" for call in message["calls"]]
     parts += [result["text"] for result in message["results"]]
-    return Text((), message["role"], "\n".join(part for part in parts if part)[:TEXT_CHARACTERS_MAX])
+    return message["role"], "\n".join(part for part in parts if part)[:TEXT_CHARACTERS_MAX]
 
 
 def _plain(value: Any) -> Any:
@@ -94,8 +90,8 @@ def _plain(value: Any) -> Any:
     return unpacked(value) if is_cut else value
 
 
-def _joined(value: Any) -> Text:
-    return Text((), "", "\n".join(_strings(value, 0))[:TEXT_CHARACTERS_MAX])
+def _joined(value: Any) -> str:
+    return "\n".join(_strings(value, 0))[:TEXT_CHARACTERS_MAX]
 
 
 def _strings(value: Any, depth: int) -> Iterator[str]:

@@ -201,6 +201,21 @@ def test_a_store_that_is_open_for_reading_has_an_index_of_its_own(path):
     assert files_of(path) == []
 
 
+def test_a_store_that_is_open_for_reading_uses_the_index_that_is_there(path, tmp_path):
+    make(path, "refund 1")
+    with statelog.open(path) as store:
+        say(store, "refund 2")
+    with statelog.open(path, read_only=True) as store:
+        assert found(store) == ["refund 1", "refund 2"]
+        assert store.search("refund").notes == ()
+    make(tmp_path / "other.state", "refund 3")
+    shutil.copy(tmp_path / "other.state-search", index_of(path))
+    before = index_of(path).read_bytes()
+    with statelog.open(path, read_only=True) as store:
+        assert found(store) == ["refund 1", "refund 2"]
+    assert index_of(path).read_bytes() == before
+
+
 # --- removed text ------------------------------------------------------------------------
 
 
