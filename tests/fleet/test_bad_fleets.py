@@ -107,7 +107,7 @@ def test_a_fleet_that_is_closed_before_its_stores_ships_what_they_have(machine):
         assert heard(store) == 1
     fleet.close()
     for call in (lambda: fleet.open("u"), fleet.stores, lambda: fleet.gc("u")):
-        with pytest.raises(ClosedError, match="connect anew"):
+        with pytest.raises(ClosedError, match="connect again"):
             call()
 
 

@@ -124,7 +124,7 @@ def test_what_is_older_than_is_kept_is_refused_by_naming_the_oldest_and_all_else
                 assert heard(store) == n
     oldest = min(n for n in range(12) if (tmp_path / f"{n}.state").exists())
     for at in (0, ends[oldest - 2], datetime(1969, 1, 1, tzinfo=UTC)):
-        with pytest.raises(ExpiredError, match="the oldest that is kept is LSN") as caught:
+        with pytest.raises(ExpiredError, match="the oldest one is LSN") as caught:
             fleet.restore("t", tmp_path / "x.state", at=at)
         fleet.restore("t", tmp_path / f"oldest-{at}.state", at=caught.value.facts["oldest"])
 
