@@ -168,7 +168,7 @@ def test_the_forged_log_is_taken_where_nothing_is_wrong_with_it(forge_log, open_
         ((1, cbor.encode(["u" * 401, {}]), (), 0), "field 0"),
         ((1, cbor.encode(["u", {"c": 1}]), (), 0), "field 1"),
         ((1, cbor.encode(["u", {"c" * 256: "add"}]), (), 0), "field 1"),
-        ((1, thread_body("t"), (), 0), "begins twice"),
+        ((1, thread_body("t"), (), 0), "begins again"),
         ((8, cbor.encode([0, {}]), (), 0), "field 0"),
         ((8, cbor.encode([0, {"keep": 1}, "*"]), (), 0), "field 1"),
         ((8, cbor.encode([0, {}, "*" * 401]), (), 0), "field 2"),
@@ -224,7 +224,7 @@ LIST_ROOT = b"\x00\x01\x00\x01"
 @pytest.mark.parametrize(
     ("nodes", "match"),
     [
-        ([NodeRow(LEAF, bytes(20), b"\x01", 1)], "not what its digest says"),
+        ([NodeRow(LEAF, bytes(20), b"\x01", 1)], "does not match its digest"),
         ([NodeRow(7, bytes(20), b"\x01", 1)], "damaged node table"),
         ([node_row(LEAF, b"\x18\x01")], "not a CBOR item"),
         ([node_row(LEAF, b"\x01", b"\x00\x00")], "locators"),
@@ -389,7 +389,7 @@ def checkpoint(root=0, version=0, parent=None, parent_branch=None, parent_versio
         ([(EVENT, event(1, "t", {}, lsn=0))], "LSN 0"),
         ([(EVENT, event(1, "t", {})), (EVENT, event(2, *checkpoint()))], "is not in the stream yet"),
         ([(NODE, b"")], "without content"),
-        ([(NODE, b"\x01\x05\x01")], "5 bytes of content"),
+        ([(NODE, b"\x01\x05\x01")], "a content of 5 bytes"),
         ([(NODE, b"\x09\x01\x01")], "node of type 9"),
         ([(NODE, encode_node(LEAF, b"\x18\x01", ()))], "CBOR"),
         ([(NODE, encode_node(ROOT, LIST_ROOT + b"\xfc" + bytes(20), (0,)))], "refers to node 0"),
@@ -400,7 +400,7 @@ def checkpoint(root=0, version=0, parent=None, parent_branch=None, parent_versio
                 (NODE, encode_node(LEAF, b"\x01", ())),
                 (EVENT, event(2, *checkpoint())),
             ],
-            "no root",
+            "not a root",
         ),
         (
             [
@@ -408,7 +408,7 @@ def checkpoint(root=0, version=0, parent=None, parent_branch=None, parent_versio
                 (NODE, encode_node(ROOT, LIST_ROOT + b"\x01", ())),
                 (EVENT, event(2, *checkpoint())),
             ],
-            "no dict",
+            "not a dict",
         ),
         (
             [
@@ -433,7 +433,7 @@ def checkpoint(root=0, version=0, parent=None, parent_branch=None, parent_versio
                     ),
                 ),
             ],
-            "not what the digest says",
+            "does not match its digest",
         ),
         ([(EVENT, event(1, "t", {})), (EVENT, event(6, "tag", 0))], "refers to event 0"),
         ([(EVENT, event(1, "t", {})), (EVENT, event(6, "tag", 7))], "refers to event 7"),
