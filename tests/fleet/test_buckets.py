@@ -31,7 +31,7 @@ EVERY = [*requests_of(None)]
 @pytest.mark.parametrize("request_name", EVERY)
 def test_a_bucket_that_is_not_there_is_not_an_empty_one(buckets, request_name):
     archive = open_archive("s3://no-bucket/agents", **buckets)
-    with pytest.raises(NotFoundError, match="no such bucket") as caught:
+    with pytest.raises(NotFoundError, match="the bucket does not exist") as caught:
         requests_of(archive)[request_name]()
     assert caught.value.url == "s3://no-bucket/agents"
 

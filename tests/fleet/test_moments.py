@@ -53,7 +53,7 @@ def test_a_restore_leaves_alone_what_lies_at_its_path(machine, tmp_path):
     with statelog.open(path) as store:
         say(store, "mine")
     for target in (path, tmp_path):
-        with pytest.raises(AlreadyExistsError, match="already"):
+        with pytest.raises(AlreadyExistsError, match="exists at"):
             fleet.restore("t", target)
     with statelog.open(path) as store:
         assert heard(store) == "mine"

@@ -454,7 +454,7 @@ def test_bad_input_is_told(host, postgres_url, name, tmp_path):
     (tmp_path / "b").mkdir()
     with statelog.open(tmp_path / "b" / names.copy(name)) as other:
         add(other)
-    with pytest.raises(ConflictError, match="another store"):
+    with pytest.raises(ConflictError, match="not the store"):
         host("b")
     with connect(postgres_url, tmp_path / "x") as fleet, fleet.open("alone"), pytest.raises(StoreLockedError):
         share(postgres_url, "alone", cache=tmp_path / "c", timeout_s=0.1)
