@@ -136,6 +136,10 @@ class GateNotFoundError(NotFoundError):
     """No gate of that id. Facts: gate."""
 
 
+class NodeNotFoundError(NotFoundError):
+    """A thread of LangGraph is paused at a node that its graph does not have. Facts: thread, node, nodes."""
+
+
 class MessageNotFoundError(NotFoundError):
     """No message of the outbox at that place. Facts: run, place."""
 
@@ -144,6 +148,14 @@ class NondeterminismError(UsageError):
     """A workflow does not do what it did when it was recorded: the code was changed under an open run.
 
     The run has stopped, and goes on with code that fits. Facts: run, place, recorded, called.
+    """
+
+
+class StepVersionError(NondeterminismError):
+    """A run has recorded a result of a step version that this code cannot read.
+
+    It is a later version than that of the code, or `upcast=` of the step lacks a function. Facts: run, place, recorded,
+    called, stored and declared (the versions), missing (the version without a function, or None).
     """
 
 
@@ -237,6 +249,10 @@ class StoreFullError(LimitError):
 
     Facts: path; full ("quota" or "disk"); of the quota: limit, max_size_bytes.
     """
+
+
+class SizeLimitError(LimitError):
+    """A commit would pass a limit of `Store.limit`. Facts: thread, path (the channel, or None), unit, limit, actual."""
 
 
 class FormatError(StatelogError):
@@ -374,6 +390,13 @@ class RunFailedError(ExecutionError):
 
 class RunCancelledError(ExecutionError):
     """A run was cancelled. Facts: run."""
+
+
+class EmbeddingError(ExecutionError, ValueError):
+    """The function `embed` raised an exception, or returned something other than the vectors of its texts.
+
+    Facts: text (its first 40 characters); of a vector of another size size and dims.
+    """
 
 
 class WebhookError(ExecutionError):

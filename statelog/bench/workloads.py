@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from statelog.bench import durability, growth, guard, inspector, otel, processes, recovery, small, start, waiting
+from statelog.bench import (
+    durability,
+    growth,
+    guard,
+    inspector,
+    memory,
+    otel,
+    processes,
+    recovery,
+    small,
+    start,
+    versions,
+    waiting,
+)
 from statelog.bench.adapters import workload as adapters
 from statelog.bench.board import workload as board
 from statelog.bench.durable import workload as durable
@@ -28,6 +41,8 @@ WORKLOADS = {
         guard.GUARD,
         inspector.INSPECTOR,
         otel.OTEL,
+        memory.MEMORY,
+        versions.VERSIONS,
     )
 }
 """By name."""
