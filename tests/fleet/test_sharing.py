@@ -248,7 +248,7 @@ def test_a_copy_that_fails_behind_the_log_takes_it_in_later(host, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(WriteTransaction, "commit", full)
-    with pytest.raises(CommitOutcomeUnknownError, match="is in the log"):
+    with pytest.raises(CommitOutcomeUnknownError, match="is in the shared log"):
         add(a, "kept")
     assert total(b) == 2
     add(a)
