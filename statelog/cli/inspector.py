@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Port to listen on.")
 @AS_JSON
 def ui(*, store: Path, allow_writes: bool, host: str, port: int, as_json: bool) -> None:
-    """Serve a page that shows STORE, and print its address. Ctrl+C ends it.
+    """Serve a page that shows STORE and print its address. Ctrl+C ends the server.
 
-    The address has a token: who knows it can read the store. Other processes go on writing.
+    The address contains a token: anyone who has it can read the store. Other processes can write meanwhile.
     """
     with _needed("ui"):
         from statelog.inspector.server import serve
@@ -52,13 +52,17 @@ def ui(*, store: Path, allow_writes: bool, host: str, port: int, as_json: bool) 
 @click.argument("target", type=click.Path(path_type=Path, dir_okay=False))
 @BRANCH
 @click.option(
-    "--versions", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many a branch."
+    "--versions",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Maximum number of versions of each branch.",
 )
 @AS_JSON
 def export_html(*, store: Path, thread: str, target: Path, branch: str | None, versions: int, as_json: bool) -> None:
     """Write THREAD of STORE to TARGET, a new HTML file that any browser shows without a server.
 
-    The file has what the store has: quarantined values stay hidden, and what a guard has redacted is redacted.
+    Quarantined values stay hidden, and redacted values stay redacted.
     """
     with _needed("export-html"):
         from statelog.inspector.export import export_html
@@ -82,5 +86,5 @@ def _needed(command: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        message = f"{command} needs a package that is missing: {error.name} (pip install 'statelog[ui]')"
+        message = f"{command} needs the missing package {error.name} (pip install 'statelog[ui]')"
         raise UsageError(message, package=error.name) from None
