@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from statelog import guard
     from statelog.board.rules import Rules
     from statelog.guard.policy import Guard
+    from statelog.memory.memory import Memory
     from statelog.schema.versions import Versioned, versioned
     from statelog.store.board import Board
     from statelog.store.claims import Claim, Lease
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from statelog.store.encoded import Encoded
     from statelog.store.entries import Entry
     from statelog.store.recover import RecoveryReport, recover
+    from statelog.store.size_limits import SizeWarning
     from statelog.store.watching import Event
 else:
     __getattr__, __dir__ = late_names(
@@ -46,6 +48,7 @@ else:
             "statelog.board.rules": ("Rules",),
             "statelog.guard": (),
             "statelog.guard.policy": ("Guard",),
+            "statelog.memory.memory": ("Memory",),
             "statelog.schema.versions": ("Versioned", "versioned"),
             "statelog.store.board": ("Board",),
             "statelog.store.claims": ("Claim", "Lease"),
@@ -53,6 +56,7 @@ else:
             "statelog.store.encoded": ("Encoded",),
             "statelog.store.entries": ("Entry",),
             "statelog.store.recover": ("RecoveryReport", "recover"),
+            "statelog.store.size_limits": ("SizeWarning",),
             "statelog.store.watching": ("Event",),
         },
     )
@@ -76,11 +80,13 @@ __all__ = [
     "JournalMissingError",
     "Lease",
     "LimitError",
+    "Memory",
     "NotFoundError",
     "RecoveryReport",
     "RollbackError",
     "Rules",
     "SecretError",
+    "SizeWarning",
     "StatelogError",
     "StorageError",
     "Store",

@@ -147,6 +147,14 @@ class NondeterminismError(UsageError):
     """
 
 
+class StepVersionError(NondeterminismError):
+    """A run has recorded a result of a step version that this code cannot read.
+
+    It is a later version than that of the code, or `upcast=` of the step lacks a function. Facts: run, place, recorded,
+    called, stored and declared (the versions), missing (the version without a function, or None).
+    """
+
+
 class CursorError(UsageError):
     """A cursor of another store, or of a history that a loss of power took back. Facts: cursor."""
 
@@ -237,6 +245,10 @@ class StoreFullError(LimitError):
 
     Facts: path; full ("quota" or "disk"); of the quota: limit, max_size_bytes.
     """
+
+
+class SizeLimitError(LimitError):
+    """A commit would pass a limit of `Store.limit`. Facts: thread, path (the channel, or None), unit, limit, actual."""
 
 
 class FormatError(StatelogError):
@@ -374,6 +386,13 @@ class RunFailedError(ExecutionError):
 
 class RunCancelledError(ExecutionError):
     """A run was cancelled. Facts: run."""
+
+
+class EmbeddingError(ExecutionError, ValueError):
+    """The function `embed` raised an exception, or returned something other than the vectors of its texts.
+
+    Facts: text (its first 40 characters); of a vector of another size size and dims.
+    """
 
 
 class WebhookError(ExecutionError):

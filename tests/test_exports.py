@@ -77,16 +77,16 @@ def test_what_is_public_is_documented(name):
 
 
 NAMES = {
-    "store": "anchor board close closed compact copy_thread delete_thread durability expire export "
-    "fence fenced find_secrets flush image import_ last_lsn log path purge quarantined read_only "
-    "rebuild_index rekey release remote retain snapshot statistics thread thread_ids threads transaction verify "
+    "store": "anchor board close closed compact configure_search copy_thread delete_thread durability expire export "
+    "fence fenced find_secrets flush image import_ last_lsn limit log migrate path purge quarantined read_only "
+    "rebuild_index rekey release remote retain search snapshot statistics thread thread_ids threads transaction verify "
     "wait",
-    "thread": "at branch branches checkout commit edit fork head history id mount rollback state tag tags untag "
+    "thread": "at branch branches checkout commit edit fork head history id mount rollback size state tag tags untag "
     "version",
     "transaction": "board copy_thread delete_thread thread",
     "snapshot": "board last_lsn thread",
-    "board": "cas children claim claim_of claims create delete get history lease leases list retain rollback set sweep "
-    "update watch",
+    "board": "cas children claim claim_of claims create delete erase get history lease leases list retain rollback set "
+    "sweep update watch",
 }
 """What users see of what they hold, and no name that only the rooms use: those go by `session_of` and `mountable`."""
 

@@ -109,6 +109,7 @@ PRINTS = re.compile(r"^```python\n((?:(?!```).)*)^```\n\n```text\n((?:(?!```).)*
         ("fleet/GUIDE.md", 3),
         ("guard/GUIDE.md", 4),
         ("otel/GUIDE.md", 1),
+        ("search/GUIDE.md", 1),
     ],
 )
 def test_what_some_pages_print_is_what_they_show(name: str, least: int, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import statelog.fleet
 from statelog import aio, durable
 from statelog.aio import board as aio_board
 from statelog.aio import durable as aio_durable
+from statelog.aio import memory as aio_memory
+from statelog.memory import sessions as memory_sessions
 from statelog.store.board import Board
 from statelog.store.claims import Claim
 from statelog.store.transaction import Transaction
@@ -27,6 +29,9 @@ TWINS = {
     "Transaction": (Transaction, aio.Transaction),
     "Board": (Board, aio_board.Board),
     "Claim": (Claim, aio_board.Claim),
+    "Memory": (statelog.Memory, aio.Memory),
+    "Session": (memory_sessions.Session, aio_memory.Session),
+    "Turn": (memory_sessions.Turn, aio_memory.Turn),
     "fleet": (statelog.fleet, statelog.aio.fleet),
     "Fleet": (statelog.fleet.Fleet, statelog.aio.fleet.Fleet),
 }
@@ -48,6 +53,7 @@ ON_ONE_SIDE = {
                 "RollbackError",
                 "Rules",
                 "SecretError",
+                "SizeWarning",
                 "StatelogError",
             ),
             *(
@@ -69,6 +75,16 @@ ON_ONE_SIDE = {
             "recover",
         },
         "for threads they are in the modules of statelog.store": {"State", "Transaction"},
+    },
+    "Memory": {
+        "a model's framework calls tools on threads": {"tool"},
+    },
+    "Session": {
+        "an attribute of each session of statelog.aio": {"id", "thread_id"},
+    },
+    "Turn": {
+        "an attribute of each turn for threads": {"is_completed", "is_resumed", "working"},
+        "for threads, the working state is a mapping that writes": {"set", "remove"},
     },
     "Store": {"leads from the loop to code for threads": {"sync"}},
     "Thread": {

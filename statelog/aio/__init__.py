@@ -16,9 +16,10 @@ is in memory; state is read with `await`.
 """
 
 from statelog.aio.board import Board, Claim
+from statelog.aio.memory import Memory
 from statelog.aio.state import State
 from statelog.aio.store import Store, diff, open
 from statelog.aio.thread import Thread
 from statelog.aio.transaction import Transaction
 
-__all__ = ["Board", "Claim", "State", "Store", "Thread", "Transaction", "diff", "open"]
+__all__ = ["Board", "Claim", "Memory", "State", "Store", "Thread", "Transaction", "diff", "open"]

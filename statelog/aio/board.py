@@ -191,6 +191,10 @@ class Board:
         call = partial(self._board.retain, keep_last=keep_last, max_age=max_age, as_policy=as_policy)
         return await self._runner.run(call, pattern)
 
+    async def erase(self, pattern: str) -> builtins.list[str]:
+        """See `statelog.Board.erase`."""
+        return await self._runner.run(self._board.erase, pattern)
+
     async def claim_of(
         self, key: str, token: int, *, max_attempts: int | None = None, dead: str | None = None
     ) -> Claim:

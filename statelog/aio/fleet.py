@@ -79,6 +79,10 @@ class Fleet:
         """See `statelog.fleet.Fleet.status`."""
         return await run(self._fleet.status, name)
 
+    async def shipped_lsn(self, name: str) -> int:
+        """See `statelog.fleet.Fleet.shipped_lsn`."""
+        return await run(self._fleet.shipped_lsn, name)
+
     async def check(self, name: str | None = None) -> list[fleets.Problem]:
         """See `statelog.fleet.Fleet.check`."""
         return await run(self._fleet.check, name)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar
 
 import statelog
 from statelog.aio.board import Board
@@ -23,8 +23,8 @@ from statelog.store.waiter_thread import Condition
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Callable, Generator, Iterable
-    from datetime import timedelta
+    from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
+    from datetime import datetime, timedelta
     from pathlib import Path
     from types import TracebackType
 
@@ -41,8 +41,11 @@ if TYPE_CHECKING:
     from statelog.portable.frames import Source
     from statelog.portable.frames import Target as Sink
     from statelog.portable.reports import ExportReport, ImageReport, ImportReport
+    from statelog.schema.versions import Versioned
+    from statelog.search.hits import Hits
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.diff import Change
+    from statelog.store.migrations import MigrationReport
     from statelog.store.quarantine import QuarantinedPlace
     from statelog.store.snapshot import Snapshot
     from statelog.store.statistics import StoreStatistics
@@ -190,6 +193,47 @@ class Store(Threads):
         """Return the LSN of the last record, 0 for an empty log."""
         return await self._runner.run(lambda: self._store.last_lsn)
 
+    async def search(
+        self,
+        query: str,
+        *,
+        threads: str | None = None,
+        where: str | None = None,
+        role: str | None = None,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        branch: str | None = None,
+        at: int | datetime | None = None,
+        history: bool = False,
+        match: Literal["all", "any"] = "all",
+        limit: int = 10,
+    ) -> Hits:
+        """See `statelog.Store.search`."""
+        return await self._runner.run(
+            self._store.search,
+            query,
+            threads=threads,
+            where=where,
+            role=role,
+            since=since,
+            until=until,
+            branch=branch,
+            at=at,
+            history=history,
+            match=match,
+            limit=limit,
+        )
+
+    async def configure_search(
+        self,
+        *,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        tokenizer: Literal["unicode61", "trigram"] = "unicode61",
+    ) -> None:
+        """See `statelog.Store.configure_search`."""
+        await self._runner.run(self._store.configure_search, include=include, exclude=exclude, tokenizer=tokenizer)
+
     # What follows takes its time on a thread of the pool, and `progress` is called there.
 
     async def retain(
@@ -211,6 +255,20 @@ class Store(Threads):
             keep_tags=keep_tags,
             pinned=pinned,
             as_policy=as_policy,
+        )
+
+    def limit(
+        self,
+        *,
+        size_bytes_max: int | None = None,
+        items_max: int | None = None,
+        channel: str | None = None,
+        threads: str = "*",
+        warns: bool = False,
+    ) -> None:
+        """See `statelog.Store.limit`."""
+        self._store.limit(
+            size_bytes_max=size_bytes_max, items_max=items_max, channel=channel, threads=threads, warns=warns
         )
 
     async def expire(self, checkpoints: Iterable[Checkpoint]) -> RetentionReport:
@@ -258,6 +316,17 @@ class Store(Threads):
     ) -> PurgeReport:
         """See `statelog.Store.purge`."""
         return await self._runner.run(self._store.purge, found, guard=guard, progress=progress)
+
+    async def migrate(
+        self,
+        schema: Versioned[Any, Any],
+        *,
+        threads: str = "*",
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> MigrationReport:
+        """See `statelog.Store.migrate`."""
+        return await self._runner.run(self._store.migrate, schema, threads=threads, dry_run=dry_run, progress=progress)
 
     async def export(
         self,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.fences import Fence
     from statelog.store.mount import Mount
+    from statelog.store.sizes import StateSize
     from statelog.store.targets import Target
     from statelog.store.views import MapView
 
@@ -101,6 +102,10 @@ class Thread(Written[S, W]):
     async def head(self) -> Checkpoint[S] | None:
         """Return the branch's last checkpoint."""
         return await self._runner.run(lambda: self._thread().head)
+
+    async def size(self) -> StateSize:
+        """See `statelog.Thread.size`."""
+        return await self._runner.run(lambda: self._thread().size())
 
     async def version(self) -> int:
         """Return the head's version, -1 before the first commit."""

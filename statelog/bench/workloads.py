@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from statelog.bench import durability, growth, guard, inspector, otel, processes, recovery, small, start, waiting
+from statelog.bench import (
+    durability,
+    growth,
+    guard,
+    inspector,
+    memory,
+    otel,
+    processes,
+    recovery,
+    small,
+    start,
+    waiting,
+)
 from statelog.bench.adapters import workload as adapters
 from statelog.bench.board import workload as board
 from statelog.bench.durable import workload as durable
@@ -28,6 +40,7 @@ WORKLOADS = {
         guard.GUARD,
         inspector.INSPECTOR,
         otel.OTEL,
+        memory.MEMORY,
     )
 }
 """By name."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.board.reading import Found, read_entry, records_kept
 from statelog.format import keys
+from statelog.format.board_keys import encode_gone_key
 from statelog.log.care.retention import sweep_thread
 from statelog.log.care.vacuum import EveryNode, RetentionReport, Rewritable, rewrite, write_in_portions
 from statelog.log.index import TO_BE_ERASED, redacted_records
@@ -20,7 +21,7 @@ from statelog.log.times import now_us
 from statelog.log.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from statelog.board.names import Pattern
     from statelog.log.engine import Engine
@@ -126,6 +127,31 @@ def retain(engine: Engine, board: int, rules: Sequence[Rule], until: int) -> Ret
     report = let_go(engine, board, choose(engine, board, rules, lsns, until))
     report.add(sweep_thread(engine, board)[1])
     return report
+
+
+def erase(engine: Engine, board: int, found: Iterable[str], until: int) -> RetentionReport:
+    """Remove all records of keys whose entries are deleted, whatever their age and whoever watches.
+
+    The record of a deletion has no value. It stays if it is later than LSN `until`: a watcher has yet to see it.
+    """
+    with engine.read() as view:
+        lsns = [
+            each.lsn
+            for key in found
+            for each in records_kept(view, board, key)
+            if each.lsn <= until or each.event.root_digest is not None
+        ]
+    return let_go(engine, board, sorted(lsns))
+
+
+def keys_deleted(view: View, board: int, pattern: Pattern) -> Iterator[str]:
+    """Yield the keys that match a pattern, whose entries are deleted, and of which retention keeps records."""
+    beginning = encode_gone_key(board, pattern.prefix)
+    skipped = len(beginning) - len(pattern.prefix.encode())
+    for place, _payload in view.transaction.scan_index(beginning):
+        key = place[skipped:].decode()
+        if pattern.fits(key):
+            yield key
 
 
 class Turns:

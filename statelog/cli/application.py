@@ -25,6 +25,7 @@ from statelog.cli.fleet import fleet
 from statelog.cli.inspector import export_html, ui
 from statelog.cli.langgraph import export_langgraph, import_langgraph
 from statelog.cli.logs import log
+from statelog.cli.migrate import migrate
 from statelog.cli.portable import export, import_
 from statelog.cli.quarantine import quarantine
 from statelog.cli.recover import recover
@@ -33,6 +34,7 @@ from statelog.cli.retain import delete, retain
 from statelog.cli.runs import runs
 from statelog.cli.salvage import salvage
 from statelog.cli.schedules import schedules
+from statelog.cli.search import search
 from statelog.cli.secrets import secrets
 from statelog.cli.sessions import import_sessions
 from statelog.cli.states import show
@@ -241,12 +243,12 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
 def main(context: click.Context) -> None:
     """Inspect, roll back and maintain the state of AI agents in one file.
 
-    Commands that only read open the file read-only and never create it. With --json, `threads`, `history`, `tree`,
-    `log`, `board history`, `board watch`, `fleet follow`, `fleet stranded`, `secrets scan` and every `ls` write one
-    object per line. All others write one object. Types that JSON lacks become {"$bytes": base64}, {"$tuple": [...]},
-    {"$set": [...]}, {"$frozenset": [...]}, {"$datetime": ...}, {"$uuid": ...}, {"$decimal": ...}, {"$float": "nan"},
-    {"$int": hexadecimal}. --update and --metadata read the same forms. An error is one object on stderr:
-    {"error", "kind", "exit_code", "facts"}.
+    Commands that only read open the file read-only and never create one. With --json, `threads`, `history`, `tree`,
+    `log`, `search`, `board history`, `board watch`, `fleet follow`, `fleet stranded`, `secrets scan` and every `ls`
+    write one object per line. All others write one object. Types that JSON lacks become {"$bytes": base64},
+    {"$tuple": [...]}, {"$set": [...]}, {"$frozenset": [...]}, {"$datetime": ...}, {"$uuid": ...}, {"$decimal": ...},
+    {"$float": "nan"}, {"$int": hexadecimal}. --update and --metadata read the same forms. An error is one object on
+    stderr: {"error", "kind", "exit_code", "facts"}.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -254,8 +256,8 @@ def main(context: click.Context) -> None:
 
 for command in (
     demo, threads, history, show, tree, diff, log, ui, export_html, rollback, fork, copy, tag, board, lease, runs,
-    gates, queue, schedules, outbox, quarantine, stat, verify, anchor, rebuild_index, bench, retain, delete, compact,
-    rekey, secrets, export, import_,
+    gates, queue, schedules, outbox, search, quarantine, stat, verify, anchor, rebuild_index, bench, retain, delete,
+    compact, migrate, rekey, secrets, export, import_,
     import_langgraph, export_langgraph, import_sessions, fleet, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from statelog.cli.completion import complete_thread
 from statelog.cli.documents import statistics_document
 from statelog.cli.opening import open_for_reading, open_for_writing
 from statelog.cli.options import AS_JSON, EXPECT, STORE
 from statelog.cli.output import Output
+from statelog.cli.sizes import print_sizes
 from statelog.cli.text import count, format_duration, format_policy, format_size
 from statelog.cli.verifying import verify_in_child
 from statelog.errors import CorruptionError
@@ -29,9 +31,14 @@ _READERS_SHOWN = 3
 
 @click.command(short_help="Show sizes and counts.")
 @STORE
+@click.argument("thread", required=False, shell_complete=complete_thread)
+@click.option("--sizes", is_flag=True, help="Show the size of each thread's state, or of each channel of THREAD.")
 @AS_JSON
-def stat(*, store: Path, as_json: bool) -> None:
+def stat(*, store: Path, thread: str | None, sizes: bool, as_json: bool) -> None:
     """Show sizes and counts of STORE: free space, shared space, and readers that hold space.
+
+    With --sizes: the size of the state at the head of each thread, or of each channel of THREAD. `shared` is the part
+    in records of other branches and threads.
 
     The space that `compact` would free is an estimate. While a process reads, pages freed since its read began are not
     reused. A process that has just written counts as a reader for a second. In the table, `lent` is the size that
@@ -40,6 +47,12 @@ def stat(*, store: Path, as_json: bool) -> None:
     In a large store, the figures of records, snapshots and sharing are marked estimates from an even sample.
     """
     output = Output(as_json=as_json)
+    if thread is not None and not sizes:
+        raise click.UsageError("THREAD needs --sizes")
+    if sizes:
+        with open_for_reading(store) as opened:
+            print_sizes(output, opened, thread, as_json=as_json)
+        return
     with open_for_reading(store) as opened, output.progress("counting"):
         statistics = opened.statistics()
     if as_json:

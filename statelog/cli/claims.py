@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from statelog.cli.board import AGENT, KEY, board
-from statelog.cli.documents import lease_document
 from statelog.cli.opening import open_for_reading, open_for_writing
 from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.values import parse_json, render, to_json
+from statelog.documents import lease_document
 from statelog.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:

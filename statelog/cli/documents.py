@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from statelog import documents
 from statelog.cli.paths import format_path
 from statelog.cli.values import to_json
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from statelog import Change, Checkpoint, Entry, Event
     from statelog.durable import Delivery, Gate, Message, RunDifference, RunInfo, Schedule, StepInfo
     from statelog.log.reader import LogRecord
-    from statelog.store.claims import LeaseInfo
     from statelog.store.statistics import StoreStatistics
     from statelog.store.thread_info import ThreadInfo
 
@@ -94,19 +92,11 @@ def entry_document(entry: Entry, *, has_value: bool = True) -> dict[str, Any]:
 
     Without `has_value`, the value is left out, because the entry was listed without its value.
     """
-    document: dict[str, Any] = {
-        "key": entry.key,
-        **({"value": to_json(entry.value)} if has_value else {}),
-        "version": entry.version,
-        "kind": entry.kind,
-        "created": entry.created.isoformat(),
-        "time": entry.time.isoformat(),
-        "agent": entry.agent,
-        "expires": None if entry.expires is None else entry.expires.isoformat(),
-    }
+    document = documents.entry_document(entry)
+    if has_value:
+        document["value"] = to_json(entry.value)
     if entry.claim is not None:
-        claim = entry.claim
-        document["claim"] = {"token": claim.token, "holder": claim.holder, "expires": claim.expires.isoformat()}
+        document["claim"] = documents.claim_document(entry)
     if entry.priority:
         document["priority"] = entry.priority
     if entry.attempts:
@@ -131,42 +121,14 @@ def event_document(event: Event) -> dict[str, Any]:
     }
 
 
-def lease_document(lease: LeaseInfo) -> dict[str, Any]:
-    """Return the JSON document of a lease."""
-    return {
-        "name": lease.name,
-        "token": lease.token,
-        "holder": lease.holder,
-        "acquired": lease.acquired.isoformat(),
-        "expires": lease.expires.isoformat(),
-        "is_over": lease.is_over,
-    }
-
-
 def run_document(info: RunInfo) -> dict[str, Any]:
     """Return the JSON document of a run."""
     return {
-        "id": info.id,
-        "workflow": info.workflow,
-        "status": info.status,
-        "thread": info.thread,
-        "branch": info.branch,
-        "queue": info.queue,
-        "priority": info.priority,
-        "attempts": info.attempts,
-        "parent": info.parent,
+        **documents.run_document(info),
         "args": to_json(list(info.args)),
         "kwargs": to_json(info.kwargs),
-        "created": info.created.isoformat(),
-        "ended": _iso(info.ended),
-        "due": _iso(info.due),
-        "waiting_for": list(info.waiting_for),
         "value": to_json(info.value),
-        "error": info.error,
         "traceback": info.traceback,
-        "parked": list(info.parked),
-        "forked_from": info.forked_from,
-        "forked_at": info.forked_at,
         "replaced": to_json(info.replaced),
     }
 
@@ -183,39 +145,12 @@ def difference_document(difference: RunDifference) -> dict[str, Any]:
 
 def step_document(step: StepInfo) -> dict[str, Any]:
     """Return the JSON document of a recorded step."""
-    return {
-        "place": step.place,
-        "kind": step.kind,
-        "name": step.name,
-        "status": step.status,
-        "is_compensation": step.is_compensation,
-        "result": to_json(step.result),
-        "error": step.error,
-        "attempts": step.attempts,
-        "failed_attempts": [
-            {"number": each.number, "error": each.error, "time": each.time.isoformat(), "next": each.next.isoformat()}
-            for each in step.failed_attempts
-        ],
-        "began": step.began.isoformat(),
-        "ended": _iso(step.ended),
-        "child": step.child,
-    }
+    return {**documents.step_document(step), "result": to_json(step.result)}
 
 
 def gate_document(gate: Gate) -> dict[str, Any]:
     """Return the JSON document of a gate and its answer."""
-    return {
-        "id": gate.id,
-        "name": gate.name,
-        "run": gate.run,
-        "thread": gate.thread,
-        "payload": to_json(gate.payload),
-        "status": gate.status,
-        "opened": gate.opened.isoformat(),
-        "due": _iso(gate.due),
-        "approved": gate.approved,
-        "by": gate.by,
-    }
+    return {**documents.gate_document(gate), "payload": to_json(gate.payload)}
 
 
 def message_document(message: Message) -> dict[str, Any]:
@@ -234,7 +169,7 @@ def message_document(message: Message) -> dict[str, Any]:
         "status": status_of(message),
         "attempts": message.attempts,
         "error": message.error,
-        "due": _iso(message.due),
+        "due": documents.iso(message.due),
     }
 
 
@@ -245,7 +180,7 @@ def status_of(message: Message) -> str:
 
 def delivery_document(delivery: Delivery) -> dict[str, Any]:
     """Return the JSON document of a delivery's counts."""
-    return {**asdict(delivery), "due": _iso(delivery.due)}
+    return {**asdict(delivery), "due": documents.iso(delivery.due)}
 
 
 def schedule_document(schedule: Schedule) -> dict[str, Any]:
@@ -259,10 +194,6 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
         "queue": schedule.queue,
         "args": to_json(list(schedule.args)),
         "kwargs": to_json(schedule.kwargs),
-        "due": _iso(schedule.due),
+        "due": documents.iso(schedule.due),
         "is_paused": schedule.is_paused,
     }
-
-
-def _iso(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat()

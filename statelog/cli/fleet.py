@@ -48,7 +48,8 @@ def _CACHE(command: Command) -> Command:  # noqa: N802 - decorators of options a
     return _CACHE_FOLDER(KEY_ENV(command))
 
 
-def _connect(url: str, cache: Path) -> Fleet:
+def connect_fleet(url: str, cache: Path) -> Fleet:
+    """Connect to the storage of a fleet, with the key that the environment names."""
     connected: Fleet = _import("connecting").connect(url, cache, key=read_variable(key_variable()))
     return connected
 
@@ -77,7 +78,7 @@ def fleet() -> None:
 def ls(*, url: str, cache: Path, as_json: bool) -> None:
     """List the stores of a fleet, each with its owner."""
     output = Output(as_json=as_json)
-    with _connect(url, cache) as opened:
+    with connect_fleet(url, cache) as opened:
         found = opened.stores()
     if as_json:
         for each in found:
@@ -98,7 +99,7 @@ def ls(*, url: str, cache: Path, as_json: bool) -> None:
 def status(*, url: str, name: str, cache: Path, as_json: bool) -> None:
     """Show the owner of the store NAME and the last LSN of its shipped log."""
     output = Output(as_json=as_json)
-    with _connect(url, cache) as opened:
+    with connect_fleet(url, cache) as opened:
         found = opened.status(name)
     if as_json:
         output.emit(asdict(found))
@@ -117,7 +118,7 @@ def status(*, url: str, name: str, cache: Path, as_json: bool) -> None:
 def restore(*, url: str, name: str, path: Path, at: str | None, cache: Path, as_json: bool) -> None:
     """Restore the store NAME to the file PATH. The file is not shipped."""
     output = Output(as_json=as_json)
-    with _connect(url, cache) as opened:
+    with connect_fleet(url, cache) as opened:
         opened.restore(name, path, at=_parse_at(at))
     if as_json:
         output.emit({"name": name, "path": str(path)})
@@ -152,7 +153,7 @@ def follow(
     The command ends with Ctrl-C, or when the store is deleted.
     """
     output = Output(as_json=as_json, absolute=True)
-    with _ended_by_sigterm(), _connect(url, cache) as opened, opened.follow(name, poll_s=poll_s) as copy:
+    with _ended_by_sigterm(), connect_fleet(url, cache) as opened, opened.follow(name, poll_s=poll_s) as copy:
         for record in islice(of_thread(_arriving(copy, after, timeout_s), thread), limit):
             write_record(record, output)
             sys.stdout.flush()
@@ -204,7 +205,7 @@ def stranded(*, url: str, exported: tuple[Path, Path] | None, cache: Path, as_js
     a copy with the id ID-stranded-EPOCH.
     """
     output = Output(as_json=as_json)
-    with _connect(url, cache) as opened:
+    with connect_fleet(url, cache) as opened:
         found = opened.stranded()
         if exported is not None:
             _export_stranded(opened, found, *exported, output)
@@ -243,7 +244,7 @@ def _export_stranded(opened: Fleet, found: list[Stranded], path: Path, target: P
 def gc(*, url: str, name: str, cache: Path, as_json: bool) -> None:
     """Remove the unreferenced objects of the store NAME."""
     output = Output(as_json=as_json)
-    with _connect(url, cache) as opened:
+    with connect_fleet(url, cache) as opened:
         removed = opened.gc(name)
     if as_json:
         output.emit({"name": name, "removed": removed})
@@ -277,7 +278,7 @@ def delete(*, url: str, name: str, yes: bool, cache: Path, as_json: bool) -> Non
 
 def _own(url: str, cache: Path, act: Any, name: str, done: str, *, as_json: bool) -> None:
     output = Output(as_json=as_json)
-    with _connect(url, cache) as opened:
+    with connect_fleet(url, cache) as opened:
         act(opened)
     if as_json:
         output.emit({"name": name, done: True})
@@ -293,7 +294,7 @@ def _own(url: str, cache: Path, act: Any, name: str, done: str, *, as_json: bool
 def check(*, url: str, name: str | None, cache: Path, as_json: bool) -> None:
     """Restore every store, or only NAME, to a temporary file and verify it."""
     output = Output(as_json=as_json)
-    with _connect(url, cache) as opened, output.progress("checking"):
+    with connect_fleet(url, cache) as opened, output.progress("checking"):
         checked = 1 if name is not None else len(opened.stores())
         problems = opened.check(name)
     if as_json:

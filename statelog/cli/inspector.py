@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from statelog.cli.fleet import connect_fleet
 from statelog.cli.opening import open_for_reading, open_for_writing
 from statelog.cli.options import AS_JSON, BRANCH, STORE, THREAD
 from statelog.cli.output import Output
@@ -17,16 +19,21 @@ from statelog.cli.text import format_size
 from statelog.errors import AlreadyExistsError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @click.command(short_help="Show the store in a browser.")
 @STORE
 @click.option("--allow-writes", is_flag=True, help="Let the page change the store: rollback, fork, tag.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--fleet",
+    metavar="URL",
+    help="URL of the fleet that STORE is a copy of. The page then shows the owner and the lag.",
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Port to listen on.")
 @AS_JSON
-def ui(*, store: Path, allow_writes: bool, host: str, port: int, as_json: bool) -> None:
+def ui(*, store: Path, allow_writes: bool, host: str, fleet: str | None, port: int, as_json: bool) -> None:
     """Serve a page that shows STORE and print its address. Ctrl+C ends the server.
 
     The address contains a token: anyone who has it can read the store. Other processes can write meanwhile.
@@ -42,8 +49,25 @@ def ui(*, store: Path, allow_writes: bool, host: str, port: int, as_json: bool) 
             output.line(address)
         sys.stdout.flush()
 
-    with open_for_writing(store) if allow_writes else open_for_reading(store) as opened:
-        serve(opened, host=host, port=port, announce=announce)
+    with ExitStack() as stack:
+        ask_fleet = None if fleet is None else stack.enter_context(_asking(fleet, store))
+        opened = stack.enter_context(open_for_writing(store) if allow_writes else open_for_reading(store))
+        serve(opened, host=host, port=port, announce=announce, ask_fleet=ask_fleet)
+
+
+@contextmanager
+def _asking(url: str, path: Path) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Yield a function that asks a fleet's storage for the owner of the store of a copy."""
+    with connect_fleet(url, path.parent) as fleet:
+        from statelog.fleet.names import COPY, store_of
+
+        name = store_of(path.name.removesuffix(COPY))
+        fleet.status(name)  # Fail early if the fleet does not have the store.
+
+        def ask() -> dict[str, Any]:
+            return {**asdict(fleet.status(name)), "shipped_lsn": fleet.shipped_lsn(name)}
+
+        yield ask
 
 
 @click.command("export-html", short_help="Write a thread as one HTML file.")
@@ -54,7 +78,7 @@ def ui(*, store: Path, allow_writes: bool, host: str, port: int, as_json: bool) 
 @click.option(
     "--versions",
     type=click.IntRange(min=1),
-    default=100,
+    default=200,
     show_default=True,
     help="Maximum number of versions of each branch.",
 )

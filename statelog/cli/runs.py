@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from statelog.cli.completion import complete_place, complete_run
 from statelog.cli.documents import difference_document, run_document
+from statelog.cli.modules import import_here
 from statelog.cli.opening import open_for_reading, open_for_writing
 from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
@@ -22,6 +21,7 @@ from statelog.errors import ExecutionError, NondeterminismError, RunEndedError, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
+    from pathlib import Path
 
     from statelog import Store
     from statelog.durable import RunInfo, StepInfo, Workflow
@@ -452,7 +452,8 @@ def workflows_of(text: str) -> list[Workflow]:
     from statelog.durable import Workflow
 
     name, _colon, attribute = text.partition(":")
-    held = vars(_import(name))
+    with _quiet():
+        held = vars(import_here(name))
     if attribute or text.endswith(":"):
         made = held.get(attribute)
         if not isinstance(made, Workflow):
@@ -465,28 +466,6 @@ def workflows_of(text: str) -> list[Workflow]:
         message = f"module {name} has no workflows: declare one with @durable.workflow"
         raise UsageError(message, argument="module", value=text)
     return found
-
-
-def _import(name: str) -> Any:
-    """Import a module. The current directory is searched first. Raises UsageError."""
-    if not all(part.isidentifier() for part in name.split(".")):
-        message = f"{name!r} is not the name of a module, such as flows or agents.flows"
-        raise UsageError(message, argument="module", value=name)
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    importlib.invalidate_caches()
-    try:
-        with _quiet():
-            return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
-        is_absent = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
-        if is_absent:
-            ending = ": leave .py out" if name.endswith(".py") else ""
-            message = f"no module {name!r} in {here} or among the installed modules{ending}"
-        else:
-            message = f"module {name!r} cannot be imported: {type(error).__name__}: {error}"
-        raise UsageError(message, argument="module", value=name) from error
 
 
 @contextlib.contextmanager

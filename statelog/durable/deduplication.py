@@ -49,7 +49,7 @@ def create_once(store: Store, start: Start, *, is_debounced: bool) -> str:
         held = outside.get(key)
         entry = None if held is None else outside.get(run_key(held.value["run"]))
         if entry is not None and entry.value["status"] not in ENDED:
-            if entry.value["workflow"] != start.workflow:
+            if entry.value["workflow"] not in (start.workflow, *start.aliases):
                 message = (
                     f"run {entry.value['id']!r} of queue {start.queue!r} has this dedup_key, "
                     f"and is one of workflow {entry.value['workflow']!r}"

@@ -29,7 +29,7 @@ from statelog.durable.retries import restore
 from statelog.durable.run import Run
 from statelog.durable.runs import find, task_key_of
 from statelog.durable.steps import make_call, take_step
-from statelog.durable.values import decode, encode, guarded, recorded_text, typed, typed_arguments
+from statelog.durable.values import decode, encode, guarded, recorded_text, typed_arguments
 from statelog.durable.workflows import COMPENSATION_RETRY, UNKNOWN, Abort, Cancelled, name_of, options_of
 from statelog.errors import (
     ClosedError,
@@ -292,7 +292,7 @@ async def _undo(execution: Execution, undo: Undo) -> None:
     done = execution.record.done.get(undo.place)
     result: Any = UNKNOWN
     if done is not None and "r" in done:
-        result = typed(undo.call, "return", done["r"])
+        result = execution.result(done, undo.call)
     retry = options_of(undo.function).retry or COMPENSATION_RETRY
     function, timeout_s = undo.function, options_of(undo.function).timeout_s
     call = make_call(undo.call, undo.args, undo.kwargs, name=name_of(function), retry=retry)

@@ -10,7 +10,7 @@ from statelog.durable.outbox import Emitted, check_topic
 from statelog.durable.record import PATCH
 from statelog.durable.runs import board_of
 from statelog.durable.values import arguments_item, encode, recorded, typed
-from statelog.durable.workflows import name_of
+from statelog.durable.workflows import name_of, versions_of
 from statelog.errors import ConflictError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _transact(
 ) -> Any:
     failed: Exception
     for _ in range(_CONFLICTS_MAX):
-        item = execution.done(place, "transact", name, digest)
+        item = execution.done(place, "transact", name, digest, **versions_of(function).recorded())
         has_returned = False
 
         def also(tx: Any, item: dict[str, Any] = item) -> None:

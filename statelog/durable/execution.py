@@ -27,7 +27,7 @@ from statelog.durable.probes import tell
 from statelog.durable.record import BEGUN, DONE, Item, Record
 from statelog.durable.runs import board_of, task_key_of, thread_of
 from statelog.durable.values import check_names, decode, digest_of, encode, guarded, typed
-from statelog.durable.workflows import Cancelled
+from statelog.durable.workflows import Cancelled, versions_of
 from statelog.errors import (
     ClosedError,
     ConflictError,
@@ -37,6 +37,7 @@ from statelog.errors import (
     NondeterminismError,
     NotFoundError,
     StatelogError,
+    StepVersionError,
     StoreFullError,
     UsageError,
 )
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
     from statelog.durable.hosts import EventOrder, Host
     from statelog.durable.outbox import Emitted
-    from statelog.durable.workflows import Workflow
+    from statelog.durable.workflows import StepOptions, Workflow
     from statelog.store.claims import Claim
     from statelog.store.store import Store
     from statelog.store.transaction import Transaction
@@ -316,8 +317,27 @@ class Execution:
         """Return what is recorded of a call, or raise it."""
         if "e" in done:
             raise self.failure(done["e"], done["p"])
-        found = done.get("r")
-        return found if function is None else typed(function, "return", found)
+        return done.get("r") if function is None else self.result(done, function)
+
+    def result(self, done: Item, function: Callable[..., Any]) -> Any:
+        """Return the recorded result of a call, as this version of its function has it. Raises Stopped."""
+        found, version, options = done.get("r"), done.get("v", 1), versions_of(function)
+        missing = options.missing(version)
+        if version > options.version or missing is not None:
+            raise self.stopped(_version_error(self.id, done, options, missing))
+        for each in range(version, options.version):
+            try:
+                found = options.upcast[each](found)
+            except Exception as error:
+                error.add_note(f"statelog: raised by upcast[{each}] of {done['o']} {done['n']!r} at place {done['p']}")
+                raise self.stopped(error) from error
+        return typed(function, "return", found)
+
+    def name_at(self, place: str, op: str, names: Sequence[str]) -> str:
+        """Return which one of a call's names is recorded at its place; the first one, if none is."""
+        recorded = self.record.done.get(place) or self.record.begun.get(place)
+        held = recorded or self.value.get("replaced", {}).get(place, {})
+        return held["n"] if held.get("o") == op and held["n"] in names else names[0]
 
     def replacement(self, place: str, op: str, name: str) -> Item | None:
         """Return {`r`: result} if `fork` has replaced the result of this call, or None. Then the call is not made."""
@@ -596,6 +616,17 @@ class Execution:
         """Record that the workflow has failed: its compensations follow."""
         self.commit(failure)
         self.is_unwinding = True
+
+
+def _version_error(run: str, done: Item, options: StepOptions, missing: int | None) -> StepVersionError:
+    what, version = f"{done['o']} {done['n']!r}", done.get("v", 1)
+    why = "" if missing is None else f", whose upcast= has no function for version {missing}"
+    message = (
+        f"run {run!r} has recorded a result of version {version} of {what} at place {done['p']}, and this code has"
+        f" version {options.version}{why}. The run has stopped, and goes on with code that fits"
+    )
+    facts = {"run": run, "place": done["p"], "recorded": what, "called": what, "stored": version}
+    return StepVersionError(message, **facts, declared=options.version, missing=missing)
 
 
 class ContinuedAsNew(BaseException):

@@ -65,6 +65,7 @@ class StepInfo:
         ended: the time at which the call ended.
         child: the id of the run that a call of kind `child` has begun.
         failed_attempts: the attempts that failed and were repeated. The last attempt is not one of them.
+        version: the version of the step that has recorded the result. See `step`.
 
     """
 
@@ -80,6 +81,7 @@ class StepInfo:
     is_compensation: bool
     child: str | None = None
     failed_attempts: tuple[FailedAttempt, ...] = ()
+    version: int = 1
 
 
 def steps(store: Store, run: str) -> list[StepInfo]:
@@ -135,6 +137,7 @@ def step_info(place: str, items: Sequence[Item], *, has_ended: bool) -> StepInfo
         place.startswith("undo."),
         next((item["c"] for item in items if "c" in item), None),
         tried,
+        last.get("v", 1),
     )
 
 

@@ -29,7 +29,8 @@ class RunInfo:
             process is occupied), `parked` (a person must act, and call `resume`), `completed`, `failed`, `cancelled`.
         value: the result of the workflow, if the run has completed.
         error: the error of a failed run, as `Type: message`; the reason of a run that has stopped.
-        waiting_for: the event that a suspended run waits for: `gate ID`, `mail TOPIC`, `time`, `run ID`.
+        waiting_for: the events that a suspended run waits for: `gate ID`, `mail TOPIC`, `time`, `run ID`. With
+            `code WORKFLOW`, it waits for a worker with its workflow: a worker of its queue does not know the workflow.
         due: the time at which a suspended run continues by itself, or None if it waits for an event only.
         attempts: how often the run was taken up since its last suspension.
         parked: compensations that have failed permanently, by the step that they should undo.
@@ -104,6 +105,10 @@ def info_of(store: Store, entry: Entry) -> RunInfo:
                 status, waiting_for, due_us = "running", (), 0
             else:
                 status = "suspended" if waiting_for else "queued"
+                if _is_marked(store, value, task):
+                    waiting_for = (*waiting_for, f"code {value['workflow']}")
+                    if status == "queued":
+                        error = error or f"a worker has looked at it, and does not know workflow {value['workflow']!r}"
     parked = value.get("parked") or ()
     return RunInfo(
         id=value["id"],
@@ -129,6 +134,13 @@ def info_of(store: Store, entry: Entry) -> RunInfo:
         forked_at=value.get("forked_at"),
         replaced={place: each["r"] for place, each in value.get("replaced", {}).items()},
     )
+
+
+def _is_marked(store: Store, value: Mapping[str, Any], task: Entry) -> bool:
+    """Return True if a worker does not know the workflow of a run, and no worker that knows it has looked since."""
+    queue, workflow = naming.check_queue(value["queue"]), naming.check_part("workflow", value["workflow"])
+    mark = board_of(store).get(naming.unknown_key(queue, workflow))
+    return mark is not None and mark.version > task.version
 
 
 def _in_line(store: Store, value: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:

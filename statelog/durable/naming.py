@@ -96,6 +96,11 @@ def task_patterns(workflows: Iterable[str]) -> list[str]:
     return [f"durable/tasks/*/{check_part('workflow', name)}/*" for name in workflows]
 
 
+def unknown_key(queue: str, workflow: str) -> str:
+    """Return the key of the mark of a workflow that a worker of a queue does not know. Both are parts of a key."""
+    return f"durable/unknown/{queue}/{workflow}"
+
+
 def dedup_key(queue: str, key: str) -> str:
     """Return the key that says which run of a queue has a deduplication key."""
     return f"durable/dedup/{check_queue(queue)}/{text_digest(key)}"

@@ -55,6 +55,8 @@ class Start(NamedTuple):
     parent: str | None = None
     partition: str | None = None
     dedup: str | None = None
+    aliases: tuple[str, ...] = ()
+    """Former names of the workflow: a run of one of them is the same run."""
 
     def guarded(self, store: Any) -> Start:
         """Return the start with its arguments as they will be stored. Raises SecretError: a name has a secret."""
@@ -221,8 +223,9 @@ def has_begun(store: Any, value: Mapping[str, Any], task: Entry | None) -> bool:
 
 def check_same(start: Start, held: Mapping[str, Any]) -> None:
     """Refuse another run under the id of one that is there. Raises ConflictError."""
-    if (held["workflow"], held["digest"]) != (start.workflow, digest_of(start.arguments)):
-        what = "another workflow" if held["workflow"] != start.workflow else "other arguments"
+    is_other = held["workflow"] not in (start.workflow, *start.aliases)
+    if is_other or held["digest"] != digest_of(start.arguments):
+        what = "another workflow" if is_other else "other arguments"
         message = f"run {start.id!r} is there with {what}: the same id is the same run"
         raise ConflictError(message, run=start.id, workflow=held["workflow"], arguments=tuple(held["args"]))
     if held["thread"] != start.thread and not held.get("forked"):

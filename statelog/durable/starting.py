@@ -17,7 +17,7 @@ from statelog.durable.failures import error_of, error_text
 from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.infos import get, info_of
-from statelog.durable.naming import check_run_id, check_segment, run_key, task_patterns
+from statelog.durable.naming import check_part, check_run_id, check_segment, run_key, task_patterns
 from statelog.durable.owners import claim_one, free_all, me
 from statelog.durable.runs import (
     DEFAULT_QUEUE,
@@ -31,6 +31,7 @@ from statelog.durable.runs import (
     wake_if_it_can_go_on,
 )
 from statelog.durable.subscribing import check_subscribers
+from statelog.durable.unknown import UnknownWorkflows
 from statelog.durable.values import arguments_item, storable, typed
 from statelog.durable.workflows import by_name, check_arguments, check_number, check_text, check_workflow
 from statelog.errors import ClosedError, ForkedError, LeaseLostError, RunNotFoundError, StatelogError, UsageError
@@ -146,6 +147,7 @@ def prepare(
     if timeout_s is not None:
         check_number("timeout_s", timeout_s, least=0, is_least_allowed=False)
     check_number("delay_s", how.get("delay_s", 0.0), least=0)
+    how["aliases"] = made.aliases
     return Start(made.name, item, storable(list(args)), storable(dict(kwargs)), run, thread or run, **how)
 
 
@@ -355,6 +357,7 @@ class Round:
 
     def __init__(self, store: Store, workflows: Iterable[str]) -> None:
         self._store, self._patterns = store, task_patterns(workflows)
+        UnknownWorkflows(store, [check_part("workflow", name) for name in workflows], None).remove_marks()
         self._stopped: dict[str, str] = {}
         """The reasons for which runs have stopped, by run id."""
         self._set_aside: list[Claim] = []

@@ -17,7 +17,16 @@ from statelog.durable.probes import stub_of, tell
 from statelog.durable.record import TRIED
 from statelog.durable.streams import next_attempt, stage_chunk
 from statelog.durable.values import arguments_item, typed
-from statelog.durable.workflows import AT_LEAST_ONCE, AT_MOST_ONCE, NO_RETRY, Retry, check_number, name_of, options_of
+from statelog.durable.workflows import (
+    AT_LEAST_ONCE,
+    AT_MOST_ONCE,
+    NO_RETRY,
+    Retry,
+    check_number,
+    name_of,
+    options_of,
+    versions_of,
+)
 from statelog.errors import StepInterruptedError, StepTimeoutError, UsageError
 
 if TYPE_CHECKING:
@@ -287,7 +296,9 @@ def _note_result(execution: Execution, place: str, call: StepCall, attempt: int,
     """
     try:
         stored = execution.recorded_value(result, f"result of step {call.name!r}")
-        item = execution.done(place, "step", call.name, call.digest, i=attempt, r=stored)
+        item = execution.done(
+            place, "step", call.name, call.digest, i=attempt, r=stored, **versions_of(call.function).recorded()
+        )
         given = typed(call.function, "return", stored)
         if call.results_in_more():
             _commit_more(execution, call, item, given)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from statelog.durable.naming import unknown_key
 from statelog.durable.runs import board_of, find
 from statelog.errors import ConflictError, RunNotFoundError
 from statelog.redaction import redacting_logger
@@ -21,9 +23,14 @@ _log = redacting_logger("statelog.durable")
 _LOOKED_AT_MAX: Final = 100
 """The maximum number of tasks to check for each workflow and queue, because a queue may be long."""
 
+_MARKED_AGAIN_S: Final = 60.0
+"""A worker that knows the workflow removes the mark. If there are workers of both kinds, they write this often."""
+
 
 class UnknownWorkflows:
-    """Reports, in the log and in `RunInfo.error`, the runs that a worker cannot take up.
+    """Reports the runs that no worker may be able to take up: in the log, and in `RunInfo.waiting_for`.
+
+    An entry of the board marks a workflow and queue. It holds for the tasks that are older than the entry.
 
     Args:
         store: the store.
@@ -35,33 +42,66 @@ class UnknownWorkflows:
     def __init__(self, store: Store, known: Collection[str], queues: Collection[str] | None) -> None:
         self._store, self._known, self._queues = store, known, queues
         self._told: set[str] = set()
+        self._marked_s: dict[str, float] = {}
+        """By key of a mark, when this worker has set it."""
 
     def tell(self) -> None:
-        """Check the queues. Log each unknown workflow once, and set the error of each of its runs."""
-        for task in self._waiting():
-            run = task.value["run"]
-            with suppress(RunNotFoundError, ConflictError):  # Another worker has taken up the run.
+        """Check the queues. Log each unknown workflow once, mark it, and remove the marks of known workflows."""
+        self.remove_marks()
+        found: dict[str, list[Entry]] = {}
+        for key, each in self._waiting():
+            found.setdefault(key, []).append(each)
+        for key, tasks in found.items():
+            with suppress(RunNotFoundError, ConflictError):  # Another worker has taken up the run, or has marked it.
+                task = tasks[0]
+                run = task.value["run"]
                 name = find(self._store, run).value["workflow"]
-                error = f"a worker has looked at it, and does not know workflow {name!r}"
-                with self._store.transaction() as tx:
-                    value = {**task.value, "error": error, "is_unknown": True}
-                    board_of(tx).cas(task.key, value, expected_version=task.version, priority=task.priority)
+                self._mark(key, name, max(each.version for each in tasks))
                 if name not in self._told:
                     self._told.add(name)
+                    wait = f" for {', '.join(task.value['waiting_for'])}" if task.value["waiting_for"] else ""
                     known = ", ".join(sorted(self._known))
-                    _log.warning("run %s waits: this worker does not know workflow %s; it knows %s", run, name, known)
+                    _log.warning(
+                        "run %s waits%s: this worker does not know workflow %s; it knows %s. If the workflow was"
+                        " renamed, give its former name to aliases=",
+                        run,
+                        wait,
+                        name,
+                        known,
+                    )
 
-    def _waiting(self) -> Iterator[Entry]:
-        """Yield tasks of unknown workflows that could be claimed now, and are not reported yet."""
+    def _mark(self, key: str, workflow: str, version: int) -> None:
+        """Set a mark that is later than a version, if there is none."""
+        board, now_s = board_of(self._store), monotonic()
+        held = board.get(key)
+        if held is not None and held.version > version:
+            return
+        if held is None and now_s < self._marked_s.get(key, 0.0):
+            return
+        self._marked_s[key] = now_s + _MARKED_AGAIN_S
+        board.cas(key, {"workflow": workflow}, expected_version=0 if held is None else held.version)
+
+    def remove_marks(self) -> None:
+        """Remove the marks of known workflows."""
+        board = board_of(self._store)
+        for mark in board.list(unknown_key("*", "*")):
+            _durable, _unknown, queue, workflow = mark.key.split("/")
+            if workflow in self._known and (self._queues is None or queue in self._queues):
+                with suppress(ConflictError):
+                    board.delete(mark.key, expected_version=mark.version)
+
+    def _waiting(self) -> Iterator[tuple[str, Entry]]:
+        """Yield tasks of unknown workflows that wait for an event, or could be claimed now, with the keys of marks."""
         board, now = board_of(self._store), datetime.now(UTC)
         for queue in board.children("durable/tasks/"):
             name = queue.split("/")[2].partition("@")[0]
             if self._queues is not None and name not in self._queues:
                 continue
             for directory in board.children(queue):
-                if directory.split("/")[3] in self._known:
+                workflow = directory.split("/")[3]
+                if workflow in self._known:
                     continue
                 for task in board.list(f"{directory}*", limit=_LOOKED_AT_MAX):
-                    is_ready = task.claim is None and (task.ready is None or task.ready <= now)
-                    if is_ready and not task.value["waiting_for"] and not task.value["error"]:
-                        yield task
+                    is_ready = task.ready is None or task.ready <= now
+                    if task.claim is None and (is_ready or task.value["waiting_for"]):
+                        yield unknown_key(name, workflow), task

@@ -248,14 +248,15 @@ async def take_child(
     item = arguments_item(f"workflow {workflow.name!r}", workflow.function, args, kwargs, ())
     item = guarded(execution.store, item, RECORDED)
     digest = digest_of(item)
-    done = execution.begin(place, "child", workflow.name, digest)
+    name = execution.name_at(place, "child", workflow.names)
+    done = execution.begin(place, "child", name, digest)
     if done is not None:
         return execution.outcome(done, workflow.function)
     await execution.check_signals(place)
-    replacement = execution.replacement(place, "child", workflow.name)
+    replacement = execution.replacement(place, "child", name)
     if replacement is not None:
         result = replacement["r"]
-        await execution.host.io(execution.commit, execution.done(place, "child", workflow.name, digest, r=result))
+        await execution.host.io(execution.commit, execution.done(place, "child", name, digest, r=result))
         return typed(workflow.function, "return", result)
     if place not in execution.record.begun:
         start = Start(
@@ -268,6 +269,7 @@ async def take_child(
             queue=execution.value["queue"],
             priority=execution.value["priority"],
             parent=execution.id,
+            aliases=workflow.aliases,
         )
         await execution.host.io(_begin_child, execution, place, digest, start)
     run = execution.record.begun[place]["c"]
@@ -285,10 +287,10 @@ async def take_child(
         raise Suspended(Wait(f"run {run}", 0, lambda: _has_ended(execution, run)))
     if value["status"] == "completed":
         result = value.get("value")
-        await execution.host.io(execution.commit, execution.done(place, "child", workflow.name, digest, r=result))
+        await execution.host.io(execution.commit, execution.done(place, "child", name, digest, r=result))
         return typed(workflow.function, "return", result)
     error = error_of_end(run, value["status"], value.get("error"))
-    raise await execution.host.io(execution.record_failure, error, place, "child", workflow.name, digest)
+    raise await execution.host.io(execution.record_failure, error, place, "child", name, digest)
 
 
 def _has_ended(execution: Execution, run: str) -> bool:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 import random
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from statelog.durable.naming import check_part
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -145,6 +146,16 @@ class StepOptions:
     ignore: tuple[str, ...] = ()
     retry: Retry | None = None
     timeout_s: float | None = None
+    version: int = 1
+    upcast: Mapping[int, Callable[[Any], Any]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def recorded(self) -> dict[str, int]:
+        """Return what the record of a result says of its version: nothing, if that is 1."""
+        return {} if self.version == 1 else {"v": self.version}
+
+    def missing(self, version: int) -> int | None:
+        """Return the first version from `version` on that has no function to the next one; None if there is none."""
+        return next((each for each in range(version, self.version) if each not in self.upcast), None)
 
 
 def options_of(function: object) -> StepOptions:
@@ -154,6 +165,13 @@ def options_of(function: object) -> StepOptions:
 
 
 _NO_OPTIONS = StepOptions()
+
+
+def versions_of(function: object) -> StepOptions:
+    """Return what `@step` has said of a function, or of the function that a `partial` calls."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return options_of(function)
 
 
 def name_of(function: Any) -> str:
@@ -175,6 +193,8 @@ def step(
     ignore: Iterable[str] = (),
     retry: Retry | None = None,
     timeout_s: float | None = None,
+    version: int = 1,
+    upcast: Mapping[int, Callable[[Any], Any]] | None = None,
 ) -> Callable[[F], F]: ...
 def step(
     function: Any = None,
@@ -184,6 +204,8 @@ def step(
     ignore: Iterable[str] = (),
     retry: Retry | None = None,
     timeout_s: float | None = None,
+    version: int = 1,
+    upcast: Mapping[int, Callable[[Any], Any]] | None = None,
 ) -> Any:
     """Say of a function how it is called as a step. A function that needs none of this needs no decorator.
 
@@ -193,6 +215,11 @@ def step(
         ignore: parameters that are not compared on replay, and need not be storable: a client, a connection.
         retry: how often it is tried.
         timeout_s: how long an attempt may take.
+        version: of the result. Raise it when the meaning or the shape of the result changes.
+        upcast: for each earlier version a function that returns a result of the next one. A result that was recorded
+            by an earlier version passes through them on replay; the record stays as it is. The functions must return
+            the same for the same, and do nothing else. If one is missing, or the recorded version is a later one, the
+            run stops with StepVersionError, and continues with code that fits.
 
     Raises:
         UsageError: one of the arguments is none.
@@ -205,7 +232,7 @@ def step(
         raise UsageError(f"retry is a durable.Retry, not {retry!r}", argument="retry", value=retry)
     if timeout_s is not None:
         check_number("timeout_s", timeout_s, least=0, is_least_allowed=False)
-    options = StepOptions(name, tuple(ignore), retry, timeout_s)
+    options = StepOptions(name, tuple(ignore), retry, timeout_s, version, _checked_upcast(version, upcast))
 
     def declare(made: F) -> F:
         if not callable(made):
@@ -220,6 +247,22 @@ def step(
     return declare if function is None else declare(function)
 
 
+def _checked_upcast(version: object, upcast: object) -> Mapping[int, Callable[[Any], Any]]:
+    """Return the functions by version. Raises UsageError."""
+    if type(version) is not int or version < 1:
+        raise UsageError(f"version is an int above 0, not {version!r}", argument="version", value=version)
+    if upcast is None:
+        return MappingProxyType({})
+    if not isinstance(upcast, Mapping):
+        raise UsageError(f"upcast is a dict of functions, not {upcast!r}", argument="upcast", value=upcast)
+    for each, function in upcast.items():
+        if type(each) is not int or not 1 <= each < version:
+            message = f"upcast has functions for the versions from 1 to {version - 1}, not for {each!r}"
+            raise UsageError(message, argument="upcast", value=each)
+        check_callable(f"upcast[{each}]", function)
+    return MappingProxyType(dict(upcast))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Workflow:
     """A function that a run executes, as `@workflow` declares it. Call it as the function itself in a test."""
@@ -229,6 +272,13 @@ class Workflow:
     raises: tuple[type[BaseException], ...] = ()
     is_async: bool = False
     schema: object = None
+    aliases: tuple[str, ...] = ()
+    """Former names, whose runs it takes up."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name, and the former ones."""
+        return (self.name, *self.aliases)
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
@@ -244,7 +294,11 @@ class Workflow:
 def workflow(function: Callable[..., Any], /) -> Workflow: ...
 @overload
 def workflow(
-    *, name: str | None = None, raises: Iterable[type[BaseException]] = (), schema: object = None
+    *,
+    name: str | None = None,
+    raises: Iterable[type[BaseException]] = (),
+    schema: object = None,
+    aliases: Iterable[str] = (),
 ) -> Callable[[Callable[..., Any]], Workflow]: ...
 def workflow(
     function: Callable[..., Any] | None = None,
@@ -253,6 +307,7 @@ def workflow(
     name: str | None = None,
     raises: Iterable[type[BaseException]] = (),
     schema: object = None,
+    aliases: Iterable[str] = (),
 ) -> Any:
     """Declare a workflow: a function whose first parameter is its `Run`.
 
@@ -265,6 +320,7 @@ def workflow(
         raises: classes of exceptions that steps raise and the workflow handles. They come back as themselves, as
             builtins do. Others are StepFailedError.
         schema: of the thread, as for `Store.thread`, for what the workflow commits.
+        aliases: former names of the workflow. Runs that were begun under one of them are its runs.
 
     Raises:
         UsageError: one of the arguments is none.
@@ -274,13 +330,19 @@ def workflow(
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise UsageError(f"raises are classes of exceptions, not {kind!r}", argument="raises", value=kind)
+    former = tuple(check_list("aliases", aliases, "a list of former names"))
+    for each in former:
+        check_part("alias", each)
 
     def declare(made: Callable[..., Any]) -> Workflow:
         if not callable(made):
             raise UsageError(f"a workflow is a function, not {made!r}", argument="workflow", value=made)
         called = name or made.__qualname__.replace("<locals>.", "")
         check_part("workflow", called)
-        return Workflow(made, called, kinds, inspect.iscoroutinefunction(made), schema)
+        if called in former:
+            message = f"workflow {called!r} has its own name among its aliases"
+            raise UsageError(message, argument="aliases", value=called)
+        return Workflow(made, called, kinds, inspect.iscoroutinefunction(made), schema, former)
 
     return declare if function is None else declare(function)
 
@@ -307,13 +369,14 @@ def check_arguments(workflow: Workflow, args: Sequence[Any], kwargs: Mapping[str
 
 
 def by_name(workflows: Iterable[Workflow]) -> dict[str, Workflow]:
-    """Return workflows by their names. Raises UsageError: one is none, or two have one name."""
+    """Return workflows by their names and former names. Raises UsageError: one is none, or two have one name."""
     found: dict[str, Workflow] = {}
     if isinstance(workflows, Workflow):
         workflows = (workflows,)
     for each in check_list("workflows", workflows, "a list of workflows"):
         made = check_workflow(each)
-        if found.setdefault(made.name, made) is not made:
-            message = f"two workflows have the name {made.name!r}: give one of them another with name="
-            raise UsageError(message, argument="workflows", value=made.name)
+        for name in made.names:
+            if found.setdefault(name, made) is not made:
+                message = f"two workflows have the name {name!r}: give one of them another with name= or aliases="
+                raise UsageError(message, argument="workflows", value=name)
     return found

@@ -27,7 +27,7 @@ from statelog.errors import (
     UsageError,
     not_hiding,
 )
-from statelog.fleet import collecting, names, protocol
+from statelog.fleet import collecting, names, protocol, segments
 from statelog.fleet.following import Follower
 from statelog.fleet.head import Cut, Head, decode
 from statelog.fleet.owning import Options, Owner
@@ -320,6 +320,27 @@ class Fleet:
             return None
         cut = head.cut
         return StoreStatus(name, head.state, head.owner[0], head.epoch, None if cut is None else cut.lsn)
+
+    def shipped_lsn(self, name: str) -> int:
+        """Return the LSN up to which the storage has the log of a store; 0 if it has nothing.
+
+        This asks three requests of the storage, and brings nothing here.
+
+        Raises:
+            StoreNotFoundError: no such store. CorruptionError, RemoteError: see `open`.
+
+        """
+        performer = self._performer(name)
+        head = _head_of(performer, name)
+        for stretch in reversed(head.tail):
+            if stretch.cut is not None:
+                return stretch.cut.lsn
+            listed = performer.names(names.segments(stretch.epoch), names.segment(stretch.epoch, stretch.first - 1))
+            for each in reversed(listed):
+                found = performer.archive.read(performer.folder + each)
+                if found is not None and found.data != protocol.END:
+                    return segments.about(each, segments.open_segment(each, found.data, self._key)).last
+        return 0 if head.base is None else head.base.lsn
 
     def check(self, name: str | None = None) -> list[Problem]:
         """Restore every store, or one, into a temporary file, verify it, and return what is wrong."""

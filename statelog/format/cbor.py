@@ -418,6 +418,12 @@ def _decode_if_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT0
     return Unregistered(name, payload)
 
 
+def _keep_coded(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2 calls it
+    from statelog.format.unregistered import Unregistered
+
+    return Unregistered(*value)
+
+
 # Not a tag_hook: that one is handed its content with every list turned into a tuple.
 _DECODERS = {
     TAG_TUPLE: lambda value, _immutable: tuple(value),
@@ -427,9 +433,10 @@ _DECODERS = {
     TAG_CODEC: _decode_registered,
 }
 _LOOSE_DECODERS = {**_DECODERS, TAG_CODEC: _decode_if_registered}
+_STORED_DECODERS = {**_DECODERS, TAG_CODEC: _keep_coded}
 
 
-def decode(data: bytes | memoryview, *, loosely: bool = False) -> Any:
+def decode(data: bytes | memoryview, *, loosely: bool = False, as_stored: bool = False) -> Any:
     """Return the value of one item written by `encode`.
 
     Trusts its input to be one item of the profile: it comes from where a digest, checksum or seal was
@@ -438,14 +445,16 @@ def decode(data: bytes | memoryview, *, loosely: bool = False) -> Any:
     Args:
         data: the item.
         loosely: return `Unregistered` where a codec is not registered.
+        as_stored: return `Unregistered` for each value of a codec, so that all processes get the same.
 
     Raises:
         CorruptionError: the bytes are not an item of the profile.
         UsageError: a codec of the value is not registered, or its function fails. Facts: codec.
 
     """
+    decoders = _STORED_DECODERS if as_stored else _LOOSE_DECODERS if loosely else _DECODERS
     try:
-        return cbor2.loads(data, semantic_decoders=_LOOSE_DECODERS if loosely else _DECODERS)
+        return cbor2.loads(data, semantic_decoders=decoders)
     except (ValueError, TypeError, ArithmeticError, cbor2.CBORDecodeError) as error:
         failure = unwrapped(error)
     if not is_about_bytes(failure):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
 
+from statelog.documents import claim_document, entry_document, iso, lease_document
 from statelog.errors import CheckError, CorruptionError
 from statelog.inspector.answers import cursor, error_document, needed, page_limit, reading, whole_number
 from statelog.inspector.values import Room, display, path_of, rest
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from statelog.inspector.opened import Inspected
     from statelog.store.board import Board
-    from statelog.store.claims import LeaseInfo
     from statelog.store.entries import Entry
 
 _OWN = "durable/"
@@ -70,11 +70,6 @@ def routes(inspected: Inspected) -> list[Route]:
 def now() -> str:
     """Return the server's time. Pages count deadlines down from it, because a browser's clock may be wrong."""
     return datetime.now(UTC).isoformat()
-
-
-def iso(time: datetime | None) -> str | None:
-    """Return a time as text, or None."""
-    return None if time is None else time.isoformat()
 
 
 # --- entries -----------------------------------------------------------------------
@@ -142,25 +137,15 @@ def _keys(board: Board, directory: str, after: str) -> Iterator[str]:
 
 def _row(entry: Entry) -> dict[str, Any]:
     """Return an entry with the beginning of its value."""
-    row: dict[str, Any] = {
-        "key": entry.key,
-        "version": entry.version,
-        "kind": entry.kind,
-        "agent": entry.agent,
-        "time": entry.time.isoformat(),
-        "created": entry.created.isoformat(),
-        "expires": iso(entry.expires),
+    return {
+        **entry_document(entry),
         "ready": iso(entry.ready),
         "priority": entry.priority,
         "attempts": entry.attempts,
         "error": entry.error,
         "value": display(entry.value, Room(nodes=12, items=5, characters=120, depth=1)),
-        "claim": None,
+        "claim": claim_document(entry),
     }
-    if entry.claim is not None:
-        claim = entry.claim
-        row["claim"] = {"token": claim.token, "holder": claim.holder, "expires": claim.expires.isoformat()}
-    return row
 
 
 def show_entry(board: Board, key: str, *, offset: int, limit: int) -> dict[str, Any]:
@@ -219,16 +204,5 @@ def list_claims(board: Board, *, after: str, limit: int) -> dict[str, Any]:
 def list_leases(board: Board, *, after: str, limit: int) -> dict[str, Any]:
     """Return a page of leases that were not released, sorted by name."""
     found = [each for each in board.leases() if each.name > after]
-    rows = [_lease(each) for each in found[:limit]]
+    rows = [lease_document(each) for each in found[:limit]]
     return {"leases": rows, "next": rows[-1]["name"] if len(found) > limit else None, "now": now()}
-
-
-def _lease(lease: LeaseInfo) -> dict[str, Any]:
-    return {
-        "name": lease.name,
-        "token": lease.token,
-        "holder": lease.holder,
-        "acquired": lease.acquired.isoformat(),
-        "expires": lease.expires.isoformat(),
-        "is_over": lease.is_over,
-    }

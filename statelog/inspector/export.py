@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import statelog
 from statelog.errors import ExpiredError
 from statelog.format import cbor
 from statelog.inspector import page
-from statelog.inspector.thread import PARTS, describe, describe_opened, describe_part, describe_version
+from statelog.inspector.conversation import conversation
+from statelog.inspector.thread import (
+    MESSAGES_SHOWN,
+    describe,
+    describe_changes,
+    describe_head,
+    describe_opened,
+    describe_state,
+    describe_version,
+)
 from statelog.inspector.values import Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from statelog import Store, Thread
+    from statelog import Checkpoint, Store, Thread
 
-VERSIONS_DEFAULT = 100
+VERSIONS_DEFAULT = 200
 _PAGE = 50
 """The versions that `thread.js` asks for at once."""
 _PART_CHARACTERS_MIN = 60
 """A shorter part costs less where it is than a reference to it."""
+_REFERENCE_CHARACTERS = 16
 _ENTRY = "exported.js"
 _EXPORTED = Room(nodes=1500, items=200, characters=20_000, depth=12)
 """The room of each answer: no server can be asked for the rest."""
@@ -47,7 +57,7 @@ def _export(store: Store, thread: Thread, *, versions: int) -> str:
     parts = _Parts()
     answers = [
         [page.asked(path, [(name, str(value)) for name, value in query.items()]), parts.reduce(answer)]
-        for (path, query), answer in _answers(store, thread, versions)
+        for (path, query), answer in _answers(store, thread, versions, parts)
     ]
     style, script = page.read("style.css"), page.bundle(_ENTRY)
     policy = (
@@ -62,7 +72,7 @@ def _export(store: Store, thread: Thread, *, versions: int) -> str:
 # --- answers -------------------------------------------------------------------------
 
 
-def _answers(store: Store, thread: Thread, versions: int) -> Iterator[tuple[_Asked, Any]]:
+def _answers(store: Store, thread: Thread, versions: int, parts: _Parts) -> Iterator[tuple[_Asked, Any]]:
     """Yield what the page asks for, with the answer."""
     described, id, head = describe(thread), thread.id, thread.head
     yield ("store", {}), {"path": store.path.name, "allow_writes": False, "thread": id}
@@ -76,14 +86,48 @@ def _answers(store: Store, thread: Thread, versions: int) -> Iterator[tuple[_Ask
         top = described["version"] if branch["name"] == described["branch"] else branch["head"]
         yield from _pages(on_branch, {"id": id, "branch": branch["name"]}, top, versions)
         own = versions if branch["name"] == described["branch"] else min(versions, top - branch["base"])
+        known = _Known(store, parts)
         for checkpoint in on_branch.history(own, before=top + 1):
             query = {"id": id, "branch": branch["name"], "version": checkpoint.version}
             try:
-                for part in PARTS:
-                    answer = describe_part(store, checkpoint, part, _EXPORTED)
-                    yield ("thread/version", {**query, "part": part}), {**answer, "python": ""}
+                for part, answer in known.parts_of(checkpoint).items():
+                    yield ("thread/version", {**query, "part": part}), answer
             except ExpiredError:  # retention goes on meanwhile
                 continue
+
+
+class _Known:
+    """What is shown of a version, kept for its parent: a step changes few channels, and its differences name them."""
+
+    def __init__(self, store: Store, parts: _Parts) -> None:
+        self._store, self._parts = store, parts
+        self._of: str | None = None
+        """The id of the version that `_channels` and `_messages` are true of."""
+        self._channels: dict[str, Any] = {}
+        self._messages: dict[str, Any] = {}
+
+    def parts_of(self, checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
+        """Return the answers with each part of a version."""
+        if checkpoint.id != self._of:
+            self._channels, self._messages = {}, {}
+        parent = checkpoint.parent
+        changes = list(statelog.diff(parent, checkpoint))
+        state = describe_state(self._store, checkpoint, _EXPORTED, self._channels)
+        messages = conversation(self._store, checkpoint, before=2**40, limit=MESSAGES_SHOWN, known=self._messages)
+        head = {**describe_head(checkpoint), "python": ""}
+        answers = {
+            "state": {**head, "state": state},
+            "messages": {**head, "messages": messages},
+            "changes": {**head, "changes": describe_changes(parent, checkpoint, changes)},
+        }
+        changed = {str(each.path[0]) for each in changes}
+        self._of = None if parent is None else parent.id
+        self._parts.forget()
+        self._channels, self._messages = (
+            {name: self._parts.keep(shown) for name, shown in known.items() if name not in changed}
+            for known in (self._channels, self._messages)
+        )
+        return answers
 
 
 def _pages(thread: Thread, query: dict[str, Any], top: int, versions: int) -> Iterator[tuple[_Asked, Any]]:
@@ -100,20 +144,43 @@ class _Parts:
     def __init__(self) -> None:
         self.made: list[Any] = []
         self._places: dict[str, int] = {}
+        self._reduced: dict[int, tuple[Any, Any]] = {}
+        """Of values that are reduced again, by identity: the value, and what it is reduced to."""
+
+    def keep(self, value: Any) -> Any:
+        """Reduce a value, and remember what it is reduced to until `forget`."""
+        reduced = self.reduce(value)
+        self._reduced[id(value)] = (value, reduced)
+        return reduced
+
+    def forget(self) -> None:
+        """Forget values that are not reduced again."""
+        self._reduced.clear()
 
     def reduce(self, value: Any) -> Any:
         """Return a value in which each list and object is a reference, `{"$part": number}`, unless it is short."""
+        return self._reduce(value)[0]
+
+    def _reduce(self, value: Any) -> tuple[Any, int]:
+        """Return a value reduced, and about how many characters it has as JSON."""
         if isinstance(value, list):
-            reduced: Any = [self.reduce(item) for item in value]
-        elif isinstance(value, Mapping):
-            reduced = {name: self.reduce(item) for name, item in value.items()}
+            pairs = [self._reduce(item) for item in value]
+            reduced: Any = [item for item, _characters in pairs]
+            characters = sum(each for _item, each in pairs) + 2 * len(pairs)
+        elif isinstance(value, dict):
+            known = self._reduced.get(id(value))
+            if known is not None:
+                return known[1], _REFERENCE_CHARACTERS
+            named = {name: self._reduce(item) for name, item in value.items()}
+            reduced = {name: item for name, (item, _characters) in named.items()}
+            characters = sum(len(name) + each + 6 for name, (_item, each) in named.items())
         else:
-            return value
+            return value, len(value) + 2 if isinstance(value, str) else 6
+        if characters < _PART_CHARACTERS_MIN:
+            return reduced, characters
         text = json.dumps(reduced)
-        if len(text) < _PART_CHARACTERS_MIN:
-            return reduced
         place = self._places.get(text)
         if place is None:
             place = self._places[text] = len(self.made)
             self.made.append(reduced)
-        return {"$part": place}
+        return {"$part": place}, _REFERENCE_CHARACTERS

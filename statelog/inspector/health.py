@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
 
 from statelog.errors import StatelogError, ThreadNotFoundError, UsageError
-from statelog.format import cbor
 from statelog.inspector.answers import (
     error_document,
     is_set,
@@ -22,6 +20,8 @@ from statelog.inspector.answers import (
     whole_number,
 )
 from statelog.inspector.board import now
+from statelog.store.retain import count_due
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,15 +29,13 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from statelog.inspector.opened import Inspected
-    from statelog.store.branches import BranchInfo
     from statelog.store.store import Store
     from statelog.store.thread_info import ThreadInfo
 
 _PROBLEMS_SHOWN_MAX = 200
-_MEASURING_MAX_S = 2.0
 _CHANNELS_MAX = 200
-_DUE_VERSIONS_MAX = 1000
-"""Versions of a branch that are looked at for retention that is due, the newest ones."""
+_DUE_MAX = 10_000
+"""Where the count of versions that are due in a thread stops."""
 
 
 class _StoppedError(Exception):
@@ -104,6 +102,9 @@ def routes(inspected: Inspected) -> list[Route]:
     def health(_request: Request) -> Any:
         return show_health(store)
 
+    def fleet(_request: Request) -> Any:
+        return {"fleet": show_fleet(inspected)}
+
     def channels(request: Request) -> Any:
         return measure_channels(store, needed(request, "thread"), request.query_params.get("branch") or "main")
 
@@ -113,6 +114,7 @@ def routes(inspected: Inspected) -> list[Route]:
 
     return [
         Route("/api/health", reading(health)),
+        Route("/api/health/fleet", reading(fleet)),
         Route("/api/health/verify", reading(run(verification))),
         Route("/api/health/statistics", reading(run(counting))),
         Route("/api/health/channels", reading(channels)),
@@ -121,7 +123,7 @@ def routes(inspected: Inspected) -> list[Route]:
 
 
 def show_health(store: Store) -> dict[str, Any]:
-    """Return what is known of the file without reading it, and the state of its fleet if it has one."""
+    """Return what is known of the file without reading it."""
     return {
         "path": str(store.path),
         "size_bytes": store.path.stat().st_size,
@@ -129,25 +131,24 @@ def show_health(store: Store) -> dict[str, Any]:
         "durability": store.durability,
         "read_only": store.read_only,
         "fenced": store.fenced,
-        "fleet": _fleet(store),
         "now": now(),
     }
 
 
-def _fleet(store: Store) -> dict[str, Any] | None:
-    """Return owner and lag of a store of a fleet; None for any other."""
+def show_fleet(inspected: Inspected) -> dict[str, Any] | None:
+    """Return owner and lag of a store of a fleet; None for any other store.
+
+    This process knows them if it ships the store itself, or follows it. Otherwise it asks the storage.
+    """
+    store = inspected.store
+    if inspected.ask_fleet is not None:
+        return {"role": "none", "last_lsn": store.last_lsn, **inspected.ask_fleet()}
     try:
         remote = store.remote
     except UsageError:
         return None
-    try:
-        status = remote.status()
-    except StatelogError as error:
-        return {"problem": error_document(error)}
-    return {
-        "role": "reader" if store.read_only else "owner",
-        **{name: _plain(value) for name, value in asdict(status).items()},
-    }
+    status = {name: _plain(value) for name, value in asdict(remote.status()).items()}
+    return {"role": "reader" if store.read_only else "owner", **status}
 
 
 def _plain(value: Any) -> Any:
@@ -198,9 +199,7 @@ def _count(store: Store, tell: Callable[[int, int], None]) -> dict[str, Any]:
 
 
 def measure_channels(store: Store, thread: str, branch: str) -> dict[str, Any]:
-    """Return the sizes of the channels at the head of a branch, as CBOR, the largest first.
-
-    It stops after two seconds. A channel that was not measured, or cannot be read, has no size.
+    """Return the sizes of the channels at the head of a branch, the largest first. See `Thread.size`.
 
     Raises:
         ThreadNotFoundError, BranchNotFoundError: there is no such thread, or no such branch.
@@ -210,22 +209,10 @@ def measure_channels(store: Store, thread: str, branch: str) -> dict[str, Any]:
     if not held.branches():
         message = f"no thread {thread!r} in this store"
         raise ThreadNotFoundError(message, thread=thread)
-    state = held.state
-    names = list(islice(state, _CHANNELS_MAX))
-    deadline_s = time.monotonic() + _MEASURING_MAX_S
-    rows: list[dict[str, Any]] = []
-    for name in names:
-        row: dict[str, Any] = {"name": name, "size_bytes": None, "problem": None}
-        if time.monotonic() < deadline_s:
-            try:
-                value = state[name]
-                to_python = getattr(value, "to_python", None)
-                row["size_bytes"] = len(cbor.encode(value if to_python is None else to_python()))
-            except StatelogError as error:
-                row["problem"] = error_document(error)
-        rows.append(row)
-    rows.sort(key=lambda row: -1 if row["size_bytes"] is None else row["size_bytes"], reverse=True)
-    return {"thread": thread, "branch": branch, "channels": rows, "count": len(state)}
+    size = held.size()
+    rows = [{"name": name, **asdict(each)} for name, each in islice(size.channels.items(), _CHANNELS_MAX)]
+    whole = {"size_bytes": size.size_bytes, "shared_size_bytes": size.shared_size_bytes}
+    return {"thread": thread, "branch": branch, "channels": rows, "count": len(size.channels), **whole}
 
 
 # --- retention -------------------------------------------------------------------------
@@ -251,48 +238,12 @@ def _due_row(store: Store, info: ThreadInfo) -> dict[str, Any]:
         "policy": info.policy,
         "versions": info.versions,
         "due": None,
+        "is_more": False,
         "problem": None,
     }
     try:
-        row["due"] = count_due(store, info.id, info.policy)
+        row["due"] = count_due(session_of(store).owner, info.id, info.policy, count_max=_DUE_MAX)
+        row["is_more"] = row["due"] == _DUE_MAX
     except StatelogError as error:
         row["problem"] = error_document(error)
     return row
-
-
-def count_due(store: Store, id: str, policy: dict[str, Any]) -> int:
-    """Return how many versions of a thread a policy removes; of a branch, the last `_DUE_VERSIONS_MAX` count."""
-    thread = store.thread(id)
-    branches = thread.branches()
-    kept = _kept(branches, policy.get("keep_last") or 1)
-    tagged = {each.lsn for each in thread.tags().values()} if policy.get("keep_tags") else set()
-    max_age_s = policy.get("max_age_s")
-    oldest = None if max_age_s is None else datetime.now(UTC) - timedelta(seconds=max_age_s)
-    due = 0
-    for branch in branches:
-        for checkpoint in thread.checkout(branch.name).history(_DUE_VERSIONS_MAX):
-            version = checkpoint.version
-            if version <= branch.base_version:
-                break
-            is_young = oldest is not None and checkpoint.time >= oldest
-            is_kept = is_young or checkpoint.lsn in tagged or any(version in each for each in kept[branch.name])
-            due += not is_kept
-    return due
-
-
-def _kept(branches: list[BranchInfo], keep_last: int) -> dict[str, list[range]]:
-    """Return by branch the versions that are kept: the last ones of each branch, and where a branch leaves another.
-
-    The last versions of a young branch may be versions of its parent.
-    """
-    by_name = {each.name: each for each in branches}
-    kept: dict[str, list[range]] = {name: [] for name in by_name}
-    for each in branches:
-        spans = [(each.head_version - keep_last + 1, each.head_version), (each.base_version, each.base_version)]
-        for low, high in spans if each.parent is not None else spans[:1]:
-            at: BranchInfo | None = each
-            while at is not None:
-                kept[at.name].append(range(low, high + 1))
-                high = at.base_version
-                at = by_name.get(at.parent) if at.parent is not None and low <= high else None
-    return kept

@@ -1,9 +1,9 @@
-"""The store that an inspector shows."""
+"""The store that an inspector shows, and what it has been told of the store's fleet."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,8 @@ class Inspected:
     store: Store
     is_stopping: Callable[[], bool] = lambda: False
     """Returns True once the server is about to end: streams end then."""
+    ask_fleet: Callable[[], dict[str, Any]] | None = None
+    """Asks the storage of the fleet for `state`, `owner`, `epoch` and `shipped_lsn`; None if it is not known."""
 
     @property
     def path(self) -> Path:

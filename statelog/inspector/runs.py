@@ -9,12 +9,13 @@ import json
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.routing import Route
 
-from statelog import durable
+from statelog import documents, durable
 from statelog.durable.comparison import in_order
 from statelog.durable.infos import STATUSES
 from statelog.durable.naming import check_run_id, place_of_gate
@@ -30,7 +31,7 @@ from statelog.inspector.answers import (
     whole_number,
     writing,
 )
-from statelog.inspector.board import iso, now
+from statelog.inspector.board import now
 from statelog.inspector.records import read_records
 from statelog.inspector.values import Room, display, path_of, rest
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from statelog.durable import Gate, RunDifference, RunInfo, StepInfo
+    from statelog.durable import RunDifference, RunInfo, StepInfo
     from statelog.inspector.opened import Inspected
     from statelog.store.store import Store
 
@@ -49,7 +50,7 @@ _EXAMINED_MAX = 500
 _FOLLOWED_MAX = 2000
 """Records that are followed for new runs. After more, the keys of all runs are read again."""
 _LISTED_MAX = 100
-"""Gates, events, messages and chunks of a run that its screen shows."""
+"""Events, messages and chunks of a run in one answer."""
 _NAME_CHARACTERS_MAX = 200
 _SMALL = {"nodes": 12, "items": 5, "characters": 200, "depth": 1}
 
@@ -100,6 +101,9 @@ def routes(inspected: Inspected) -> list[Route]:
         room = Room(nodes=2000, characters=200_000)
         return rest(found, path_of(request), whole_number(request, "start", 0), room)
 
+    def listed_part(request: Request) -> Any:
+        return list_part(store, needed(request, "id"), needed(request, "of"), cursor(request))
+
     def text(request: Request) -> Any:
         return as_text(part_of(store, needed(request, "id"), needed(request, "part")))
 
@@ -112,6 +116,7 @@ def routes(inspected: Inspected) -> list[Route]:
         Route("/api/runs/compare", reading(compared)),
         Route("/api/run", reading(one)),
         Route("/api/run/value", reading(value)),
+        Route("/api/run/list", reading(listed_part)),
         Route("/api/run/text", reading(text)),
         *_write_routes(store),
     ]
@@ -263,24 +268,8 @@ def _row_of_key(store: Store, key: str, wanted: Wanted) -> dict[str, Any] | None
 
 
 def _row(info: RunInfo) -> dict[str, Any]:
-    return {
-        "id": info.id,
-        "workflow": info.workflow,
-        "status": info.status,
-        "queue": info.queue,
-        "thread": info.thread,
-        "branch": info.branch,
-        "created": info.created.isoformat(),
-        "ended": iso(info.ended),
-        "due": iso(info.due),
-        "waiting_for": list(info.waiting_for),
-        "attempts": info.attempts,
-        "parent": info.parent,
-        "error": info.error,
-        "forked_from": info.forked_from,
-        "forked_at": info.forked_at,
-        "value": display(info.value, Room(**_SMALL)) if info.status == "completed" else None,
-    }
+    shown = display(info.value, Room(**_SMALL)) if info.status == "completed" else None
+    return {**documents.run_document(info), "value": shown}
 
 
 # --- one run -------------------------------------------------------------------------
@@ -302,24 +291,20 @@ def show_run(store: Store, id: str, *, offset: int, limit: int) -> dict[str, Any
         "args": display(list(info.args)),
         "kwargs": display(info.kwargs),
         "traceback": info.traceback,
-        "parked": list(info.parked),
-        "priority": info.priority,
         "replaced": [[place, display(result, Room(**_SMALL))] for place, result in info.replaced.items()],
         "problems": [],
         "now": now(),
     }
     parts: dict[str, Callable[[], Any]] = {
         "steps": lambda: _steps(store, id, offset, limit),
-        "gates": lambda: [_gate(each) for each in durable.gates(store, run=id)[:_LISTED_MAX]],
-        "events": lambda: _entries(store, "events", id, "value"),
-        "mail": lambda: _entries(store, "mail", id, "message"),
-        "chunks": lambda: _chunks(store, id),
+        "gates": lambda: _gates(store, id, {row["place"] for row in answer["steps"]["rows"]}),
+        **{name: partial(listing, store, id, "") for name, listing in _LISTINGS.items()},
     }
     for name, part in parts.items():
         try:
             answer[name] = part()
         except (CorruptionError, CheckError) as error:
-            answer[name] = {"rows": [], "next": None, "total": 0} if name == "steps" else []
+            answer[name] = [] if name == "gates" else {"rows": [], "next": None, "total": 0}
             answer["problems"].append({"what": name, **error_document(error)})
     return answer
 
@@ -330,25 +315,14 @@ def _steps(store: Store, id: str, offset: int, limit: int) -> dict[str, Any]:
     before = found[offset - 1].ended if 0 < offset <= len(found) else None
     rows = [_step(store, each) for each in page]
     more = offset + limit if offset + limit < len(found) else None
-    return {"rows": rows, "next": more, "total": len(found), "before": iso(before)}
+    return {"rows": rows, "next": more, "total": len(found), "before": documents.iso(before)}
 
 
 def _step(store: Store, step: StepInfo) -> dict[str, Any]:
     return {
-        "place": step.place,
-        "kind": step.kind,
+        **documents.step_document(step),
         "name": step.name[:_NAME_CHARACTERS_MAX],
-        "status": step.status,
-        "is_compensation": step.is_compensation,
-        "attempts": step.attempts,
-        "began": step.began.isoformat(),
-        "ended": iso(step.ended),
-        "error": step.error,
         "result": None if step.status != "done" else display(step.result, Room(nodes=60, items=10, depth=3)),
-        "failed_attempts": [
-            {"number": each.number, "error": each.error, "time": each.time.isoformat(), "next": each.next.isoformat()}
-            for each in step.failed_attempts
-        ],
         "child": None if step.child is None else _child(store, step.child),
     }
 
@@ -360,45 +334,76 @@ def _child(store: Store, id: str) -> dict[str, Any]:
         return {"id": id, "problem": error_document(error)}
 
 
-def _gate(gate: Gate) -> dict[str, Any]:
-    return {
-        "id": gate.id,
-        "place": place_of_gate(gate.id),
-        "name": gate.name,
-        "status": gate.status,
-        "opened": gate.opened.isoformat(),
-        "due": iso(gate.due),
-        "approved": gate.approved,
-        "by": gate.by,
-        "payload": display(gate.payload, Room(nodes=60, items=10, depth=3)),
-    }
-
-
-def _entries(store: Store, directory: str, id: str, name: str) -> list[dict[str, Any]]:
-    """Return what other entries of the board keep for a run: its events, or the mail that it has not read."""
-    found = store.board().list(f"durable/{directory}/{check_run_id(id)}/**", limit=_LISTED_MAX)
+def _gates(store: Store, id: str, places: set[str]) -> list[dict[str, Any]]:
+    """Return the gates of a run at some places."""
+    found = [(place_of_gate(each.id), each) for each in durable.gates(store, run=id)]
     return [
+        {
+            **documents.gate_document(gate),
+            "place": place,
+            "payload": display(gate.payload, Room(nodes=60, items=10, depth=3)),
+        }
+        for place, gate in found
+        if place in places
+    ]
+
+
+# --- what a run has besides its calls: pages that go on behind a cursor --------------------
+
+
+def list_part(store: Store, id: str, of: str, after: str) -> dict[str, Any]:
+    """Return a page of what a run has besides its calls.
+
+    Args:
+        store: the store.
+        id: the id of the run.
+        of: "events", "mail" that the run has not read, or "chunks" of its streams.
+        after: `next` of the page before; empty for the first page.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        UsageError: `of` is something else, or `after` is not a cursor of this list.
+
+    """
+    if of not in _LISTINGS:
+        message = f"of is one of {', '.join(_LISTINGS)}, not {of[:40]!r}"
+        raise UsageError(message, argument="of", value=of[:40])
+    return _LISTINGS[of](store, id, after)
+
+
+def _entries(directory: str, name: str, store: Store, id: str, after: str) -> dict[str, Any]:
+    """Return what other entries of the board keep for a run."""
+    pattern = f"durable/{directory}/{check_run_id(id)}/**"
+    found = store.board().list(pattern, after=after, limit=_LISTED_MAX + 1)
+    rows = [
         {
             "name": each.value.get("topic") or each.key.rpartition("/")[2],
             "time": each.time.isoformat(),
             "value": display(each.value[name], Room(**_SMALL)),
         }
-        for each in found
+        for each in sorted(found[:_LISTED_MAX], key=lambda each: each.time)  # keys of mail are in no order
         if isinstance(each.value, Mapping)
     ]
+    return {"rows": rows, "next": found[_LISTED_MAX - 1].key if len(found) > _LISTED_MAX else None}
 
 
-def _chunks(store: Store, id: str) -> list[dict[str, Any]]:
-    found = islice(durable.stream(store, id, follow=False), _LISTED_MAX)
-    return [
-        {
-            "step": each.step,
-            "attempt": each.attempt,
-            "cursor": each.cursor,
-            "value": display(each.value, Room(**_SMALL)),
-        }
-        for each in found
+def _chunks(store: Store, id: str, after: str) -> dict[str, Any]:
+    if after and not (after.isascii() and after.isdigit() and len(after) < 20):
+        message = f"{after[:40]!r} is not a cursor of this list"
+        raise UsageError(message, argument="after", value=after[:40])
+    found = list(islice(durable.stream(store, id, after=int(after or 0), follow=False), _LISTED_MAX + 1))
+    rows = [
+        {"step": each.step, "attempt": each.attempt, "value": display(each.value, Room(**_SMALL))}
+        for each in found[:_LISTED_MAX]
     ]
+    return {"rows": rows, "next": str(found[_LISTED_MAX - 1].cursor) if len(found) > _LISTED_MAX else None}
+
+
+_LISTINGS: dict[str, Callable[[Store, str, str], dict[str, Any]]] = {
+    "events": partial(_entries, "events", "value"),
+    "mail": partial(_entries, "mail", "message"),
+    "chunks": _chunks,
+}
 
 
 def part_of(store: Store, id: str, part: str) -> Any:

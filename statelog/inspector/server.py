@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from statelog.errors import StatelogError, StorageError
@@ -20,7 +20,7 @@ from statelog.inspector.opened import Inspected
 from statelog.inspector.security import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from starlette.requests import Request
     from starlette.types import ASGIApp
@@ -32,7 +32,14 @@ _STOP_TIMEOUT_S = 3
 """The time that open streams get to end when the server stops."""
 
 
-def make_app(store: Store, *, token: str, host: str, is_stopping: Callable[[], bool] = lambda: False) -> ASGIApp:
+def make_app(
+    store: Store,
+    *,
+    token: str,
+    host: str,
+    is_stopping: Callable[[], bool] = lambda: False,
+    ask_fleet: Callable[[], dict[str, Any]] | None = None,
+) -> ASGIApp:
     """Return the app of an open store. It changes the store only if the store is open for writing.
 
     Args:
@@ -40,9 +47,10 @@ def make_app(store: Store, *, token: str, host: str, is_stopping: Callable[[], b
         token: the secret that a browser has to bring once.
         host: where the server listens: address, colon, port. Requests for another `Host` are refused.
         is_stopping: returns True once the server is about to end.
+        ask_fleet: see `Inspected`.
 
     """
-    inspected = Inspected(store, is_stopping)
+    inspected = Inspected(store, is_stopping, ask_fleet)
 
     def describe(_request: Request | None) -> Any:
         return {"path": str(inspected.path), "allow_writes": inspected.allow_writes, "last_lsn": store.last_lsn}
@@ -71,13 +79,16 @@ def _page_routes(first: Callable[[], page.Answers]) -> list[Route]:
     script, style = page.bundle("main.js"), page.read("style.css")
     script_path, style_path = f"page/{_name_of(script)}.js", f"page/{_name_of(style)}.css"
 
+    style_element = f'<link rel="stylesheet" href="{style_path}">'
+    script_element = f'<script type="module" blocking="render" src="{script_path}"></script>'  # no empty page is drawn
+    before, _, after = page.html(f"{style_element}\n{script_element}", "", "\0").partition("\0")
+
+    def parts() -> Iterator[str]:
+        yield before  # a browser gets the script and the style ready while the answers are read
+        yield page.data(first(), [], is_whole=False) + after
+
     def index(_request: Request) -> Response:
-        text = page.html(
-            f'<link rel="stylesheet" href="{style_path}">',
-            f'<script type="module" src="{script_path}"></script>',
-            page.data(first(), [], is_whole=False),
-        )
-        return Response(text, media_type="text/html")
+        return StreamingResponse(parts(), media_type="text/html")
 
     return [
         Route("/", index),
@@ -101,6 +112,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     announce: Callable[[str], None] = print,
+    ask_fleet: Callable[[], dict[str, Any]] | None = None,
 ) -> None:
     """Serve an open store until the process is interrupted.
 
@@ -109,6 +121,7 @@ def serve(
         host: the address to listen on. Others can ask if it is not loopback; they need the token.
         port: the port; a free one if 0.
         announce: called with the address to open, which has the token.
+        ask_fleet: see `Inspected`.
 
     Raises:
         StorageError: the address is taken, or is not one of this machine.
@@ -124,7 +137,7 @@ def serve(
         bound = f"[{host}]" if ":" in host else host
         authority = f"{bound}:{listening.getsockname()[1]}"
         token = secrets.token_urlsafe(24)
-        app = make_app(store, token=token, host=authority, is_stopping=lambda: server.should_exit)
+        app = make_app(store, token=token, host=authority, is_stopping=lambda: server.should_exit, ask_fleet=ask_fleet)
         config = uvicorn.Config(
             app,
             log_level="warning",

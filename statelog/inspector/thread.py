@@ -16,13 +16,16 @@ from statelog.display.graphs import GRAPH_COLUMNS, graph_cells, is_graph, is_inn
 from statelog.errors import CheckpointNotFoundError, ThreadNotFoundError, UsageError
 from statelog.inspector.answers import page_limit, reading, whole_number, writing
 from statelog.inspector.conversation import conversation
+from statelog.inspector.deltas import delta_channels, delta_items
 from statelog.inspector.values import Room, display, keys_to, path_of, rest
 from statelog.store.frameworks import is_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from starlette.requests import Request
 
-    from statelog import Checkpoint, Store, Thread
+    from statelog import Change, Checkpoint, Store, Thread
     from statelog.inspector.opened import Inspected
 
 PARTS = ("state", "messages", "changes")
@@ -31,7 +34,7 @@ _BRANCHES_MAX = 500
 _TAGS_MAX = 500
 _CHANGES_MAX = 200
 _VERSIONS_OPENED = 50
-_MESSAGES_SHOWN = 50
+MESSAGES_SHOWN = 50
 _CHANGE_NODES = 40
 """Nodes that one side of one change has."""
 
@@ -84,7 +87,7 @@ def _against(store: Store, query: Mapping[str, Any]) -> Checkpoint:
 
 
 def _value(store: Store, request: Request) -> Any:
-    value = _channel(_checkpoint_of(store, request.query_params), request.query_params.get("channel", ""))
+    value = _channel(store, _checkpoint_of(store, request.query_params), request.query_params.get("channel", ""))
     room = Room(nodes=3000, items=200, characters=200_000)
     return rest(value, path_of(request), whole_number(request, "start", 0), room)
 
@@ -143,9 +146,11 @@ def _checkpoint(thread: Thread, version: Any) -> Checkpoint:
     return thread.at(int(text))
 
 
-def _channel(checkpoint: Checkpoint, name: str) -> Any:
+def _channel(store: Store, checkpoint: Checkpoint, name: str) -> Any:
     state = checkpoint.state.lazy
     if name not in state:
+        if is_graph(state) and name in delta_channels(checkpoint):
+            return delta_items(store, checkpoint, name)
         message = f"version {checkpoint.version} of thread {checkpoint.thread_id!r} has no channel {name!r}"
         raise UsageError(message, argument="channel", value=name)
     return state[name]
@@ -234,42 +239,57 @@ def describe_part(
         against: the version that changes lead from; by default the parent.
 
     """
-    answer = {
-        **describe_version(checkpoint),
-        "digest": checkpoint.digest,
-        "metadata": display(checkpoint.metadata),
-        "python": python_of(store, checkpoint),
-    }
+    answer = {**describe_head(checkpoint), "python": python_of(store, checkpoint)}
     if part == "state":
-        answer["state"] = describe_state(checkpoint, room)
+        answer["state"] = describe_state(store, checkpoint, room)
     elif part == "messages":
-        answer["messages"] = conversation(store, checkpoint, before=2**40, limit=_MESSAGES_SHOWN)
+        answer["messages"] = conversation(store, checkpoint, before=2**40, limit=MESSAGES_SHOWN)
     else:
         answer["changes"] = describe_changes(checkpoint.parent if against is None else against, checkpoint)
     return answer
 
 
-def describe_state(checkpoint: Checkpoint, room: Room) -> dict[str, Any]:
-    """Return the channels of a version, each in a part of `room`, and the names of those that are LangGraph's own."""
+def describe_head(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what is shown of a version above its parts."""
+    return {**describe_version(checkpoint), "digest": checkpoint.digest, "metadata": display(checkpoint.metadata)}
+
+
+def describe_state(
+    store: Store, checkpoint: Checkpoint, room: Room, known: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the channels of a version, each in a part of `room`.
+
+    `inner` names those that are LangGraph's own. `deltas` names those whose value the checkpoint does not store: the
+    writes of earlier steps make it. `known` has channels that need not be read, and gets the others.
+    """
+    known = {} if known is None else known
     state = checkpoint.state.lazy
     is_of_graph = is_graph(state)
-    names = sorted(state, key=lambda name: (is_inner(name), name)) if is_of_graph else list(state)
+    deltas = delta_channels(checkpoint) if is_of_graph else []
+    names = sorted([*state, *deltas], key=lambda name: (is_inner(name), name)) if is_of_graph else list(state)
     shown = names[: room.items]
+    for name in shown:
+        if name not in known or name in deltas:
+            room_of_one = replace(room, nodes=max(room.nodes // len(shown), 20))
+            known[name] = display(_channel(store, checkpoint, name), room_of_one)
     return {
         "t": "dict",
         "size": len(names),
-        "items": [
-            [name, display(state[name], replace(room, nodes=max(room.nodes // len(shown), 20)))] for name in shown
-        ],
+        "items": [[name, known[name]] for name in shown],
         "inner": [name for name in shown if is_inner(name)] if is_of_graph else [],
+        "deltas": deltas,
         "written": list(checkpoint.channels_written),
     }
 
 
-def describe_changes(old: Checkpoint | None, new: Checkpoint) -> dict[str, Any]:
-    """Return what changed from one version to another: the first changes, and how many there are."""
+def describe_changes(old: Checkpoint | None, new: Checkpoint, found: Iterable[Change] | None = None) -> dict[str, Any]:
+    """Return what changed from one version to another: the first changes, and how many there are.
+
+    `found` are the changes, if they are known already.
+    """
     hides = is_graph(new.state)
-    changes = [each for each in statelog.diff(old, new) if not (hides and is_inner(str(each.path[0])))]
+    found = statelog.diff(old, new) if found is None else found
+    changes = [each for each in found if not (hides and is_inner(str(each.path[0])))]
 
     def side(value: Any) -> dict[str, Any]:
         return display(value, Room(nodes=_CHANGE_NODES, items=20, characters=4000))
@@ -349,7 +369,7 @@ def _fork(store: Store, _request: Request, given: Mapping[str, Any]) -> Any:
         )
         raise UsageError(message, thread=thread.id)
     channel, value = _text(edit, "channel"), _decode(_text(edit, "json"))
-    *outer, last = [channel, *keys_to(_channel(base, channel), edit["path"])]
+    *outer, last = [channel, *keys_to(_channel(store, base, channel), edit["path"])]
 
     def change(state: Any) -> None:
         for key in outer:

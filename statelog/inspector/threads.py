@@ -18,12 +18,13 @@ from statelog.log.kinds.entries import OWN_IDS
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from statelog import Thread
     from statelog.inspector.opened import Inspected
     from statelog.store.store import Store
 
 _RECENT_RECORDS_MAX = 300
 """Records at the end of the log in which the first page looks for threads that changed last."""
-_RECORDS_READ = 100
+_RECORDS_READ = 60
 _SIZES_MAX = 100
 _SIZES_TIME_S = 0.3
 
@@ -61,7 +62,7 @@ def list_threads(store: Store, *, containing: str, after: str, limit: int) -> di
     if not after and not containing:
         top = store.last_lsn
         recent = _recent(store, top, limit)
-        return {"threads": [_row(store, id) for id in recent], "next": f"{top}-0"}
+        return {"threads": _rows(store, recent), "next": f"{top}-0"}
     parts = after.split("-") if after else ["0", "0"]
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
         message = f"{after[:40]!r} is not a cursor of this list"
@@ -73,7 +74,7 @@ def list_threads(store: Store, *, containing: str, after: str, limit: int) -> di
     end = passed or len(ids)
     page = list(islice((at for at in range(min(end, len(ids)) - 1, -1, -1) if ids[at] not in shown), limit))
     return {
-        "threads": [_row(store, ids[at]) for at in page],
+        "threads": _rows(store, [ids[at] for at in page]),
         "next": f"{top}-{page[-1]}" if page and page[-1] > 0 else None,
         "total": len(ids),
     }
@@ -107,8 +108,14 @@ def _sizes(store: Store, request: Request) -> dict[str, Any]:
     return {"sizes": sizes}
 
 
-def _row(store: Store, id: str) -> dict[str, Any]:
-    thread = store.thread(id)
+def _rows(store: Store, ids: list[str]) -> list[dict[str, Any]]:
+    """Return the rows of threads, read in one transaction."""
+    with store.snapshot() as snapshot:
+        return [_row(snapshot.thread(id)) for id in ids]
+
+
+def _row(thread: Thread) -> dict[str, Any]:
+    id = thread.id
     try:
         branches, head = thread.branches(), thread.head
     except CorruptionError as error:

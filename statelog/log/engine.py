@@ -42,6 +42,16 @@ class Sweep(Protocol):
         """Clean up. Without `at_once`, only do so if it is worth a commit. Return True if something was committed."""
 
 
+class Limits(Protocol):
+    """Limits on the sizes of channels. What commits to a thread calls it."""
+
+    def check(self, batch: Batch, thread_id: str, head: Head) -> None:
+        """Check a checkpoint that is staged. Raises SizeLimitError."""
+
+    def warn(self, thread_id: str) -> None:
+        """Give the warnings of the checkpoints of a thread that were committed."""
+
+
 class Remote(Protocol):
     """Ships a store to another place. Commits call it."""
 
@@ -74,6 +84,8 @@ class Engine:
         """The clean-up functions of adapters, by the adapter's name."""
         self.guard: Redactor | None = None
         """What keeps secrets out of the file, if the store was opened with a guard."""
+        self.limits: Limits | None = None
+        """Limits on the sizes of channels, if the program has set some."""
         self.remote: Remote | None = None
         self._taker = 0
         """The id of the OS thread that appends records of a shared log unchanged; 0 for none."""

@@ -7,10 +7,12 @@ from importlib.util import find_spec
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from statelog import aio
 from statelog.board import claiming
 from statelog.durable import observers
 from statelog.errors import ClosedError, UsageError
-from statelog.otel import names
+from statelog.memory.memory import Memory
+from statelog.otel import facts, names
 from statelog.otel.runs import RunObserver
 from statelog.otel.telemetry import Telemetry
 from statelog.otel.watches import Watch, create_gauges, watch_of, watch_of_engine, watches
@@ -108,11 +110,20 @@ def _replace(kind: type, name: str, make: Callable[[Any], Any]) -> None:
 
 
 def _hook() -> None:
-    """Observe runs, leases and LangGraph. What is called there for other stores is passed on."""
+    """Observe runs, leases, memories and LangGraph. What is called there for other stores is passed on."""
     if observers.observer is not None:
         return
     observers.observer = RunObserver()
     _replace(LeaseAttempt, "take", _counting_takeovers)
+    for name, make in (
+        ("remember", facts.remembered),
+        ("recall", facts.recalled),
+        ("get", facts.read),
+        ("forget", facts.forgotten),
+    ):
+        _replace(Memory, name, make)
+    _replace(aio.Memory, "remember", facts.remembered_on_loop)
+    _replace(aio.Memory, "recall", facts.recalled_on_loop)
     if find_spec("langgraph") is not None:
         from statelog.adapters.langgraph import StatelogSaver, StatelogStore
         from statelog.otel.graphs import traced_put, traced_writes

@@ -45,6 +45,7 @@ class Telemetry:
         meter_provider: MeterProvider | None = None,
         logger_provider: LoggerProvider | None = None,
     ) -> None:
+        self._tracer_provider, self._meter_provider = tracer_provider, meter_provider
         self.tracer = trace.get_tracer(names.SCOPE, tracer_provider=tracer_provider)
         self.logger = get_logger(names.SCOPE, logger_provider=logger_provider)
         self.meter = meter = metrics.get_meter(names.SCOPE, meter_provider=meter_provider)
@@ -58,6 +59,16 @@ class Telemetry:
         self.takeovers = meter.create_counter(
             "statelog.takeovers", "{takeover}", "Leases and runs that were taken over from a holder that did not finish"
         )
+
+    @property
+    def is_tracing(self) -> bool:
+        """Whether anything keeps spans: an SDK is there, now or set up since."""
+        return not _is_of_api(self._tracer_provider or trace.get_tracer_provider())
+
+    @property
+    def is_measuring(self) -> bool:
+        """Whether anything keeps measurements."""
+        return not _is_of_api(self._meter_provider or metrics.get_meter_provider())
 
     @contextmanager
     def span(
@@ -93,6 +104,11 @@ class Telemetry:
         context = trace.set_span_in_context(span)
         record = LogRecord(event_name=name, timestamp=time_ns(), context=context, attributes=clean(engine, attributes))
         self.logger.emit(record)
+
+
+def _is_of_api(provider: object) -> bool:
+    """Return True for a provider of the API itself: it drops what it gets, or stands for an SDK that is not there."""
+    return type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
 
 
 def fail(engine: Any, span: Span, kind: str, text: str) -> None:

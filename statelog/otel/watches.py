@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from functools import partial
+from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from opentelemetry.metrics import NoOpHistogram, Observation
-from opentelemetry.trace import INVALID_SPAN, NoOpTracer, get_current_span
+from opentelemetry.metrics import Observation
+from opentelemetry.trace import INVALID_SPAN, get_current_span
 
 from statelog import durable
 from statelog.errors import StatelogError
@@ -15,6 +18,7 @@ from statelog.otel import names
 from statelog.otel.contexts import with_trace
 from statelog.store.session import session_of
 from statelog.store.thread import Thread
+from statelog.store.transaction import transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -22,8 +26,11 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions
 
     from statelog.otel.telemetry import Telemetry
+    from statelog.store.session import Session
     from statelog.store.store import Store
+    from statelog.store.transaction import Transaction
 
+_lock = Lock()
 _KEPT = "statelog.otel"
 """The name under which an engine keeps its watch."""
 
@@ -43,24 +50,33 @@ class Watch:
         self.telemetry, self.is_on = telemetry, True
         self._store = store
         self._attributes = {names.DURABILITY: store.durability}
-        for name, histogram in (("commit", telemetry.commit_duration), ("flush", telemetry.flush_duration)):
-            if not isinstance(histogram, NoOpHistogram):  # It would drop what is measured.
-                vars(self.engine)[name] = self._timed(getattr(self.engine, name), histogram.record)
-        if not isinstance(telemetry.tracer, NoOpTracer):
-            vars(store)["_thread"] = self._thread
+        self._is_timing = self._is_tracing = False
+        vars(store).update({"_thread": partial(self._thread, session_of(store)), "transaction": self._transaction})
         vars(self.engine)[_KEPT] = self
         _watches.add(self)
+        self.look()
+
+    def look(self) -> None:
+        """Look whether an SDK is there. Before that, nothing is put in the way of commits."""
+        if not self._is_tracing:
+            self._is_tracing = self.telemetry.is_tracing
+        telemetry = self.telemetry
+        if self._is_timing or not telemetry.is_measuring:
+            return
+        with _lock:
+            if self._is_timing or not self.is_on:
+                return
+            self._is_timing = True
+            for name, histogram in (("commit", telemetry.commit_duration), ("flush", telemetry.flush_duration)):
+                vars(self.engine)[name] = self._timed(getattr(self.engine, name), histogram.record)
 
     def end(self) -> None:
         """Take away what was put in the way."""
-        self.is_on = False
-        for held, name in (
-            (self.engine, "commit"),
-            (self.engine, "flush"),
-            (self.engine, _KEPT),
-            (self._store, "_thread"),
-        ):
-            vars(held).pop(name, None)
+        with _lock:
+            self.is_on = False
+        for held, placed in ((self.engine, ("commit", "flush", _KEPT)), (self._store, ("_thread", "transaction"))):
+            for name in placed:
+                vars(held).pop(name, None)
         _watches.discard(self)
 
     def _timed(self, call: Callable[..., Any], record: Callable[..., None]) -> Callable[..., Any]:
@@ -78,13 +94,28 @@ class Watch:
 
         return timed
 
-    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread[Any, Any]:
-        made: TracedThread = TracedThread(session_of(self._store), id, schema, branch, reborn=reborn)
-        made.watch = self
+    def _thread(self, session: Session, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread:
+        self.look()
+        made: Thread = (TracedThread if self._is_tracing else Thread)(session, id, schema, branch, reborn=reborn)
+        if isinstance(made, TracedThread):
+            made.watch = self
         return made
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Transaction]:
+        with transaction(self.engine) as opened:
+            session = session_of(opened)
+
+            def thread(*what: Any, **how: Any) -> Thread:
+                session.check_open()
+                return self._thread(session, *what, **how)
+
+            vars(opened)["_thread"] = thread
+            yield opened
 
     def measured(self) -> Iterator[tuple[str, float, dict[str, Any]]]:
         """Yield the values of gauges by name, or nothing if the store is closed."""
+        self.look()
         store = self._store
         if store.closed:
             return
@@ -108,6 +139,13 @@ class TracedThread(Thread[Any, Any]):
 
     watch: Watch
 
+    def checkout(self, branch: str) -> TracedThread:
+        """See `Thread.checkout`. The other branch is traced, too."""
+        made = super().checkout(branch)
+        traced = object.__new__(TracedThread)
+        vars(traced).update(vars(made), watch=self.watch)
+        return traced
+
     def _commit_writes(self, prepared: Any, metadata: Any, **how: Any) -> Any:
         if self.watch.is_on and (span := get_current_span()) is not INVALID_SPAN:
             metadata = with_trace(metadata, span)
@@ -116,7 +154,10 @@ class TracedThread(Thread[Any, Any]):
 
 def watch_of(held: Any) -> Watch | None:
     """Return the watch of a store or a transaction, or None if the store is not instrumented."""
-    return watch_of_engine(session_of(held).owner)
+    found = watch_of_engine(session_of(held).owner)
+    if found is not None:
+        found.look()
+    return found
 
 
 def watch_of_engine(engine: Any) -> Watch | None:

@@ -66,6 +66,9 @@ class Versioned(Lineage, Written[S, W]):
             message = f"schema {name!r}: pass the class of version {version}, not schema {schema.name!r}"
             raise UsageError(message, argument="schema", value=schema)
         declared = Schema.of(schema)
+        if declared.is_open:
+            message = f"schema {name!r}: pass a class or a dict that declares channels, not {schema!r}"
+            raise UsageError(message, argument="schema", value=schema)
         if len(declared.channels) >= CHANNELS_MAX:
             message = (
                 f"schema {name!r}: declares {len(declared.channels)} channels, at most {CHANNELS_MAX - 1} are allowed"

@@ -19,7 +19,7 @@ from statelog.errors import StatelogError, UsageError
 from statelog.log.kinds.entries import RANK, Act
 from statelog.store import claims
 from statelog.store.arguments import check_flag, check_priority, check_seconds
-from statelog.store.board_policies import is_turn, retain_board, take_turn
+from statelog.store.board_policies import erase_entries, is_turn, retain_board, take_turn
 from statelog.store.board_reads import ReadBoard, check_moment
 from statelog.store.claims import ClaimAttempt, LeaseAttempt, to_us
 from statelog.store.entries import entry_of
@@ -326,6 +326,30 @@ class Board(ReadBoard):
         keep_last, max_age_s = (None, None) if policy is None else (policy.keep_last, policy.max_age_s)
         rule = Rule(compiled, keep_last, max_age_s)
         return retain_board(session, rule, as_policy=as_policy)
+
+    def erase(self, pattern: str) -> builtins.list[str]:
+        """Delete all entries that match a pattern, and remove all their records. Return the keys.
+
+        No read returns a value of these entries afterwards, also none of `history`, `get(at=)` or `rollback`, and
+        `Store.compact` removes their bytes from the file. Unlike `retain`, it removes records that a watcher has not
+        seen yet: such a watch raises CursorExpiredError, and has to list the entries again. If the process dies
+        meanwhile, some of the entries are deleted; the same call finishes the work, and returns all keys that it found.
+        The keys of deleted entries may stay in the file as long as a watcher needs the records of the deletions.
+
+        Args:
+            pattern: see `list`. A key is a pattern that matches one entry.
+
+        Raises:
+            UsageError: the pattern is not valid, or the board is that of a transaction.
+            AccessError: the handle has rules. Agents with rules may not remove records.
+
+        """
+        session = claims.of_store(self._session, "erase")
+        compiled = compile_pattern(pattern)
+        self._rights.check_reserved("pattern", pattern)
+        if self._rights.is_bound:
+            self._rights.check("retain", pattern)
+        return erase_entries(session, compiled)
 
     # --- watching -------------------------------------------------------------------------
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
 from statelog.board import entry_writer, reading, writing
 from statelog.board.names import RESERVED, compile_pattern
-from statelog.board.retention import Rule, Turns, retain, rule_fields
+from statelog.board.retention import Rule, Turns, erase, keys_deleted, retain, rule_fields
 from statelog.errors import LimitError
 from statelog.format.digests import blake2b
 from statelog.limits import POLICIES_MAX
@@ -18,6 +19,8 @@ from statelog.log.times import now_us
 
 if TYPE_CHECKING:
     from statelog.board.entry_writer import Writer
+    from statelog.board.names import Pattern
+    from statelog.log.batch import Batch
     from statelog.log.engine import Engine
     from statelog.log.view import View
     from statelog.store.session import StoreSession
@@ -33,6 +36,12 @@ _WATCHED_S = 60.0
 
 _NEVER = 1 << 62
 
+_EVEN_EXPIRED = 0
+"""The time for a scan that also returns entries whose time is over, because the file still has them."""
+
+_ERASED = 1024
+"""The number of entries that one commit of `erase_entries` deletes."""
+
 
 def retain_board(session: StoreSession, rule: Rule, *, as_policy: bool) -> RetentionReport:
     """See `Board.retain`."""
@@ -45,6 +54,31 @@ def retain_board(session: StoreSession, rule: Rule, *, as_policy: bool) -> Reten
     if board is None or (rule.keep_last is None and rule.max_age_s is None):
         return RetentionReport()
     return retain(engine, board, [rule], _seen_by_all(engine))
+
+
+def erase_entries(session: StoreSession, pattern: Pattern) -> list[str]:
+    """See `Board.erase`."""
+    engine = session.engine
+    engine.store_file.lmdb_file.check_writable()
+    with session.read() as view:
+        board = reading.board_of(view)
+        rows = [] if board is None else reading.scan(view, board, pattern, reading.Span(), _EVEN_EXPIRED, count=_ERASED)
+        pages = [[key for key, _place in page] for page in rows]
+    if board is None:
+        return []
+    for page in pages:
+        session.act(partial(_delete_all, page))
+    with session.read() as view:
+        deleted = list(keys_deleted(view, board, pattern))
+    erase(engine, board, deleted, _seen_by_all(engine))
+    return sorted(deleted)
+
+
+def _delete_all(found: list[str], batch: Batch) -> None:
+    writer = writing.begin(batch, None)
+    for key in found:
+        if writer.known(key).is_there:
+            entry_writer.stage(writer, Act.DELETE, key)
 
 
 def _store(session: StoreSession, rule: Rule) -> None:

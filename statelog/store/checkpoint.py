@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from statelog.schema import Schema
     from statelog.store.checked_views import Reading
     from statelog.store.session import Outcome, Session
+    from statelog.store.sizes import StateSize
 
 
 class Checkpoint(Typed[S]):
@@ -136,7 +137,16 @@ class Checkpoint(Typed[S]):
         """
         from statelog.store.state_sizes import StateSizer
 
-        return StateSizer(self._session.owner).measure(self.event).total()
+        return StateSizer(self._session.workspace().read, self._session.read).measure(self.event).total()
+
+    def size(self) -> StateSize:
+        """Return the size of the state and of each channel: bytes, shared bytes, and items.
+
+        The values are not read. The cost is that of `state_size_bytes`.
+        """
+        from statelog.store.sizes import measure
+
+        return measure(self._session, self.event)
 
     def _reading(self) -> Reading:
         """Return the options of reads that do not show values as they are stored."""

@@ -129,6 +129,15 @@ def declared_tree(
     return _migrated(session, thread_id, event, schema, workspace, stored, in_commit=in_commit).tree(workspace)
 
 
+def migrate_ahead(session: Session, thread_id: str, event: CheckpointEvent, schema: Schema) -> int:
+    """Migrate a state and remember it, so that the commit that follows finds it. Return the bytes that are new.
+
+    The arguments and errors are those of `declared_tree`.
+    """
+    stored = check_version(event, schema, thread_id)
+    return _migrated(session, thread_id, event, schema, session.workspace(), stored, in_commit=False).size_bytes
+
+
 def migration_writes(
     session: Session, thread_id: str, event: CheckpointEvent, schema: Schema, workspace: Workspace
 ) -> list[Write]:

@@ -6,12 +6,13 @@ import math
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.errors import ThreadNotFoundError, UsageError
 from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
 from statelog.log import operations as writer
-from statelog.log.care.keeping import Policy
+from statelog.log.care.keeping import Keeps, Policy, let_go
 from statelog.log.care.loans import lenders_of
 from statelog.log.care.retention import erase_records, retain_thread
 from statelog.log.care.vacuum import NOBODY, RetentionReport, redact_released
@@ -22,7 +23,7 @@ from statelog.store.arguments import check_flag
 from statelog.store.writes import check_thread_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from statelog.log.batch import Batch
     from statelog.log.engine import Engine
@@ -99,6 +100,28 @@ def retain_threads(
         if applied is not None:
             report.add(retain_thread(engine, row.lsn, applied, pinned))
     return report
+
+
+def count_due(engine: Engine, thread_id: str, policy: Mapping[str, Any], *, count_max: int) -> int:
+    """Return how many versions of a thread a policy would remove now, counted up to `count_max`. Nothing is written.
+
+    Args:
+        engine: of the store.
+        thread_id: the thread.
+        policy: fields of a policy, as `ThreadInfo.policy` has them.
+        count_max: where the count stops.
+
+    Raises:
+        ThreadNotFoundError: there is no such thread.
+
+    """
+    with engine.read() as view:
+        thread = view.thread_lsn(thread_id)
+        if thread is None:
+            message = f"no thread {thread_id!r} in this store"
+            raise ThreadNotFoundError(message, thread=thread_id)
+        going = let_go(view, thread, Keeps(view, thread, Policy(**policy), ()))
+        return sum(1 for _version in islice(going, count_max))
 
 
 def expire_checkpoints(engine: Engine, checkpoints: Iterable[Checkpoint]) -> RetentionReport:

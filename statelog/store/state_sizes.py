@@ -1,4 +1,4 @@
-"""Sizes of states, by who wrote the records that they stand in: what branches and threads share."""
+"""Sizes of states and of their channels, by who wrote the records that they stand in."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES, FLAG_REDACTED, FLAGS_AT, TYPE_AT, TYPE_THREAD
 from statelog.log.events import CHECKPOINT_TYPES
 from statelog.log.view import missing
-from statelog.tree.node import CHUNK, LEAF, REF_ROOT, REF_SIZE_BYTES, ROOT
-from statelog.tree.tree import STRIDE, STRINGS
-from statelog.tree.value import container_head
+from statelog.tree.node import CHUNK, LEAF, REF_ROOT, REF_SIZE_BYTES, ROOT, Workspace
+from statelog.tree.tree import STRIDE, STRINGS, Tree
+from statelog.tree.value import container_head, container_kind, split
 
 if TYPE_CHECKING:
-    from statelog.log.engine import Engine
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
     from statelog.log.events import CheckpointEvent
     from statelog.log.view import View
-    from statelog.tree.node import Node
+    from statelog.tree.node import Node, Slot
+
+    Read = Callable[[int, bytes, int, int], Node]
+    """Returns the node of a type, digest, LSN and number."""
 
 _TABLES_SIZE_MAX = 200_000
 """Sizes of leaves in memory."""
@@ -72,8 +77,8 @@ class Writer(NamedTuple):
         return (self.thread, self.branch) == (thread, branch)
 
 
-class _Part(NamedTuple):
-    """A root or chunk to be measured."""
+class Part(NamedTuple):
+    """A root, a chunk or a leaf."""
 
     type: int
     digest: bytes
@@ -81,15 +86,91 @@ class _Part(NamedTuple):
     number: int
 
 
+class Opened(NamedTuple):
+    """What a root or a chunk consists of."""
+
+    size_bytes: int
+    """The bytes that stand in the node itself."""
+    children: list[Part]
+    """Its chunks and roots."""
+    leaves: list[Part]
+
+
+def open_part(part: Part, read: Read) -> Opened:
+    """Return what a root or a chunk consists of. Leaves are not read."""
+    node = read(part.type, part.digest, part.lsn, part.number)
+    if part.type == CHUNK:
+        kind, level = node.data[:2]
+        return _open_entries(node, kind, level=level, is_root=False)
+    head = kernels.root_read(*node)
+    if head.kind in STRINGS:
+        return Opened(len(cbor.head(2, head.count)) + head.count, [], [])
+    own, children, leaves = _open_entries(node, head.kind, level=0, is_root=True)
+    chunks = [Part(CHUNK, digest, lsn, number) for _c, digest, lsn, number in head.levels if digest is not None]
+    return Opened(own + len(container_head(head.kind, head.count)), children + chunks, leaves)
+
+
+def _open_entries(node: Node, kind: int, *, level: int, is_root: bool) -> Opened:
+    table = kernels.entries_table(*node, is_root=is_root, kind=kind)
+    entries = [table[at : at + STRIDE] for at in range(0, len(table), STRIDE)]
+    if level:
+        chunks = [
+            Part(CHUNK, node.data[at : at + DIGEST_SIZE_BYTES], lsn, number)
+            for _at, at, _end, _covered, lsn, number in entries
+        ]
+        return Opened(0, chunks, [])
+    own = entries[-1][2] - entries[0][0] if entries else 0
+    if kind == kernels.KIND_KEYED:
+        own -= 2 * len(entries)  # fingerprints
+    refs = [(node.data[at : at + REF_SIZE_BYTES], lsn, number) for _at, at, _end, _c, lsn, number in entries if lsn]
+    roots = [Part(ROOT, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] == REF_ROOT]
+    leaves = [Part(LEAF, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] != REF_ROOT]
+    return Opened(own - REF_SIZE_BYTES * len(refs), roots, leaves)
+
+
+def root_of(event: CheckpointEvent) -> Part:
+    """Return the root of a checkpoint's state."""
+    return Part(ROOT, event.root_digest, event.root_lsn, event.root_node)
+
+
+def slots_of(event: CheckpointEvent, read: Read) -> Iterator[tuple[str, Slot, int]]:
+    """Yield each channel's name and slot, and the LSN of the record that has the slot."""
+    tree = Tree(Workspace(read), read(*root_of(event)))
+    for node, table, first, last in tree.runs(0, tree.count):
+        for index in range(first, last):
+            yield cbor.decode(tree.key(node, table, index)), tree.slot(node, table, index), node.lsn
+
+
+def part_of(slot: Slot) -> Part | None:
+    """Return the node that a slot refers to, or None if the value stands in the slot."""
+    if not slot.is_ref:
+        return None
+    return Part(ROOT if slot.data[:1] == REF_ROOT else LEAF, slot.data[1:], slot.lsn, slot.number)
+
+
+def count_items(slot: Slot, read: Read) -> int:
+    """Return how many items a channel's list, dict or set has; 1 for any other value."""
+    part = part_of(slot)
+    if part is not None:
+        head = kernels.root_read(*read(*part)) if part.type == ROOT else None
+        return 1 if head is None or head.kind in STRINGS else head.count
+    kind = container_kind(slot.data)
+    return 1 if kind < 0 else len(split(slot.data)) // (2 if kind == kernels.KIND_DICT else 1)
+
+
 class StateSizer:
     """Sizes of values, as one CBOR item each, from the nodes that make them up.
 
     A node that several states share is measured once: after the first state, each costs
     what it does not share with those before. Leaves are not read, only their size is.
+
+    Args:
+        read_node: reads a node.
+        view: opens a view for a short while.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, read_node: Read, view: Callable[[], AbstractContextManager[View]]) -> None:
+        self._read_node, self._view = read_node, view
         self._sizes: dict[tuple[int, int], Counter[Writer]] = {}
         self._tables: dict[int, list[int]] = {}
         self._tables_size = 0
@@ -102,10 +183,10 @@ class StateSizer:
 
     def measure(self, event: CheckpointEvent) -> Counter[Writer]:
         """Return the size of a checkpoint's state, by who wrote the records in which it stands."""
-        root = _Part(ROOT, event.root_digest, event.root_lsn, event.root_node)
+        root = root_of(event)
         # Children first, without recursion: the depth of a value is its writer's choice.
-        open_parts: list[tuple[_Part, Counter[Writer], list[_Part]] | None] = []
-        pending: list[_Part | None] = [root]
+        open_parts: list[tuple[Part, Counter[Writer], list[Part]] | None] = []
+        pending: list[Part | None] = [root]
         while pending:
             part = pending.pop()
             if part is None:  # all children of the part opened last are measured
@@ -122,56 +203,36 @@ class StateSizer:
                 pending.extend(children)
         return self._sizes[root.lsn, root.number]
 
-    def _open(self, part: _Part) -> tuple[Counter[Writer], list[_Part]]:
+    def _open(self, part: Part) -> tuple[Counter[Writer], list[Part]]:
         """Return (bytes that stand in a node or in leaves under it, its chunks and roots)."""
         self.visited += 1
-        node = self._engine.read_node(part.type, part.digest, part.lsn, part.number)
-        leaves: list[tuple[int, int]] = []
-        if part.type == CHUNK:
-            kind, level = node.data[:2]
-            own, children, leaves = self._open_entries(node, kind, level=level, is_root=False)
-        else:
-            head = kernels.root_read(*node)
-            if head.kind in STRINGS:
-                own, children = len(cbor.head(2, head.count)) + head.count, []
-            else:
-                own, children, leaves = self._open_entries(node, head.kind, level=0, is_root=True)
-                own += len(container_head(head.kind, head.count))
-                for _covered, digest, lsn, number in head.levels:
-                    if digest is not None:
-                        children.append(_Part(CHUNK, digest, lsn, number))
-        sizes = self._leaf_sizes(leaves)
-        with self._engine.read() as view:
+        opened = open_part(part, self._read_node)
+        sizes = self._leaf_sizes([(leaf.lsn, leaf.number) for leaf in opened.leaves])
+        with self._view() as view:
             writer = self._writer(view, part.lsn)
-        sizes[writer] += own
-        self.distinct[writer.thread] += own
-        return sizes, children
+        sizes[writer] += opened.size_bytes
+        self.distinct[writer.thread] += opened.size_bytes
+        return sizes, opened.children
 
-    def _open_entries(
-        self, node: Node, kind: int, *, level: int, is_root: bool
-    ) -> tuple[int, list[_Part], list[tuple[int, int]]]:
-        """Return (bytes that stand in a node itself, its chunks and roots, its leaves)."""
-        table = kernels.entries_table(*node, is_root=is_root, kind=kind)
-        entries = [table[at : at + STRIDE] for at in range(0, len(table), STRIDE)]
-        if level:
-            chunks = [
-                _Part(CHUNK, node.data[at : at + DIGEST_SIZE_BYTES], lsn, number)
-                for _at, at, _end, _covered, lsn, number in entries
-            ]
-            return 0, chunks, []
-        own = entries[-1][2] - entries[0][0] if entries else 0
-        if kind == kernels.KIND_KEYED:
-            own -= 2 * len(entries)  # fingerprints
-        refs = [(node.data[at : at + REF_SIZE_BYTES], lsn, number) for _at, at, _end, _c, lsn, number in entries if lsn]
-        roots = [_Part(ROOT, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] == REF_ROOT]
-        leaves = [(lsn, number) for ref, lsn, number in refs if ref[:1] != REF_ROOT]
-        return own - REF_SIZE_BYTES * len(refs), roots, leaves
+    def channels(self, event: CheckpointEvent) -> Iterator[tuple[str, int, Counter[Writer]]]:
+        """Yield the name of each channel, how many items it has, and its size as `measure` returns it."""
+        self.measure(event)
+        for name, slot, lsn in slots_of(event, self._read_node):
+            part = part_of(slot)
+            if part is None:
+                with self._view() as view:
+                    sizes = Counter({self._writer(view, lsn): len(slot.data)})
+            elif part.type == ROOT:
+                sizes = self._sizes[slot.lsn, slot.number]
+            else:
+                sizes = self._leaf_sizes([(slot.lsn, slot.number)])
+            yield name, count_items(slot, self._read_node), sizes
 
     def _leaf_sizes(self, leaves: list[tuple[int, int]]) -> Counter[Writer]:
         sizes: Counter[Writer] = Counter()
         self.visited += len(leaves)
         if leaves:
-            with self._engine.read() as view:
+            with self._view() as view:
                 for leaf in leaves:
                     writer, size = self._writer(view, leaf[0]), self._leaf_size(view, *leaf)
                     sizes[writer] += size

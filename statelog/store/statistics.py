@@ -212,7 +212,7 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
     tick.to(1, 10)
     unreached = sweepable_sizes(engine, SWEPT_RECORDS_MAX)
     records = _read_records(engine, last_lsn, unreached or {}, file.page_size_bytes, tick)
-    sizer = StateSizer(engine)
+    sizer = StateSizer(engine.read_node, engine.read)
     sharing = _measure_sharing(engine, sizer, rows, tick)
     snapshots_size_bytes, states = _measure_states(engine, sizer, checkpoints.lsns, tick)
     threads = sorted(_threads(rows, checkpoints.by_thread, records, sharing), key=lambda each: -each.records_size_bytes)

@@ -17,9 +17,9 @@ from statelog.store.threads import Threads
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
-    from datetime import timedelta
+    from datetime import datetime, timedelta
     from pathlib import Path
     from types import TracebackType
 
@@ -35,8 +35,11 @@ if TYPE_CHECKING:
     from statelog.log.reader import LogRecord
     from statelog.portable.frames import Source, Target
     from statelog.portable.reports import ExportReport, ImageReport, ImportReport
+    from statelog.schema.versions import Versioned
+    from statelog.search.hits import Hits
     from statelog.store.board import Board
     from statelog.store.checkpoint import Checkpoint
+    from statelog.store.migrations import MigrationReport
     from statelog.store.quarantine import QuarantinedPlace
     from statelog.store.snapshot import Snapshot
     from statelog.store.statistics import StoreStatistics
@@ -124,6 +127,10 @@ class Store(Threads):
             if remote is not None and not self._engine.is_closed:
                 remote.close()
         finally:
+            if "search" in self._session.kept:
+                from statelog.store.search import close_search
+
+                close_search(self._session)
             self._engine.close()
 
     # --- threads -----------------------------------------------------------------
@@ -277,6 +284,96 @@ class Store(Threads):
         with self._session.read() as view:
             return view.transaction.last_lsn()
 
+    # --- search -------------------------------------------------------------------
+
+    def search(
+        self,
+        query: str,
+        *,
+        threads: str | None = None,
+        where: str | None = None,
+        role: str | None = None,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        branch: str | None = None,
+        at: int | datetime | None = None,
+        history: bool = False,
+        match: Literal["all", "any"] = "all",
+        limit: int = 10,
+    ) -> Hits:
+        """Return the texts that fit a query, the best first: of threads, entries, items of LangGraph, and runs.
+
+        By default the heads of all branches are searched, and what the board has now. Each hit has been confirmed by
+        the store: what was deleted, has expired, was purged or rolled away is not found, and neither is what a check
+        of the guard hides. All that was committed before the call is found.
+
+        The first search makes an index, the file `agent.state-search` beside the store. Later searches bring it up to
+        date. It can be deleted at any time.
+
+        Args:
+            query: words, phrases in double quotes, and beginnings of words with `*` behind them. No query is a syntax
+                error. A query without a letter or digit finds nothing.
+            threads: a pattern of thread ids, as for file names. Only threads are searched then.
+            where: a pattern of places: a path of threads such as `messages` or `plan.*`, or `threads:PATTERN`,
+                `board:PATTERN`, `items:PATTERN`, `runs:PATTERN`.
+            role: only messages of this role: "user", "assistant", "system" or "tool".
+            since: only texts committed at this time or later: a datetime, or a text such as `2026-10-01`.
+            until: only texts committed before this time.
+            branch: only texts that this branch has.
+            at: the moment to search instead of now: a version (of `branch`, or of `main`), or a time.
+            history: search all versions that are still there, and all records of the board.
+            match: "all" for texts that have all words and phrases, "any" if one is enough.
+            limit: the number of hits, at most 10,000.
+
+        Raises:
+            UsageError: an argument is not valid. Facts: argument, value.
+            FormatError: a file that is not an index has the name of the index. Facts: path, journal.
+            StoreLockedError: another process writes the index all the time allowed. StoreFullError: the disk is full.
+
+        """
+        from statelog.store.search import search
+
+        return search(
+            self._session,
+            query,
+            threads=threads,
+            where=where,
+            role=role,
+            since=since,
+            until=until,
+            branch=branch,
+            at=at,
+            history=history,
+            match=match,
+            limit=limit,
+        )
+
+    def configure_search(
+        self,
+        *,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        tokenizer: Literal["unicode61", "trigram"] = "unicode61",
+    ) -> None:
+        """Set what is indexed, and how. The store keeps it, and all processes follow it.
+
+        If something changes, the next search makes the index anew. A call that changes nothing writes nothing.
+
+        Args:
+            include: patterns of places, as `where` of `search`; nothing else is indexed. By default everything is.
+            exclude: patterns of places that are not indexed.
+            tokenizer: "unicode61" finds words, without regard to case and diacritics. "trigram" finds any three
+                characters in a row, for languages without spaces between words; the index is several times larger.
+
+        Raises:
+            UsageError: a pattern or the tokenizer is not valid. Facts: argument, value. ReadOnlyError.
+
+        """
+        from statelog.search.configuration import Configuration
+        from statelog.store.search import configure
+
+        configure(self._session, Configuration(include, exclude, tokenizer))
+
     # --- retention ---------------------------------------------------------------
 
     def retain(
@@ -323,6 +420,42 @@ class Store(Threads):
         refuse_beside(self._engine, AFTER_IT)
         policy = make_policy(keep_last, max_age, keep_tags=keep_tags, as_policy=as_policy)
         return retain_threads(self._engine, policy, threads, self._lsns_of(pinned), as_policy=as_policy)
+
+    def limit(
+        self,
+        *,
+        size_bytes_max: int | None = None,
+        items_max: int | None = None,
+        channel: str | None = None,
+        threads: str = "*",
+        warns: bool = False,
+    ) -> None:
+        """Limit the size of a channel, or of the whole state, in the commits of this object to some threads.
+
+        A commit that passes the limit raises SizeLimitError, and writes nothing. With `warns`, it gives a SizeWarning
+        once, until the size has fallen again. A commit that makes the size no larger is always accepted, so a thread
+        that is over its limit can be cut back. Every limit that fits counts. Limits are not stored: set them each time
+        the store is opened. Checkpoints of LangGraph, mounts and durable runs are commits, too; rollbacks and imports
+        are not checked.
+
+        Args:
+            size_bytes_max: of the value as one CBOR item; see `Checkpoint.size`.
+            items_max: of a list, a dict or a set; of a state, the number of its channels. With neither, this limit
+                is removed.
+            channel: the channel. By default, the whole state.
+            threads: a pattern of thread ids, as for file names.
+            warns: whether the limit only warns. A channel may have one limit that warns, and one that does not.
+
+        Raises:
+            UsageError: an argument is not valid.
+
+        """
+        from statelog.store.size_limits import Limit, SizeLimits
+
+        held = self._engine.limits
+        limits = held if isinstance(held, SizeLimits) else SizeLimits()
+        is_set = limits.set(Limit(threads, channel, warns, size_bytes_max, items_max))
+        self._engine.limits = limits if is_set else None
 
     def _lsns_of(self, pinned: Iterable[Checkpoint]) -> list[int]:
         """Return the LSNs of checkpoints that are there: of no other can it be said that it is kept."""
@@ -424,6 +557,37 @@ class Store(Threads):
         from statelog.log.anchors import take_anchor
 
         return take_anchor(self._engine)
+
+    def migrate(
+        self,
+        schema: Versioned[Any, Any],
+        *,
+        threads: str = "*",
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> MigrationReport:
+        """Bring the heads of all branches of some threads to the declared version of a schema, each by a new version.
+
+        It is not needed for reads and commits, which migrate by themselves. It makes later reads cheaper, and finds
+        states that the steps do not fit. Threads are migrated some at a time; all branches of a thread in one
+        transaction. Others may commit meanwhile. If it ends early, the next call skips what is done. A thread that
+        fails is left as it is and reported, and the others go on.
+
+        Args:
+            schema: what `statelog.versioned` returned, with its steps.
+            threads: a pattern of thread ids, as for file names. Threads of LangGraph and of other schemas fail.
+            dry_run: whether to write nothing, and report what would happen with the first differences.
+            progress: called with (threads done, threads in all).
+
+        Raises:
+            UsageError: an argument is not valid.
+            StoreFullError, StorageError, ReadOnlyError: as for `Thread.commit`. What was migrated so far stays.
+
+        """
+        from statelog.store.migrations import migrate_threads
+
+        check_progress(progress)
+        return migrate_threads(self._session, schema, threads, dry_run=dry_run, progress=progress)
 
     def compact(self, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
         """Put the store into a new file, in key order and without free pages, that takes the old one's name.

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from statelog.store.fences import Fence
     from statelog.store.mount import Mount, Mountable
     from statelog.store.session import Outcome, Session
+    from statelog.store.sizes import StateSize
     from statelog.store.targets import Target
     from statelog.tree.node import Workspace
 
@@ -227,6 +228,13 @@ class Thread(Written[S, W]):
         with self._session.read() as view:
             return view.head_version(*self._ids(view)) if self._resolve(view) else -1
 
+    def size(self) -> StateSize:
+        """Return the size of the head's state and of each channel: bytes, shared bytes, and items. See `StateSize`."""
+        from statelog.store.sizes import EMPTY
+
+        head = self.head
+        return EMPTY if head is None else head.size()
+
     def _wrap(self, head: Head) -> Checkpoint[S]:
         return Checkpoint(self._session, self._id, head, self._declared, include_quarantined=self._include_quarantined)
 
@@ -261,6 +269,7 @@ class Thread(Written[S, W]):
             AlreadyExistsError: `id` is taken in this thread.
             ValueTypeError, ValidationError, ChannelError, ReducerTypeError, LimitError: a write
                 cannot be stored or merged; the message names channel and path.
+            SizeLimitError: a channel or the state would pass a limit of `Store.limit`.
             StoreFullError: the quota or the disk is used up.
 
         In each case nothing was written.
@@ -339,7 +348,7 @@ class Thread(Written[S, W]):
         writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
         if self._schema.lineage is not None:
             writes, written = self._with_migration(batch, thread, branch, writes, written, is_guarded=is_guarded)
-        return writer.commit(
+        made = writer.commit(
             batch,
             self._id,
             thread,
@@ -353,6 +362,10 @@ class Thread(Written[S, W]):
             is_guarded=is_guarded,
             declared=self._declared_version,
         )
+        limits = self._session.owner.limits
+        if limits is not None:
+            limits.check(batch, self._id, made)
+        return made
 
     def _with_migration(
         self, batch: Batch, thread: int, branch: int, writes: Sequence[Write], written: bytes, *, is_guarded: bool
@@ -372,13 +385,23 @@ class Thread(Written[S, W]):
             migrating, _ = writer.guarded(batch.guard, self._id, migrating, NO_METADATA)
         return [*migrating, *writes], b""
 
-    def _migrate_ahead(self) -> None:
-        """Bring the state of an older head to the declared version in memory, before the commit takes its lock."""
+    def _migrate_ahead(self) -> int:
+        """Migrate an older head in memory, before a commit takes its lock. Return the bytes that are new."""
         _snapshot, head = self._look()
-        if head is not None and schema_version(head.event.metadata) != self._declared_version:
-            self._wrap(head)._read_state()  # noqa: SLF001 - `state`, past its types
-        else:
+        if head is None or schema_version(head.event.metadata) == self._declared_version:
             self._is_migrated = True
+            return 0
+        from statelog.store.migration import migrate_ahead
+
+        return migrate_ahead(self._session, self._id, head.event, self._schema)
+
+    def _migrate_in(self, batch: Batch) -> bool:
+        """Stage a version with the head's state at the declared version. Return False if the head has that version."""
+        head = batch.head(*self._ids(batch.view))
+        if head is None or schema_version(head.event.metadata) == self._declared_version:
+            return False
+        self._commit_in([], NO_METADATA, b"", None, None, False, batch)  # noqa: FBT003 - of a partial elsewhere
+        return True
 
     def _tree_at(self, workspace: Workspace, head: Head | None) -> Tree:
         """Return the state of a head within a commit, as the schema declares it."""
@@ -401,6 +424,9 @@ class Thread(Written[S, W]):
                 self._session.after_commit(head)
         except StatelogError:  # see above
             pass
+        limits = self._session.owner.limits
+        if limits is not None:
+            limits.warn(self._id)
         return Checkpoint(
             self._session, self._id, outcome, self._declared, include_quarantined=self._include_quarantined
         )
@@ -520,7 +546,7 @@ class Thread(Written[S, W]):
                     writes, of = self._with_migration(
                         batch, thread, number, prepared, written, is_guarded=guard is not None
                     )
-                writer.commit(
+                made = writer.commit(
                     batch,
                     self._id,
                     thread,
@@ -533,8 +559,12 @@ class Thread(Written[S, W]):
                     is_guarded=guard is not None,
                     declared=self._declared_version,
                 )
+                if (limits := self._session.owner.limits) is not None:
+                    limits.check(batch, self._id, made)
 
         self._session.act(fenced(self._session, work, fence))
+        if (limits := self._session.owner.limits) is not None:
+            limits.warn(self._id)
         return self.checkout(name)
 
     def _fork_base(self, batch: Batch, thread: int, branch: int, at: Target | None) -> tuple[int, int]:

@@ -212,7 +212,14 @@ class TransactionSession:
                 self._former, self._staged = self._staged, None
             if self._staged is None:
                 self._staged = self._begin()
-            yield self._staged
+            staged = self._staged
+            count = len(staged.staged)
+            try:
+                yield staged
+            except BaseException:
+                if len(staged.staged) != count:  # An operation has failed behind the first record that it staged.
+                    self._former, self._staged = staged, None
+                raise
 
     def _begin(self) -> Batch:
         """Return a batch with all that was done so far: a rehearsal, if others have committed since the first of it."""

@@ -139,3 +139,24 @@ def test_a_damaged_record_stops_a_rebuild(run, state):
     flip(state, b"in a haystack")
     answer = run("rebuild-index", state)
     assert (answer.code, answer.out, answer.err.count("\n")) == (7, "", 1)
+
+
+def test_sizes_of_threads_and_of_the_channels_of_one(run, path):
+    with statelog.open(path) as store:
+        store.thread("small").commit({"n": 1})
+        store.thread("large").commit({"list": ["x" * 50] * 100, "n": 1})
+    shown = run("stat", path, "--sizes")
+    assert shown.out.splitlines()[1].split()[:2] == ["large", "2"]
+    assert shown.out.splitlines()[1].split()[-1] == "list"
+    channels = run("stat", path, "large", "--sizes")
+    assert [line.split()[:2] for line in channels.out.splitlines()[1:]] == [["list", "100"], ["n", "1"], ["all", "2"]]
+    (document,) = run("stat", path, "large", "--sizes", "--json").documents
+    assert document["channels"]["list"] == {"items": 100, "size_bytes": 5202, "shared_size_bytes": 0}
+    assert len(run("stat", path, "--sizes", "--json").documents) == 2
+
+
+def test_a_thread_goes_with_sizes(run, path):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"n": 1})
+    assert run("stat", path, "t").code == 2
+    assert run("stat", path, "nothing", "--sizes").code == 3

@@ -641,3 +641,21 @@ def test_a_shell_is_offered_runs_places_and_gates(trips):
     assert complete_run(Line(store=trips), None, "e") == ["evt-1", "evt-1-search"]
     assert complete_place(Line(store=trips, run="evt-1"), None, "") == ["0", "1", "2", "3", "4"]
     assert complete_gate(Line(store=trips), None, "") == ["evt-1/4"]
+
+
+def test_a_run_whose_workflow_no_worker_knows_is_shown_with_its_gate(run, path):
+    @durable.workflow(name="gone")
+    def gone(run):
+        return run.gate("ok")
+
+    @durable.workflow(name="other")
+    def other(run):
+        return run.now()
+
+    with statelog.open(path) as store:
+        durable.run(store, gone, id="a")
+        assert "code gone" not in run("runs", "ls", path).out
+        durable.work(store, [other], until_idle=True)
+    assert "waits for gate a/0, code" in " ".join(run("runs", "ls", path).out.split())
+    (document,) = run("runs", "ls", path, "--json").documents
+    assert document["waiting_for"] == ["gate a/0", "code gone"]

@@ -55,14 +55,9 @@ def test_it_is_logged_once_and_each_run_tells_it(tmp_path, caplog, is_async):
         assert [(info.status, info.error) for info in durable.runs(store)] == [("completed", None)] * 4
 
 
-def test_runs_of_other_queues_or_that_wait_or_are_not_due_are_not_told(store, caplog):
-    @durable.workflow(name="waits")
-    def waits(run):
-        return run.recv()
-
+def test_runs_of_other_queues_or_that_are_not_due_are_not_told(store, caplog):
     durable.start(store, unknown, id="other", queue="other")
     durable.start(store, unknown, id="later", queue="mail", delay_s=3600)
-    durable.run(store, waits, id="waits")
     before = store.last_lsn
     durable.work(store, [known], queues=["mail", "default"], until_idle=True)
     assert warnings(caplog) == []

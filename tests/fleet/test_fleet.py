@@ -372,3 +372,20 @@ def test_the_same_for_asyncio(tmp_path):
             await a.delete("t")
 
     asyncio.run(main())
+
+
+def test_the_shipped_lsn_follows_segments_bases_and_the_end(machine):
+    fleet, other = machine("a"), machine("b")
+    with fleet.open("t", ship_ms=60_000) as store:
+        assert other.shipped_lsn("t") == 0
+        say(store, 1, durable="remote")
+        assert other.shipped_lsn("t") == store.last_lsn
+        say(store, 2)
+        assert other.shipped_lsn("t") == store.last_lsn - 1
+        store.remote.base()
+        assert other.shipped_lsn("t") == store.last_lsn
+        say(store, 3)
+        last = store.last_lsn
+    assert other.shipped_lsn("t") == last
+    with pytest.raises(StoreNotFoundError):
+        other.shipped_lsn("nothing")

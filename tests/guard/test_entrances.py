@@ -29,9 +29,10 @@ pytest.importorskip("re2")
 from click.testing import CliRunner
 
 import statelog
-from statelog import Guard, GuardError, SecretError, aio, durable, guard, reducers
+from statelog import Guard, GuardError, Memory, SecretError, aio, durable, guard, reducers
 from statelog.bench.guard_texts import SECRETS
 from statelog.cli import main
+from statelog.errors import CheckError
 
 RANDOM = Random(50)
 RULE = SECRETS["github-token"](RANDOM)
@@ -347,6 +348,23 @@ def imported(store):
     refused(lambda: store.import_(io.BytesIO(threads.getvalue())))
 
 
+def memory(store):
+    made = Memory(store, "user/42")
+    for _ in range(2):
+        made.remember(TEXT, key="k", source=TEXT, metadata=canary())
+    made.remember(TEXT, pinned=True)
+    session = made.session("s-1")
+    for number in range(2):
+        with session.turn(f"evt-{number}") as turn:
+            turn.working["plan"] = canary()
+            turn.add({"role": "user", "content": TEXT, "more": canary()})
+    session.summarize(lambda _messages: TEXT, keep_last=1)
+    refused(lambda: made.remember("x", key=RULE))
+    refused(lambda: Memory(store, f"user/{RULE}").remember("x"))
+    refused(lambda: made.session(RULE).turn("evt").__enter__())
+    refused(lambda: session.turn(RULE).__enter__())
+
+
 ENTRANCES = {
     "thread.commit": commit,
     "reducers": commit_with_reducers,
@@ -366,6 +384,7 @@ ENTRANCES = {
     "schedule": schedule,
     "langgraph": langgraph,
     "adapters": adapters,
+    "memory": memory,
     "import": imported,
 }
 
@@ -507,13 +526,65 @@ def page(store):
     return asyncio.run(get_all())
 
 
+TRACES = {}
+"""What is traced of stores, by path."""
+
+
+@contextlib.contextmanager
+def traced(store):
+    """Trace a store, and those opened meanwhile, with all contents, if OpenTelemetry is installed."""
+    if find_spec("opentelemetry.exporter") is None:
+        yield
+        return
+    from otlp import Kept
+
+    import statelog.otel
+
+    TRACES[store.path] = kept = Kept()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+        statelog.otel.instrument(store, **kept.providers)
+        statelog.otel.instrument(**kept.providers)
+        try:
+            yield
+        finally:
+            statelog.otel.uninstrument()
+            del TRACES[store.path]
+
+
+def traces(store):
+    """Return spans, events and metrics, as objects and as OTLP sends them."""
+    kept = TRACES.get(store.path)
+    return b"" if kept is None else kept.everything().encode(errors="backslashreplace") + kept.encoded()
+
+
+def recalled(store):
+    """Return what a memory finds and shows."""
+    made = Memory(store, "user/42")
+    session = made.session("s-1")
+    told = [*made.facts(), *made.pinned(), *made.recall("key token failed with", limit=50), session.summary]
+    with contextlib.suppress(CheckError):
+        told += made.history("k")
+    return repr([*told, session.messages(), session.window(tokens=10_000)]).encode()
+
+
+def searched(store):
+    """Return all that searches find, and the notes."""
+    words = "key failed token authorization user hunter2 canary auth secret the a x o"
+    found = [store.search(words, match="any", limit=10_000, history=history) for history in (False, True)]
+    return repr([(list(hits), hits.notes) for hits in found]).encode()
+
+
 EXITS = {
+    "search": searched,
     "shell": shell,
     "page": page,
     "shown": shown,
     "compared": compared,
     "export": export,
     "webhook": webhook,
+    "recalled": recalled,
+    "traces": traces,
     "raw files": raw_files,
 }
 
@@ -537,7 +608,7 @@ def logged():
 def test_no_exit_shows_what_came_in(tmp_path, entrance, durability, logged):
     folder = tmp_path / "store"
     folder.mkdir()
-    with opened(folder / "agent.state", durability=durability) as store:
+    with opened(folder / "agent.state", durability=durability) as store, traced(store):
         ENTRANCES[entrance](store)
         for name, leave in EXITS.items():
             told = leave(store)
@@ -564,6 +635,15 @@ def test_without_a_guard_the_page_shows_the_canary(tmp_path):
         assert RULE.encode() in page(store)
 
 
+@pytest.mark.parametrize("entrance", ["durable", "langgraph"])
+def test_without_a_guard_traces_have_the_canary(tmp_path, entrance):
+    pytest.importorskip("opentelemetry.exporter")
+    with statelog.open(tmp_path / "agent.state") as store, traced(store):
+        with contextlib.suppress(pytest.fail.Exception):
+            ENTRANCES[entrance](store)
+        assert RULE.encode() in traces(store)
+
+
 # --- checks -------------------------------------------------------------------------------------
 
 MARKS = [b"the key is", b"failed with"]
@@ -588,10 +668,10 @@ CHECKED = sorted(ENTRANCES.keys() - {"names", "import", "asyncio"})
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("entrance", CHECKED)
 def test_no_exit_shows_what_a_check_has_quarantined(tmp_path, entrance, caplog):
-    with statelog.open(tmp_path / "agent.state", guard=checking("quarantine")) as store:
+    with statelog.open(tmp_path / "agent.state", guard=checking("quarantine")) as store, traced(store):
         ENTRANCES[entrance](store)
         assert any(mark in raw_files(store) for mark in MARKS)
-        for name in ("shell", "page", "shown", "compared", "webhook"):
+        for name in ("shell", "page", "shown", "compared", "webhook", "recalled", "traces"):
             told = EXITS[name](store)
             assert [mark for mark in MARKS if mark in told] == [], name
         assert store.verify().ok
@@ -654,6 +734,7 @@ REDACTED = {
     "log/operations.py": "commit, and rollback's metadata",
     "board/entry_writer.py": "stage",
     "store/board_policies.py": "patterns of policies",
+    "store/search.py": "patterns of what is indexed",
     "log/batch.py": "bodies, with every name",
     "store/claims.py": "subjects of waiters, in the wake-up file",
     "portable/overlay.py": "records of imports",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 
 import pytest
 from served import HOSTILE, OVERRIDE
 
 import statelog
-from statelog.inspector.export import export_html
+from statelog.inspector.export import _EXPORTED, export_html
+from statelog.inspector.thread import describe_part
 
 expect = pytest.importorskip("playwright.sync_api", reason="the extra `test-ui` is not installed").expect
 
@@ -82,6 +84,42 @@ def test_a_part_is_stored_once(store_path, exported):
         for step in range(30):
             thread.commit({"text": "unique " * 1000, "step": step})
     assert exported("large").read_text("utf-8").count("unique " * 1000) == 1
+
+
+def whole(value, parts):
+    """Return an exported answer without references to parts."""
+    if isinstance(value, list):
+        return [whole(item, parts) for item in value]
+    if isinstance(value, dict):
+        return (
+            whole(parts[value["$part"]], parts) if "$part" in value else {k: whole(v, parts) for k, v in value.items()}
+        )
+    return value
+
+
+def test_each_part_of_each_version_is_what_a_server_would_answer(path):
+    with statelog.open(path) as store:
+        thread = store.thread("t")
+        for step in range(12):
+            messages = [{"role": "user", "content": f"said {number} at length"} for number in range(step // 3)]
+            thread.commit(
+                {"step": step, "messages": messages, "same": ["a text that stays"] * 5, f"new-{step % 4}": step}
+            )
+        thread.fork("other", at=4, update={"messages": []})
+        thread.rollback(5)
+        thread.commit({"step": 99})
+        text = export_html(store, thread)
+        data = json.loads(re.search(r'id="answers">(.*?)</script>', text, re.DOTALL)[1])
+        answers = [(json.loads(key), whole(answer, data["parts"])) for key, answer in data["answers"]]
+        seen = 0
+        for (asked, *query), answer in answers:
+            if asked == "thread/version":
+                given = dict(query)
+                checkpoint = store.thread("t", branch=given["branch"]).at(int(given["version"]))
+                expected = describe_part(store, checkpoint, given["part"], _EXPORTED)
+                assert answer == {**expected, "python": ""}, query
+                seen += 1
+    assert seen == 3 * (14 + 1)
 
 
 def test_the_command_writes_a_new_file_only(store_path, tmp_path, capsys):

@@ -102,6 +102,11 @@ def test_messages_of_delta_channels_are_those_of_the_graph(path):
         assert [text for _role, text in texts(client, id="deep")] == [
             "" if each.type == "tool" else each.content for each in whole
         ]
+        state = client.get("/api/thread/version", params={"id": "deep", "part": "state"}).json()["state"]
+        assert "messages" in state["deltas"]
+        assert len(dict(state["items"])["messages"]["items"]) == len(whole)
+        part = client.get("/api/thread/value", params={"id": "deep", "channel": "messages", "path": "0"}).json()
+        assert "what is 1 + 2?" in str(part)
         rows = client.get("/api/thread/versions", params={"id": "deep"}).json()["versions"]
         for row in rows:
             expected = histories[row["id"]].values.get("messages", []) if row["id"] in histories else []

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import time
 
+import httpx
 import pytest
+from served import serving
 from worked import make_damaged_store
 
 import statelog
-from statelog.inspector.health import Job, count_due, list_due
+from statelog.cli import main
+from statelog.inspector.health import Job, list_due
 from statelog.inspector.opened import Inspected
+from statelog.store.retain import count_due
+from statelog.store.session import session_of
 
 
 def ask(client, address, **query):
@@ -105,10 +110,14 @@ def test_retention_counts_exactly_what_the_policy_removes(path):
         store.thread("due", branch="other").commit({"step": 99})
         store.retain(keep_last=1000, threads="due", as_policy=True)
         assert [each["due"] for each in list_due(store, offset=0, limit=50)["threads"]] == [0]
-        due = count_due(store, "due", {"keep_last": 4, "max_age_s": None, "keep_tags": True})
+        engine = session_of(store).owner
+        due = count_due(engine, "due", {"keep_last": 4, "max_age_s": None, "keep_tags": True}, count_max=1000)
         assert due == store.retain(keep_last=4, threads="due").expired_versions == 13
-        assert count_due(store, "kept", {"keep_last": None, "max_age_s": 3600, "keep_tags": True}) == 0
-        assert count_due(store, "kept", {"keep_last": 3, "max_age_s": 0, "keep_tags": True}) == 17
+        by_age = {"keep_last": None, "max_age_s": 3600, "keep_tags": True}
+        assert count_due(engine, "kept", by_age, count_max=1000) == 0
+        both = {"keep_last": 3, "max_age_s": 0, "keep_tags": True}
+        assert count_due(engine, "kept", both, count_max=1000) == 17
+        assert count_due(engine, "kept", both, count_max=5) == 5
 
 
 def test_retention_is_paged_by_threads(inspect, path):
@@ -139,7 +148,7 @@ def test_a_store_of_a_fleet_shows_its_owner_and_lag(tmp_path):
         store.remote.wait(timeout_s=10)
         client = TestClient(make_app(store, token="t", host="h:1"), base_url="http://h:1")
         client.cookies.set("statelog-1", "t")
-        shown = ask(client, "health")["fleet"]
+        shown = ask(client, "health/fleet")["fleet"]
     assert (shown["role"], shown["epoch"], shown["parked"]) == ("owner", 1, False)
     assert shown["shipped_lsn"] == shown["last_lsn"]
 
@@ -163,3 +172,28 @@ def test_a_bad_parameter_is_refused_with_its_facts(inspect, worked_path, address
 def test_a_post_is_refused_if_the_store_is_read_only(inspect, worked_path, address):
     answer = inspect(worked_path).post(f"/api/{address}", json={})
     assert (answer.status_code, "--allow-writes" in answer.text) == (403, True)
+
+
+def test_the_page_of_a_copy_shows_who_owns_the_store_and_what_the_storage_lacks(tmp_path):
+    fleet = pytest.importorskip("statelog.fleet", reason="the extra `fleet` is not installed")
+    (tmp_path / "bucket").mkdir()
+    url, cache = f"file://{tmp_path}/bucket", tmp_path / "cache"
+    with fleet.connect(url, cache) as connected, connected.open("agent é", ship_ms=60_000) as owned:
+        owned.thread("t").commit({"a": 1}, durable="remote")
+        shipped = owned.last_lsn
+        owned.thread("t").commit({"a": 2})
+        path = connected.path("agent é")
+        with serving(path, "--fleet", url) as address, httpx.Client(follow_redirects=True) as client:
+            client.get(address)
+            found = client.get(f"{address.partition('?')[0]}api/health/fleet").json()["fleet"]
+    assert (found["state"], found["epoch"], found["shipped_lsn"]) == ("open", 1, shipped)
+    assert found["last_lsn"] == shipped + 1
+    assert found["owner"].endswith(str(path))
+
+
+def test_a_copy_of_another_fleet_is_refused(tmp_path, store_path, capsys):
+    pytest.importorskip("statelog.fleet", reason="the extra `fleet` is not installed")
+    (tmp_path / "bucket").mkdir()
+    with pytest.raises(SystemExit):
+        main(["ui", str(store_path), "--fleet", f"file://{tmp_path}/bucket"])
+    assert "there is no store 'agent'" in capsys.readouterr().err

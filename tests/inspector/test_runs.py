@@ -8,6 +8,7 @@ from worked import WORKFLOWS, approval, leaf, shopping
 
 import statelog
 from statelog import durable
+from statelog.inspector import runs
 from statelog.inspector.runs import Places, Wanted
 
 
@@ -76,7 +77,7 @@ def test_a_run_has_its_attempts_children_events_and_results(inspect, worked_path
     assert attempts[0]["error"] == f"ConnectionError: no answer {HOSTILE}{OVERRIDE}"
     assert attempts[0]["time"] <= attempts[0]["next"] <= attempts[1]["time"] <= steps["flaky"]["ended"]
     assert steps["leaf"]["child"]["id"] == "leaf-1"
-    assert run["events"][0]["name"] == "progress"
+    assert run["events"]["rows"][0]["name"] == "progress"
     assert run["value"] == {"t": "text", "v": "wait", "size": 4}
     assert run["problems"] == []
 
@@ -87,20 +88,59 @@ def test_a_failed_saga_has_its_compensations_and_what_was_not_undone(inspect, wo
     assert undone == [("undo_badly", "failed"), ("undo", "done")]
     assert len(run["parked"]) == 1
     assert "ValueError" in run["traceback"]
-    assert len(run["chunks"]) == 2
+    assert len(run["chunks"]["rows"]) == 2
 
 
 def test_a_gate_and_unread_mail_are_shown(inspect, worked_path):
     run = ask(inspect(worked_path), "run", id="pay-1")
     (gate,) = run["gates"]
     assert (gate["status"], gate["place"], gate["approved"]) == ("pending", "1", None)
-    assert [each["name"] for each in run["mail"]] == ["notes"]
+    assert [each["name"] for each in run["mail"]["rows"]] == ["notes"]
 
 
 def test_a_killed_run_shows_the_step_in_flight(inspect, worked_path):
     run = ask(inspect(worked_path), "run", id="killed-1")
     assert run["status"] in ("running", "queued")
     assert [(step["place"], step["status"]) for step in run["steps"]["rows"]] == [("0", "done"), ("1", "begun")]
+
+
+@durable.workflow
+def talkative(run):
+    for number in range(5):
+        run.set_event(f"event-{number}", number)
+    run.step(speak)
+    run.gate("go on?")
+
+
+def speak():
+    for number in range(5):
+        durable.current_step().stream(number)
+
+
+def test_mail_events_and_chunks_are_paged_and_each_is_listed_once(inspect, path, monkeypatch):
+    monkeypatch.setattr(runs, "_LISTED_MAX", 2)
+    with statelog.open(path) as store:
+        durable.run(store, talkative, id="t")
+        for number in range(5):
+            durable.send(store, "t", number, topic="n")
+    client = inspect(path)
+    page = ask(client, "run", id="t")
+    for of in ("events", "mail", "chunks"):
+        seen, after = [*page[of]["rows"]], page[of]["next"]
+        while after is not None:
+            answer = ask(client, "run/list", id="t", of=of, after=after)
+            assert len(answer["rows"]) <= 2
+            seen, after = seen + answer["rows"], answer["next"]
+        assert sorted(each["value"]["v"] for each in seen) == ["0", "1", "2", "3", "4"], of
+    assert client.get("/api/run/list", params={"id": "t", "of": "secrets"}).status_code == 400
+    assert client.get("/api/run/list", params={"id": "t", "of": "chunks", "after": "x"}).status_code == 400
+    assert client.get("/api/run/list", params={"id": "nobody", "of": "chunks"}).status_code == 404
+
+
+def test_a_page_of_steps_has_the_gates_of_these_steps(inspect, worked_path):
+    client = inspect(worked_path)
+    assert ask(client, "run", id="pay-1", limit=1)["gates"] == []
+    assert [each["place"] for each in ask(client, "run", id="pay-1", offset=1)["gates"]] == ["1"]
 
 
 def test_steps_are_paged(inspect, worked_path):

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -29,6 +30,47 @@ def test_a_checkpoint_has_the_trace_of_the_span_that_made_it(traced, kept):
     assert made.metadata["step"] == 3
     assert traced.thread("t").head.metadata["traceparent"].startswith(expected)
     assert "traceparent" not in traced.thread("t").commit({"a": 3}).metadata
+
+
+def test_checkpoints_of_a_transaction_have_the_trace_of_the_span_that_staged_them(traced, kept):
+    with traced.transaction() as tx:
+        with kept.tracer.start_as_current_span("request") as span:
+            tx.thread("t").commit({"a": 1})
+        tx.thread("u").commit({"a": 1})
+    assert f"{span.get_span_context().span_id:016x}" in traced.thread("t").head.metadata["traceparent"]
+    assert "traceparent" not in traced.thread("u").head.metadata
+    with pytest.raises(UsageError, match="the transaction has ended"):
+        tx.thread("v")
+
+
+def test_a_branch_that_is_checked_out_or_forked_is_traced(traced, kept):
+    thread = traced.thread("t")
+    thread.commit({"a": 1})
+    forked = thread.fork("b")
+    with kept.tracer.start_as_current_span("request"):
+        for each in (forked, thread.checkout("b")):
+            assert "traceparent" in each.commit({"a": 2}).metadata
+
+
+def test_a_transaction_of_an_instrumented_store_that_fails_leaves_nothing(traced, kept):
+    with kept.tracer.start_as_current_span("request"), suppress(KeyError), traced.transaction() as tx:
+        tx.thread("t").commit({"a": 1})
+        raise KeyError
+    assert traced.thread("t").head is None
+
+
+def test_the_lag_of_a_store_of_a_fleet_is_measured(tmp_path, kept):
+    fleet = pytest.importorskip("statelog.fleet", reason="the extra `fleet` is not installed")
+    (tmp_path / "bucket").mkdir()
+    with fleet.connect(f"file://{tmp_path}/bucket", tmp_path / "cache").open("agent", ship_ms=60_000) as store:
+        statelog.otel.instrument(store, **kept.providers)
+        store.thread("t").commit({"a": "x" * 1000})
+        points = kept.points
+        assert points["statelog.fleet.lag"][0].value > 0
+        assert points["statelog.fleet.lag.size"][0].value > 1000
+        store.remote.wait()
+        points = kept.points
+        assert (points["statelog.fleet.lag"][0].value, points["statelog.fleet.lag.size"][0].value) == (0, 0)
 
 
 def test_a_callers_own_traceparent_stays(traced, kept):
@@ -161,6 +203,36 @@ def test_a_store_of_asyncio_is_measured(tmp_path, kept):
 
     asyncio.run(main())
     assert [each.count for each in kept.points["statelog.commit.duration"]] == [1]
+
+
+LATE = """
+import sys
+import statelog, statelog.otel
+
+with statelog.open(sys.argv[1]) as store:
+    statelog.otel.instrument(store)
+    early = store.thread("t")
+    early.commit({"a": 1})
+    print(type(early) is statelog.Thread, "commit" in vars(store._engine))
+    from opentelemetry import metrics, trace
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    from opentelemetry.sdk.trace import TracerProvider
+
+    reader = InMemoryMetricReader()
+    trace.set_tracer_provider(TracerProvider())
+    metrics.set_meter_provider(MeterProvider([reader]))
+    with trace.get_tracer("test").start_as_current_span("request"):
+        made = store.thread("t").commit({"a": 2})
+    [scope] = reader.get_metrics_data().resource_metrics[0].scope_metrics
+    counts = {each.name: each.data.data_points[0] for each in scope.metrics}
+    print("traceparent" in made.metadata, counts["statelog.commit.duration"].count)
+"""
+
+
+def test_an_sdk_that_is_set_up_late_is_found_and_before_it_nothing_is_in_the_way(tmp_path):
+    done = subprocess.run([sys.executable, "-c", LATE, tmp_path / "s"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["True False", "True 1"]
 
 
 WITHOUT = """

@@ -6,6 +6,9 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -129,3 +132,9 @@ class Kept:
         """Return all that was kept as one text."""
         about = [(each.name, dict(each.attributes), each.status.description, each.events) for each in self.spans]
         return repr((about, self.events, self.points))
+
+    def encoded(self):
+        """Return all that was kept as OTLP sends it."""
+        logs, metrics = self._events.get_finished_logs(), self._reader.get_metrics_data()
+        sent = [encode_spans(self.spans), encode_logs(logs)] + ([] if metrics is None else [encode_metrics(metrics)])
+        return b"".join(each.SerializeToString() for each in sent)

@@ -599,6 +599,8 @@ def test_a_versioned_schema_is_not_a_class_of_one():
         versioned(third(), name="again", version=1)
     with pytest.raises(SchemaError):
         versioned(3, name="again", version=1)
+    with pytest.raises(UsageError):
+        versioned(None, name="again", version=1)
 
 
 def test_own_channels_cannot_be_named():

@@ -161,6 +161,8 @@ class Lineage:
                 known=known if twins is None else [*known, *leaves(batch, thread, twins)],
                 parts=() if similar is None else similar_nodes(batch, thread, similar, branch),
             )
+            if (limits := self._session.owner.limits) is not None:
+                limits.check(batch, self.id, head)
             if is_taken:
                 writer.tag(batch, thread, id, head.event.lsn)
             return head
@@ -270,6 +272,8 @@ class Lineage:
         head: Head = outcome if type(outcome) is Head else outcome.head
         if not (head.event.version + 1) % POLICY_STEP_VERSIONS:
             self._session.after_commit(head)
+        if (limits := self._session.owner.limits) is not None:
+            limits.warn(self.id)
         return Checkpoint(self._session, self.id, outcome)
 
     def _thread_for_writing(self, batch: Batch, follows: Sequence[Follows]) -> int:

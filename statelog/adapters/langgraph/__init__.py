@@ -4,7 +4,7 @@
     with StatelogSaver.open("agent.state") as saver:
         graph = builder.compile(checkpointer=saver, store=StatelogStore(saver.store))
 
-Needs `pip install 'statelog[langgraph]'`. Each class, and with it LangGraph, is imported when it is asked for.
+Needs `pip install 'statelog[langgraph]'`. Each name, and with it LangGraph, is imported when it is asked for.
 """
 
 from importlib import import_module
@@ -15,20 +15,23 @@ import statelog.adapters.kit.packed  # noqa: F401 - it registers the codecs of s
 if TYPE_CHECKING:
     from statelog.adapters.langgraph.memory.cache import StatelogCache
     from statelog.adapters.langgraph.memory.store import StatelogStore
+    from statelog.adapters.langgraph.runs import aresume_or_start, resume_or_start
     from statelog.adapters.langgraph.saver.saver import StatelogSaver
 
-__all__ = ["StatelogCache", "StatelogSaver", "StatelogStore"]
+__all__ = ["StatelogCache", "StatelogSaver", "StatelogStore", "aresume_or_start", "resume_or_start"]
 
 _MODULES = {
     "StatelogCache": "memory.cache",
     "StatelogSaver": "saver.saver",
     "StatelogStore": "memory.store",
+    "aresume_or_start": "runs",
+    "resume_or_start": "runs",
 }
 _NEEDED = ("langgraph", "langchain_core", "ormsgpack")
 
 
 def __getattr__(name: str) -> Any:
-    """Import a class."""
+    """Import a class or a function."""
     if name not in _MODULES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

@@ -3,8 +3,13 @@
 const kept = JSON.parse(document.getElementById("answers").textContent);
 const answers = read(kept);
 
-/** Whether the page is an exported file. Otherwise its HTML has the answers of the first screen, each for one use. */
+/** Whether the page is an exported file. Otherwise its HTML has the answers of the first screen only. */
 export const isExport = kept.is_whole;
+
+/** Forget the answers of the first screen, so that other screens get new ones. */
+export function forget() {
+  if (!isExport) answers.clear();
+}
 
 /** Return the answers in the HTML by request. A part that several answers share is stored once. */
 function read({ parts, answers: stored }) {
@@ -54,10 +59,20 @@ export async function get(path, query) {
   const asked = pairs(query);
   const key = JSON.stringify([path, ...asked.toSorted()]);
   const answer = answers.get(key);
-  if (!isExport) answers.delete(key);
   if (answer !== undefined) return answer;
   if (!isExport) return ask(`api/${path}${asked.length ? `?${new URLSearchParams(asked)}` : ""}`);
   throw new Refused({ error: "Not in this file", message: "The exported file does not have this part of the thread." }, 404);
+}
+
+let described = null;
+
+/** Return {path, allow_writes} of the store. The server is asked once. */
+export function describeStore() {
+  described ??= get("store").catch((error) => {
+    described = null;
+    throw error;
+  });
+  return described;
 }
 
 /** Return the answer to a POST of an object. Raises what the store refused, with its facts. */

@@ -32,7 +32,7 @@ function showLists(root, params) {
     "div",
     { class: "filters" },
     h("div", { class: "search" }, search, h("kbd", { "aria-hidden": "true" }, "/")),
-    h("button", { type: "button", title: "Durable runs keep entries below durable/", onclick: () => { search.value = "durable/"; draw(); } }, "of runs"),
+    h("button", { type: "button", title: "Durable runs keep entries below durable/", onclick: () => { search.value = "durable/"; draw(); } }, "Entries of runs"),
   );
   function draw() {
     keepInAddress("board", { tab: tab === "entries" ? "" : tab, prefix: search.value });

@@ -1,47 +1,66 @@
 // Messages as a conversation. Tool calls are folded, and show their result.
 
-import { count, empty, h, problem, put } from "./dom.js";
+import { count, empty, h, problem, put, sync } from "./dom.js";
 
 const NAMES = { user: "user", assistant: "assistant", system: "system", tool: "tool", reasoning: "reasoning" };
 
-/** Return the conversation of a channel; `more(before)` returns a promise of the messages before a position. */
-export function conversation(answer, more) {
-  if (!answer.channels.length) return empty("This version has no messages.", "Messages are shown if a channel is a list of them.");
-  return h("div", { class: "conversations" }, answer.channels.map((each) => channel(each, answer.channels.length > 1, more)));
+/** The conversations of a version, and then of another one: a message that both have stays in the document. */
+export class Conversations {
+  constructor() {
+    this.inside = h("div", {});
+    this.element = h("div", { class: "conversations", tabindex: 0, role: "region", "aria-label": "Conversation" }, this.inside);
+    this.channels = new Map();
+  }
+
+  /** Draw the answer of a version. `more(before)` returns a promise of the messages before a position. */
+  draw(answer, more) {
+    const former = this.channels;
+    this.channels = new Map(answer.channels.map((each) => [each.channel, former.get(each.channel) ?? new Channel(each.channel)]));
+    const sections = answer.channels.map((each) => this.channels.get(each.channel).draw(each, answer.channels.length > 1, more));
+    sync(this.inside, sections.length ? sections : [empty("This version has no messages.", "Messages are shown if a channel is a list of them.")]);
+  }
 }
 
-function channel(given, isNamed, more) {
-  const results = new Map();
-  const list = h("ol", { class: "conversation" });
-  const earlier = h("button", { type: "button", class: "more" });
-  let start = given.start;
+class Channel {
+  constructor(name) {
+    this.name = name;
+    this.title = h("h3", { class: "channel" }, name);
+    this.earlier = h("button", { type: "button", class: "more" });
+    this.list = h("ol", { class: "conversation" });
+    this.section = h("section", {}, this.title, this.earlier, this.list);
+    this.items = new Map(); // by all that they show
+  }
 
-  function items(messages) {
-    for (const message of messages) for (const each of message.results) results.set(each.id, each.text);
+  draw(given, isNamed, more) {
+    this.title.hidden = !isNamed;
+    this.results = new Map();
+    this.show(given, new Map(), more);
+    return this.section;
+  }
+
+  /** Show messages, and below them the items that are `after`. */
+  show({ start, messages }, after, more) {
+    for (const message of messages) for (const each of message.results) this.results.set(each.id, each.text);
     const called = new Set(messages.flatMap((message) => message.calls.map((call) => call.id)));
-    return messages.map((message) => item(message, results, called)).filter(Boolean);
+    const items = new Map();
+    messages.forEach((message, at) => {
+      const key = JSON.stringify([start + at, message, message.calls.map((call) => this.results.get(call.id)), message.results.map((each) => called.has(each.id))]);
+      const element = this.items.get(key) ?? item(message, this.results, called);
+      if (element) items.set(key, element);
+    });
+    this.items = new Map([...items, ...after]);
+    sync(this.list, [...this.items.values()]);
+    this.earlier.hidden = start === 0;
+    put(this.earlier, `Show earlier messages (${count(start)} more)`);
+    this.earlier.onclick = async () => {
+      try {
+        const found = (await more(start)).channels.find((each) => each.channel === this.name);
+        if (found) this.show(found, this.items, more);
+      } catch (error) {
+        this.list.before(problem(error));
+      }
+    };
   }
-
-  function label() {
-    earlier.hidden = start === 0;
-    put(earlier, `Show earlier messages (${count(start)} more)`);
-  }
-
-  earlier.onclick = async () => {
-    try {
-      const answer = await more(start);
-      const found = answer.channels.find((each) => each.channel === given.channel);
-      if (!found) return;
-      start = found.start;
-      list.prepend(...items(found.messages));
-      label();
-    } catch (error) {
-      earlier.replaceWith(problem(error));
-    }
-  };
-  list.append(...items(given.messages));
-  label();
-  return h("section", {}, isNamed ? h("h3", { class: "channel" }, given.channel) : null, earlier, list);
 }
 
 function item(message, results, called) {

@@ -48,17 +48,22 @@ function append(element, children) {
   }
 }
 
+/** Make elements the children of an element. Those that are its children already stay in the document. */
+export function sync(element, wanted) {
+  const stays = new Set(wanted);
+  for (const child of [...element.children]) if (!stays.has(child)) child.remove();
+  wanted.forEach((child, at) => element.children[at] === child || element.insertBefore(child, element.children[at] ?? null));
+}
+
 /** Replace the children of an element. */
 export function put(element, ...children) {
   element.replaceChildren();
   append(element, children);
 }
 
-const NUMBER = new Intl.NumberFormat("en");
-
-/** Return a number with separators of thousands. */
+/** Return a whole number with separators of thousands. `Intl` would load tables that take longer than the first screen. */
 export function count(number) {
-  return NUMBER.format(number);
+  return String(number).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
 /** Return "1 thread", "2 threads". */
@@ -73,23 +78,6 @@ export function size(bytes) {
     if (value < 1000 || unit === "GB") return `${unit === "B" ? value : value.toPrecision(3)} ${unit}`;
     value /= 1024;
   }
-}
-
-const AGES = [[60, "s"], [60, "min"], [24, "h"], [365, "d"]];
-
-/** Return how long ago a time was: "12 s", "3 h". */
-export function age(iso) {
-  let value = Math.max(0, (Date.now() - Date.parse(iso)) / 1000);
-  for (const [step, unit] of AGES) {
-    if (value < step) return `${Math.floor(value)} ${unit}`;
-    value /= step;
-  }
-  return `${Math.floor(value)} y`;
-}
-
-/** Return a <time> that shows an age, and the time itself as its title. */
-export function ago(iso) {
-  return h("time", { datetime: iso, title: moment(iso) }, `${age(iso)} ago`);
 }
 
 /** Return a time as text in the time zone of the reader. */
@@ -107,20 +95,18 @@ export function empty(title, ...more) {
 
 const SEARCH_PAUSE_MS = 150;
 
+/** Return a function that calls `work` when its own callers have paused. */
+export function pausing(work) {
+  let timer;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(work, SEARCH_PAUSE_MS);
+  };
+}
+
 /** Return a field for a search. It calls `changed` when its reader has paused. */
 export function searchField(placeholder, label, value, changed) {
-  let timer;
-  return h("input", {
-    type: "search",
-    placeholder,
-    "aria-label": label,
-    value,
-    spellcheck: "false",
-    oninput: () => {
-      clearTimeout(timer);
-      timer = setTimeout(changed, SEARCH_PAUSE_MS);
-    },
-  });
+  return h("input", { type: "search", placeholder, "aria-label": label, value, spellcheck: "false", oninput: pausing(changed) });
 }
 
 /** Show a short notice at the end of the page. */

@@ -12,6 +12,7 @@ const THREADS_SHOWN = 50;
 /** Draw the screen. */
 export async function show(root) {
   const file = h("div", {});
+  const fleet = h("div", {});
   const verification = job("verify", "Verify", "Checks every invariant of the file: each record, the chain, the index, and every node that a version can reach. It only reads, and others keep writing.", verified);
   const counting = job("statistics", "Count", "Reads the sizes of records, threads and pages. In a large store they are estimated from an even sample, and say so.", counted_);
   const channels = channelSizes();
@@ -19,7 +20,7 @@ export async function show(root) {
   put(
     root,
     h("div", { class: "head" }, h("h1", {}, "Health")),
-    file,
+    h("div", { class: "halves" }, file, fleet),
     card("Verification", verification.place),
     card("Sizes", counting.place),
     card("Sizes of channels", channels),
@@ -29,7 +30,11 @@ export async function show(root) {
   async function load() {
     const answer = await get("health");
     setClock(answer.now);
-    put(file, h("div", { class: "halves" }, card("File", fileFacts(answer)), card("Fleet", fleetFacts(answer.fleet))));
+    put(file, card("File", fileFacts(answer)));
+    await get("health/fleet").then(
+      (found) => put(fleet, card("Fleet", fleetFacts(found.fleet))),
+      (error) => put(fleet, card("Fleet", problem(error))),
+    );
   }
   await load();
   verification.look();
@@ -55,16 +60,18 @@ function fileFacts(answer) {
 }
 
 function fleetFacts(fleet) {
-  if (!fleet) return nothing("This store is not opened as one of a fleet.", "A fleet ships a store to a bucket, and any machine takes it over.", 'store = fleet.connect("s3://bucket/agents", cache).open("agent")');
-  if (fleet.problem) return problem({ name: fleet.problem.error, ...fleet.problem });
+  if (!fleet) return nothing("This store is not opened as one of a fleet.", "A fleet ships a store to a bucket, and any machine takes it over. To see who owns this copy, name its storage:", "statelog ui cache/agent.state --fleet s3://bucket/agents");
+  const behind = fleet.last_lsn - fleet.shipped_lsn;
   return facts(
-    ["this process", fleet.role === "owner" ? "owns the store, and ships it" : "reads a copy of the store"],
+    ["this process", { owner: "owns the store, and ships it", reader: "reads a copy of the store", none: "reads the copy of this machine" }[fleet.role]],
+    ["owner", fleet.owner],
+    ["state", fleet.state],
     ["epoch of the owner", count(fleet.epoch)],
     ["shipped up to", count(fleet.shipped_lsn)],
     ["last record here", count(fleet.last_lsn)],
-    ["lag", `${fleet.lag_s} s, about ${size(fleet.lag_bytes)}`],
-    ["parked", fleet.parked ? "yes: nobody wrote" : "no"],
-    ["requests", count(fleet.requests)],
+    ["lag", fleet.lag_s === undefined ? (behind > 0 ? counted(behind, "record") : behind < 0 ? `this copy lacks ${counted(-behind, "record")}` : "none") : `${fleet.lag_s} s, about ${size(fleet.lag_bytes)}`],
+    ["parked", fleet.parked === undefined ? null : fleet.parked ? "yes: nobody wrote" : "no"],
+    ["requests", fleet.requests === undefined ? null : count(fleet.requests)],
   );
 }
 
@@ -152,12 +159,12 @@ function channelSizes() {
     put(place, h("p", { class: "quiet" }, "Measuring…"));
     try {
       const answer = await get("health/channels", { thread: thread.value, branch: branch.value });
-      const most = Math.max(1, ...answer.channels.map((each) => each.size_bytes ?? 0));
+      const most = Math.max(1, ...answer.channels.map((each) => each.size_bytes));
       put(
         place,
         answer.channels.length === 0 ? nothing("The branch has no channels.") : null,
-        h("table", { class: "list", id: "channels", hidden: answer.channels.length === 0 }, columns("channel", "size as CBOR|number", "|wide"), h("tbody", {}, answer.channels.map((each) => h("tr", {}, h("td", { class: "name" }, each.name), h("td", { class: "number" }, each.problem ? h("span", { class: "damaged" }, `not readable: ${each.problem.message}`) : each.size_bytes === null ? "not measured" : size(each.size_bytes)), h("td", { class: "wide" }, h("span", { class: "meter", style: { width: `${Math.round(((each.size_bytes ?? 0) / most) * 120)}px` } })))))),
-        answer.count > answer.channels.length ? h("p", { class: "quiet" }, `${count(answer.channels.length)} of ${counted(answer.count, "channel")} are measured.`) : null,
+        h("table", { class: "list", id: "channels", hidden: answer.channels.length === 0 }, columns("channel", "size as CBOR|number", "shared|number wide", "items|number", "|wide"), h("tbody", {}, answer.channels.map((each) => h("tr", {}, h("td", { class: "name" }, each.name), h("td", { class: "number" }, size(each.size_bytes)), h("td", { class: "number wide" }, each.shared_size_bytes ? size(each.shared_size_bytes) : ""), h("td", { class: "number" }, count(each.items)), h("td", { class: "wide" }, h("span", { class: "meter", style: { width: `${Math.round((each.size_bytes / most) * 120)}px` } })))))),
+        answer.count > answer.channels.length ? h("p", { class: "quiet" }, `${count(answer.channels.length)} of ${counted(answer.count, "channel")} are shown.`) : null,
       );
     } catch (error) {
       put(place, problem(error));
@@ -189,7 +196,7 @@ function retention() {
         looked = 0;
       }
       looked += answer.looked_at;
-      body.append(...answer.threads.map((each) => h("tr", {}, h("td", { class: "name" }, h("a", { href: threadLink(each.id) }, each.id)), h("td", { class: "fill" }, policyText(each.policy)), h("td", { class: "number wide" }, count(each.versions)), h("td", { class: "number" }, each.problem ? h("span", { class: "damaged" }, `not readable: ${each.problem.message}`) : count(each.due)))));
+      body.append(...answer.threads.map((each) => h("tr", {}, h("td", { class: "name" }, h("a", { href: threadLink(each.id) }, each.id)), h("td", { class: "fill" }, policyText(each.policy)), h("td", { class: "number wide" }, count(each.versions)), h("td", { class: "number" }, each.problem ? h("span", { class: "damaged" }, `not readable: ${each.problem.message}`) : `${count(each.due)}${each.is_more ? " or more" : ""}`))));
       table.hidden = body.childElementCount === 0;
       put(note, table.hidden ? null : `Of ${counted(looked, "thread")}. A policy removes what is due as its thread commits, every 64 versions, or when store.retain() is called.`);
       return body.childElementCount;

@@ -2,12 +2,11 @@
 
 import { get, live } from "./api.js";
 import { since } from "./clock.js";
-import { count, h, problem, put, size } from "./dom.js";
+import { count, h, pausing, problem, put, searchField, size } from "./dom.js";
 import { calmly, columns, facts, keepInAddress, nothing, preview, valueTree } from "./parts.js";
 import { entryLink } from "./board.js";
 import { threadLink } from "./threads.js";
 
-const SEARCH_PAUSE_MS = 200;
 const ROWS_MAX = 2000;
 const TYPES = ["thread", "checkpoint", "rollback", "fork", "schema", "tag", "policy", "delete", "loan", "entry", "removal"];
 
@@ -17,18 +16,14 @@ export async function show(root, params) {
   const table = h("table", { class: "list", id: "log", hidden: true }, columns("record|number", "what", "thread or key|fill", "contents|wide fill", "size|number wide", "when"), body);
   const foot = h("div", { class: "foot" });
   const news = h("div", { class: "news" });
-  let timer = null;
   let asked = 0;
   let newest = 0;
 
-  function changed() {
-    clearTimeout(timer);
-    timer = setTimeout(start, SEARCH_PAUSE_MS);
-  }
+  const changed = pausing(() => start());
   const number = (name, label) => h("input", { inputmode: "numeric", placeholder: label, "aria-label": label, size: 8, oninput: changed, value: params[name] ?? "", class: "lsn" });
   const type = h("select", { "aria-label": "Kind of record", onchange: start }, h("option", { value: "" }, "any kind"), TYPES.map((each) => h("option", { value: each }, each)));
   type.value = TYPES.includes(params.type) ? params.type : "";
-  const thread = h("input", { type: "search", placeholder: "Thread or key has …", "aria-label": "Text of thread or key", oninput: changed, spellcheck: "false", value: params.thread ?? "" });
+  const thread = searchField("Thread or key has …", "Text of thread or key", params.thread ?? "", changed);
   const low = number("from", "from LSN");
   const high = number("to", "to LSN");
   const filter = () => ({ type: type.value, thread: thread.value, from: low.value.trim(), to: high.value.trim() });
@@ -115,7 +110,7 @@ function row(record) {
   }
   const detail = h("tr", { class: "detail-row", hidden: true }, h("td", { colspan: 6 }));
   const button = h("button", { type: "button", class: "unfold", "aria-expanded": "false", "aria-label": `Record ${record.lsn}`, onclick: () => toggle(button, detail, record) }, count(record.lsn));
-  const target = record.key !== null ? h("a", { href: entryLink(record.key) }, record.key) : record.thread !== null ? h("a", { href: threadLink(record.thread) }, record.thread) : h("span", { class: "quiet" }, "removed, or of the store");
+  const target = record.key !== null ? h("a", { href: entryLink(record.key) }, record.key) : record.thread !== null ? h("a", { href: threadLink(record.thread) }, record.thread) : h("span", { class: "quiet" }, record.type === "policy" ? "of the store" : "removed");
   return h(
     "tr",
     { "data-lsn": record.lsn },

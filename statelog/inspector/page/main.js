@@ -1,6 +1,6 @@
 // The frame of the page: the bar, and the screen that the address names.
 
-import { get, live } from "./api.js";
+import { describeStore, forget, live } from "./api.js";
 import * as board from "./board.js";
 import * as compare from "./compare.js";
 import { h, problem, put } from "./dom.js";
@@ -98,12 +98,14 @@ function focusSearch(event) {
 async function start() {
   addEventListener("hashchange", show);
   addEventListener("keydown", focusSearch);
-  show();
+  const first = show();
   try {
-    drawBar(await get("store"));
+    drawBar(await describeStore());
   } catch (error) {
     put(document.getElementById("bar"), problem(error));
   }
+  await first;
+  forget();
   live(() => {});
 }
 

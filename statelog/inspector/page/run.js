@@ -1,6 +1,6 @@
 // One run: a waterfall of its calls, and the detail of what is selected.
 
-import { get, live } from "./api.js";
+import { describeStore, get, live } from "./api.js";
 import { length, serverNow, setClock, since, until } from "./clock.js";
 import { count, counted, h, moment, problem, put } from "./dom.js";
 import { answerForm, forkForm, runActions } from "./runforms.js";
@@ -16,7 +16,7 @@ const GAP_WIDTH = 0.2;
 /** Draw the screen. */
 export async function show(root, params) {
   const id = params.id;
-  const store = await get("store");
+  const store = await describeStore();
   const head = h("div", { class: "run-head" });
   const waterfall = h("div", { class: "waterfall" });
   const detail = h("div", { class: "run-detail", id: "detail", "aria-live": "polite" });
@@ -43,6 +43,7 @@ export async function show(root, params) {
   async function more() {
     const answer = await get("run", { id, offset: run.steps.next });
     run.steps.rows.push(...answer.steps.rows);
+    run.gates.push(...answer.gates);
     run.steps.next = answer.steps.next;
     drawWaterfall();
   }
@@ -240,9 +241,9 @@ function runDetail(run) {
     !run.error && !run.ended ? card("Now", h("p", {}, outcome(run) || run.status), run.status === "running" ? null : workerNote(run)) : null,
     card("Arguments", run.args.size ? valueTree(run.args, "run/value", here("args")) : null, run.kwargs.size ? valueTree(run.kwargs, "run/value", here("kwargs")) : null, run.args.size + run.kwargs.size ? null : h("p", { class: "quiet" }, "none")),
     run.replaced.length ? card("Replaced results", facts(...run.replaced.map(([place, node]) => [`call ${place}`, preview(node)]))) : null,
-    run.events.length ? card("Events", facts(...run.events.map((each) => [each.name, preview(each.value)]))) : null,
-    run.mail.length ? card("Unread mail", facts(...run.mail.map((each) => [each.name, preview(each.value)]))) : null,
-    run.chunks.length ? card("Stream", h("ol", { class: "chunks" }, run.chunks.map((each) => h("li", {}, h("span", { class: "quiet" }, `${each.step.slice(each.step.lastIndexOf("/") + 1)} · ${each.attempt}`), " ", preview(each.value))))) : null,
+    pages(run, "events", "Events", h("dl", { class: "facts" }), named),
+    pages(run, "mail", "Unread mail", h("dl", { class: "facts" }), named),
+    pages(run, "chunks", "Stream", h("ol", { class: "chunks" }), (each) => [h("li", {}, h("span", { class: "quiet" }, `call ${each.step.slice(each.step.lastIndexOf("/") + 1)}${each.attempt > 1 ? `, attempt ${each.attempt}` : ""}`), " ", preview(each.value))]),
     card(
       "Facts",
       facts(["workflow", run.workflow], ["queue", run.queue], ["priority", run.priority ? String(run.priority) : null], ["began", moment(run.created)], ["ended", run.ended && moment(run.ended)], ["taken up", run.attempts ? counted(run.attempts, "time") : null]),
@@ -250,6 +251,23 @@ function runDetail(run) {
       h("form", { class: "compare-form", onsubmit: compareWith(run) }, h("label", {}, "Compare with run ", h("input", { name: "other", required: true, spellcheck: "false" })), h("button", {}, "Compare")),
     ),
   ];
+}
+
+function named(each) {
+  return [h("dt", {}, each.name), h("dd", {}, preview(each.value))];
+}
+
+/** Return a card with a list of a run, which is read page by page. The first page is in the run. */
+function pages(run, of, title, place, drawn) {
+  if (!run[of].rows.length) return null;
+  const foot = h("div", { class: "foot" });
+  const show = (page) => {
+    place.append(...page.rows.flatMap(drawn));
+    put(foot, page.next === null ? null : h("button", { type: "button", onclick: () => more(page.next) }, "Show more"));
+  };
+  const more = (after) => get("run/list", { id: run.id, of, after }).then(show, (error) => put(foot, problem(error)));
+  show(run[of]);
+  return card(title, place, foot);
 }
 
 function compareWith(run) {

@@ -37,7 +37,7 @@ export function runActions(run, allowWrites, reload) {
       put(place, problem(error));
     }
   };
-  const button = (title, path, question) => h("button", { type: "button", disabled: !allowWrites, title: allowWrites ? null : "statelog ui --allow-writes", onclick: act(path, question) }, title);
+  const button = (title, path, question) => h("button", { type: "button", disabled: !allowWrites, title: allowWrites ? null : "The store is open for reading. Start statelog ui --allow-writes to act.", onclick: act(path, question) }, title);
   const isOpen = !["completed", "failed", "cancelled"].includes(run.status);
   return h(
     "span",

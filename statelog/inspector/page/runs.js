@@ -2,10 +2,9 @@
 
 import { get, live } from "./api.js";
 import { length, setClock, since, until } from "./clock.js";
-import { h } from "./dom.js";
+import { h, pausing, searchField } from "./dom.js";
 import { calmly, columns, keepInAddress, nothing, paged, preview } from "./parts.js";
 
-const SEARCH_PAUSE_MS = 200;
 const STATUSES = ["queued", "running", "suspended", "parked", "completed", "failed", "cancelled"];
 const AGES = [["", "any age"], ["newer 3600", "last hour"], ["newer 86400", "last day"], ["newer 604800", "last week"], ["older 3600", "older than an hour"], ["older 86400", "older than a day"]];
 const HOW = `@durable.workflow
@@ -41,22 +40,16 @@ export async function show(root, params) {
   const workflows = h("datalist", { id: "workflows" });
   const queues = h("datalist", { id: "queues" });
   const known = { workflows: new Set(), queues: new Set() };
-  let timer = null;
-
-  function changed() {
-    clearTimeout(timer);
-    timer = setTimeout(start, SEARCH_PAUSE_MS);
-  }
+  const changed = pausing(() => start());
   const state = h("select", { "aria-label": "State", onchange: start }, h("option", { value: "" }, "any state"), STATUSES.map((each) => h("option", { value: each }, each)));
   const age = h("select", { "aria-label": "Age", onchange: start }, AGES.map(([value, title]) => h("option", { value }, title)));
   const workflow = h("input", { list: "workflows", placeholder: "any workflow", "aria-label": "Workflow", oninput: changed, spellcheck: "false" });
   const queue = h("input", { list: "queues", placeholder: "any queue", "aria-label": "Queue", oninput: changed, spellcheck: "false" });
-  const error = h("input", { type: "search", placeholder: "error has …", "aria-label": "Text of the error", oninput: changed, spellcheck: "false" });
+  const error = searchField("error has …", "Text of the error", params.error ?? "", changed);
   state.value = STATUSES.includes(params.status) ? params.status : "";
   age.value = AGES.some(([each]) => each === params.age) ? params.age : "";
   workflow.value = params.workflow ?? "";
   queue.value = params.queue ?? "";
-  error.value = params.error ?? "";
 
   const isFiltered = () => [state, age, workflow, queue, error].some((each) => each.value);
   const list = paged(

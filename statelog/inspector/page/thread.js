@@ -1,10 +1,12 @@
 // One thread: its versions on branches, a slider through time, and the version that is selected.
 
-import { get, isExport, live, post } from "./api.js";
-import { conversation } from "./conversation.js";
+import { describeStore, get, isExport, live, post } from "./api.js";
+import { since } from "./clock.js";
+import { Conversations } from "./conversation.js";
 import { changes } from "./diff.js";
-import { ago, count, h, moment, notify, problem, put } from "./dom.js";
+import { count, h, moment, notify, pausing, problem, put, sync } from "./dom.js";
 import { draw, layout, ownerOf, ROW } from "./lanes.js";
+import { calmly } from "./parts.js";
 import { line, tree } from "./tree.js";
 
 const PAGE = 50;
@@ -16,7 +18,7 @@ export async function show(root, params) {
   const id = params.id;
   let branch = params.branch || null;
   let version = params.version === undefined ? null : Number(params.version);
-  const [opened, store] = await Promise.all([get("thread/open", { id, branch, version, part: params.tab }), get("store")]);
+  const [opened, store] = await Promise.all([get("thread/open", { id, branch, version, part: params.tab }), describeStore()]);
   const screen = new Screen(root, opened.thread, store.allow_writes && !isExport);
   screen.branch = branch ?? opened.thread.branch;
   screen.keep(opened.versions);
@@ -25,7 +27,12 @@ export async function show(root, params) {
   screen.version = opened.version.version;
   screen.scrollTo(screen.version);
   screen.showVersion(opened.version);
-  return live((change) => (change.all || change.threads.includes(id)) && screen.refresh());
+  const refresh = calmly(() => screen.refresh());
+  const stop = live((change) => (change.all || change.threads.includes(id)) && refresh());
+  return () => {
+    stop();
+    screen.end();
+  };
 }
 
 class Screen {
@@ -40,6 +47,12 @@ class Screen {
     this.next = null;
     this.showsInner = false;
     this.open = new Set(); // parts of the state that the reader has opened
+    this.drawn = new Map(); // version -> {element, of: what it shows}
+    this.view = { top: 0, height: 0 }; // of the list, as it was last: to ask for it would lay out the page
+    this.conversations = new Conversations();
+    this.body = h("div", { class: "body", role: "tabpanel" });
+    this.about = h("div", {});
+    this.remember = pausing(() => this.isOver || history.replaceState(null, "", this.address()));
   }
 
   get head() {
@@ -66,10 +79,13 @@ class Screen {
   frame() {
     this.slider = h("input", { type: "range", min: 0, max: this.top, value: this.top, "aria-label": "Version", oninput: () => this.select(Number(this.slider.value)) });
     this.where = h("output", { class: "where" });
-    this.list = h("div", { class: "versions", tabindex: 0, role: "listbox", "aria-label": "Versions", onscroll: () => this.schedule(), onkeydown: (event) => this.move(event) });
-    this.inside = h("div", { class: "inside" });
+    this.list = h("div", { class: "versions", tabindex: 0, role: "listbox", "aria-label": "Versions", onscroll: () => ((this.view.top = this.list.scrollTop), this.schedule()), onkeydown: (event) => this.move(event) });
+    this.lines = h("div", { class: "rows" });
+    this.inside = h("div", { class: "inside" }, this.lines);
     this.list.append(this.inside);
-    this.detail = h("div", { class: "detail" });
+    this.detail = h("div", { class: "detail" }, this.about, this.body);
+    this.resized = new ResizeObserver(([{ contentRect }]) => ((this.view.height = contentRect.height), this.schedule()));
+    this.resized.observe(this.list);
     this.choice = h("span", { class: "branches" });
     put(
       this.root,
@@ -77,6 +93,12 @@ class Screen {
       h("div", { class: "thread" }, h("section", { class: "timeline", "aria-label": "Timeline" }, h("div", { class: "slide" }, this.slider, this.where), this.list), this.detail),
     );
     this.plan();
+    this.view.height = this.list.clientHeight;
+  }
+
+  end() {
+    this.isOver = true;
+    this.resized.disconnect();
   }
 
   plan() {
@@ -115,19 +137,25 @@ class Screen {
   }
 
   draw() {
-    const first = Math.max(0, Math.floor(this.list.scrollTop / ROW) - BEYOND);
-    const last = Math.min(this.top, Math.ceil((this.list.scrollTop + this.list.clientHeight) / ROW) + BEYOND);
-    const rows = [];
-    for (let at = first; at <= last; at += 1) rows.push(this.row(this.top - at, at));
+    const first = Math.max(0, Math.floor(this.view.top / ROW) - BEYOND);
+    const last = Math.min(this.top, Math.ceil((this.view.top + this.view.height) / ROW) + BEYOND);
+    const drawn = new Map();
+    for (let at = first; at <= last; at += 1) drawn.set(this.top - at, this.row(this.top - at, at));
+    this.drawn = drawn;
     const lanes = draw(this.lanes, this.top, first, last, this.rows, this.version, (name, version) => this.choose(name, version));
     lanes.style.setProperty("top", `${first * ROW}px`);
-    put(this.inside, lanes, rows);
+    sync(this.lines, [...drawn.values()].map((each) => each.element));
+    sync(this.inside, [lanes, this.lines]);
     this.list.setAttribute("aria-activedescendant", `v${this.version}`);
     this.load(this.top - last, this.top - first);
   }
 
+  /** Return {element, of} of a version: the one that is drawn, if it shows the same. */
   row(version, at) {
     const row = this.rows.get(version);
+    const of = [row, at, version === this.version, this.lanes.width, this.thread.tags];
+    const former = this.drawn.get(version);
+    if (former?.of.every((each, index) => each === of[index])) return former;
     const element = h("div", {
       id: `v${version}`,
       role: "option",
@@ -143,11 +171,11 @@ class Screen {
       const names = this.thread.tags.filter((tag) => tag.version === version && tag.branch === row.branch);
       put(
         element,
-        h("div", { class: "line" }, h("span", { class: "number" }, version), h("span", { class: "what" }, title), names.map((tag) => h("span", { class: "tag" }, tag.name)), ago(row.time)),
+        h("div", { class: "line" }, h("span", { class: "number" }, version), h("span", { class: "what" }, title), names.map((tag) => h("span", { class: "tag" }, tag.name)), since(row.time)),
         h("div", { class: "under" }, under),
       );
     }
-    return element;
+    return { element, of };
   }
 
   /** Ask for the versions of some rows that are not here yet. */
@@ -176,8 +204,11 @@ class Screen {
 
   scrollTo(version) {
     const at = (this.top - version) * ROW;
-    const { scrollTop, clientHeight } = this.list;
-    if (at < scrollTop || at + ROW > scrollTop + clientHeight) this.list.scrollTop = at - clientHeight / 2;
+    const { top, height } = this.view;
+    if (at < top || at + ROW > top + height) {
+      this.list.scrollTop = at - height / 2;
+      this.view.top = this.list.scrollTop;
+    }
     this.draw();
   }
 
@@ -215,7 +246,8 @@ class Screen {
     try {
       this.showVersion(await get("thread/version", { id: this.thread.id, branch: this.branch, version: this.version, part: this.tab, ...against }));
     } catch (error) {
-      put(this.detail, problem(error));
+      put(this.about);
+      put(this.body, problem(error));
     }
   }
 
@@ -252,18 +284,23 @@ class Screen {
     this.found = found;
     this.slider.value = this.version;
     put(this.where, `version ${count(this.version)} of ${count(this.top)}`);
-    const query = new URLSearchParams({ branch: this.branch, version: this.version, tab: this.tab });
-    if (!isExport) history.replaceState(null, "", `#/thread/${encodeURIComponent(this.thread.id)}?${query}`);
-    const body = h("div", { class: "body", role: "tabpanel" });
+    if (!isExport) this.remember();
     const focused = document.activeElement?.closest?.("[role=tab]")?.id;
-    put(this.detail, this.about(found), this.actions(found), this.tabs(), body);
+    put(this.about, this.facts(found), this.actions(found), this.tabs());
     if (focused) document.getElementById(focused)?.focus();
-    if (found.messages) body.append(conversation(found.messages, (before) => get("thread/messages", { id: this.thread.id, branch: this.branch, version: found.version, before })));
-    else if (found.changes) body.append(this.compare(found.changes) ?? "", changes(found.changes));
-    else body.append(this.state(found));
+    if (found.messages) {
+      this.conversations.draw(found.messages, (before) => get("thread/messages", { id: this.thread.id, branch: this.branch, version: found.version, before }));
+      sync(this.body, [this.conversations.element]);
+    } else if (found.changes) put(this.body, this.compare(found.changes), changes(found.changes));
+    else put(this.body, this.state(found));
   }
 
-  about(found) {
+  address() {
+    const query = new URLSearchParams({ branch: this.branch, version: this.version, tab: this.tab });
+    return `#/thread/${encodeURIComponent(this.thread.id)}?${query}`;
+  }
+
+  facts(found) {
     const names = this.thread.tags.filter((tag) => tag.version === found.version && tag.branch === found.branch);
     return h(
       "div",
@@ -322,13 +359,14 @@ class Screen {
     if (!shown.size) return h("p", { class: "quiet" }, inner.size ? "The version has no channels of the application itself." : "The state is empty.");
     const query = { id: this.thread.id, branch: this.branch, version: found.version };
     const written = new Set(found.state.written);
-    return tree(shown, {
+    const deltas = found.state.deltas.join(", ");
+    return h("div", {}, deltas ? h("p", { class: "quiet" }, `Not stored in this checkpoint, but made from the writes of earlier steps: ${deltas}.`) : null, tree(shown, {
       open: 2,
       marked: (path) => path.length === 1 && written.has(shown.items[path[0]][0]),
       opened: this.open,
       more: ([channel, ...path], start) => get("thread/value", { ...query, channel: shown.items[channel][0], path: path.join("."), start }),
       edit: this.canWrite && !this.thread.is_graph ? (path) => this.edit(query, shown.items[path[0]][0], path.slice(1)) : null,
-    });
+    }));
   }
 
   compare(answer) {
@@ -411,7 +449,7 @@ function summary(row) {
   const told = (row.metadata?.items ?? []).map(([name, node]) => `${name}: ${line(node)}`).join(", ");
   const channels = row.channels.join(", ");
   if (row.kind === "rollback") return [`back to version ${row.parent?.version ?? "?"}`, told];
-  return told ? [told, channels] : [channels || "no channels", ""];
+  return told ? [told, channels] : [channels || "an empty state", ""];
 }
 
 /** Return a node as JSON. Integers keep all their digits. */

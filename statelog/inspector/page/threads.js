@@ -1,7 +1,8 @@
 // The list of threads: those that changed last come first.
 
 import { get, live } from "./api.js";
-import { ago, count, counted, empty, h, problem, put, searchField, size } from "./dom.js";
+import { since } from "./clock.js";
+import { count, counted, empty, h, problem, put, searchField, size } from "./dom.js";
 
 /** Return the address of a thread's screen. */
 export function threadLink(id, query) {
@@ -16,10 +17,10 @@ function row(thread, isNew) {
     "tr",
     { "data-id": thread.id, class: isNew ? "is-new" : null },
     name,
-    h("td", {}, thread.changed ? ago(thread.changed) : ""),
+    h("td", {}, thread.changed ? since(thread.changed) : ""),
     h("td", { class: "number" }, count(thread.versions)),
-    h("td", { class: "number" }, count(thread.branches)),
-    h("td", { class: "number size" }),
+    h("td", { class: "number wide" }, count(thread.branches)),
+    h("td", { class: "number size wide" }),
   );
 }
 
@@ -40,8 +41,8 @@ export async function show(root, params) {
         h("th", { scope: "col" }, "thread"),
         h("th", { scope: "col" }, "changed"),
         h("th", { scope: "col", class: "number" }, "versions"),
-        h("th", { scope: "col", class: "number" }, "branches"),
-        h("th", { scope: "col", class: "number", title: "of the state of the last version" }, "state"),
+        h("th", { scope: "col", class: "number wide" }, "branches"),
+        h("th", { scope: "col", class: "number wide", title: "of the state of the last version" }, "state"),
       ),
     ),
     body,

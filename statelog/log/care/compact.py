@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from statelog.format.record import decode_record
 from statelog.log.care.sweep import sweep_store
 from statelog.storage.compaction import check_compactable, compact_file
+from statelog.storage.file.index_file import discard_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +50,7 @@ def compact(engine: Engine, *, progress: Progress | None = None) -> CompactionRe
 
     engine.check_alone()
     check_compactable(engine.store_file.lmdb_file, engine.store_file.wal)
+    discard_index(engine.store_file.path)  # First: what is deleted so far is not in an index that is made meanwhile.
     swept = sweep_store(engine, progress=advance)
     return _copy(engine, None, advance_further, started_s, swept.vacuumed_nodes)
 
@@ -57,6 +59,7 @@ def rekey(engine: Engine, key: StoreKey, *, progress: Progress | None = None) ->
     """Copy the store to a new file with another key. See `Store.rekey`."""
     started_s = time.perf_counter()
     engine.check_alone()
+    discard_index(engine.store_file.path)
     return _copy(engine, key, progress, started_s, vacuumed_nodes=0)
 
 

@@ -51,6 +51,7 @@ from statelog.log.operations import METADATA
 from statelog.log.times import now_us
 from statelog.log.view import View
 from statelog.storage.compaction import check_compactable
+from statelog.storage.file.index_file import discard_index
 from statelog.storage.file_rewrite import rewrite_file
 from statelog.storage.mapped_pages import MappedPages
 
@@ -114,8 +115,10 @@ def purge(
         assert work is not None
         engine.purged(work.last_lsn)
 
+    discard_index(file.path)
     size_after_bytes = rewrite_file(file, engine.store_file.wal, fill, check, swapped)
     swapped()  # Again: another OS thread may have read old records since the first call.
+    discard_index(file.path)  # Again: a search may have made an index of the old file meanwhile.
     assert work is not None
     return PurgeReport(
         work.last_lsn, work.redactions, size_before_bytes, size_after_bytes, time.perf_counter() - started_s

@@ -246,7 +246,7 @@ def test_vectors_of_another_length_are_refused(store):
     with pytest.raises(ValueError, match="dims=3"):
         memory.search(SPACE, query="a")
     StatelogStore(store, index=index()).put(SPACE, "a", {"x": "a"})
-    with pytest.raises(ValueError, match="vector of 8 numbers, index says dims=2"):
+    with pytest.raises(ValueError, match="vector of 8 numbers, but dims=2"):
         StatelogStore(store, index={"dims": 2, "embed": lambda texts: [[1.0, 2.0] for _ in texts]}).search(
             SPACE, query="a"
         )
@@ -315,7 +315,7 @@ def test_an_item_of_other_dims_is_named(store):
     StatelogStore(store, index=index()).put(SPACE, "old", {"t": "soup"})
     memory = StatelogStore(store, index={"dims": 2, "embed": lambda texts: [[1.0, 0.0] for _ in texts]})
     memory.put(SPACE, "new", {"t": "soup"})
-    with pytest.raises(ValueError, match="item 'old' of namespace 'docs' has a vector of 8 numbers, index says dims=2"):
+    with pytest.raises(ValueError, match="item 'old' of namespace 'docs' has a vector of 8 numbers, but dims=2"):
         memory.search(SPACE, query="soup")
     memory.put(SPACE, "old", {"t": "soup"})
     assert keys(memory.search(SPACE, query="soup")) == ["old", "new"]

@@ -7,7 +7,8 @@ since: the numbers of puts tell which items those are, whichever process made th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,18 @@ from statelog.adapters.langgraph.memory.items.asking import check_config
 from statelog.adapters.langgraph.memory.items.changes import recent_key
 from statelog.adapters.langgraph.memory.items.namespaces import to_text
 from statelog.errors import ValueTypeError
+from statelog.memory.vectors import (
+    SHOWN_MAX,
+    Matrix,
+    best_first,
+    check_vector,
+    check_vectors,
+    import_numpy,
+    of_length_1,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from langgraph.store.base import IndexConfig, PutOp
 
@@ -34,17 +44,24 @@ Vectors = dict[str, bytes]
 CACHE_SIZE_BYTES_MAX = 512 * 1024 * 1024
 """Matrices in memory, of one object: 80,000 vectors of 1,536 numbers. Those not searched for longest go first."""
 
-_ROWS_MIN = 64
-
-_NAMED_MAX = 40
-"""So much of a text stands in an error."""
-
-_BEST = 256
-"""So many rows are sorted at first: most searches ask for fewer."""
-
 
 def _of(method: str, texts: Sequence[str]) -> str:
-    return f"raised by {method} of {len(texts)} texts, the first {texts[0][:_NAMED_MAX]!r}" if texts else ""
+    return f"raised by {method} of {len(texts)} texts, the first {texts[0][:SHOWN_MAX]!r}" if texts else ""
+
+
+class _Held:
+    """The vectors of a namespace in memory, also of items that were deleted since."""
+
+    def __init__(self, matrix: Matrix, line: tuple[int, int]) -> None:
+        self.matrix = matrix
+        self.line = line
+        """`Reader.line` of the last put that it has."""
+        self.number = 0
+        """The number of that put."""
+
+
+def _shown(namespace: str, key: str) -> str:
+    return f"item {key!r} of namespace {namespace!r}"
 
 
 class VectorIndex:
@@ -63,11 +80,7 @@ class VectorIndex:
             ValueError: `dims`, `embed` or `fields` make no sense.
 
         """
-        try:
-            import numpy as np
-        except ModuleNotFoundError as error:
-            message = "semantic search (index=) needs numpy: pip install 'statelog[vectors]'"
-            raise ModuleNotFoundError(message, name="numpy") from error
+        np = import_numpy("semantic search (index=)")
         check_config("index", "dims, embed and fields", config)
         dims = config.get("dims")
         if isinstance(dims, bool) or not isinstance(dims, int) or dims < 1:
@@ -87,7 +100,7 @@ class VectorIndex:
         self.dims = dims
         self._embeddings = ensure_embeddings(embed)
         self._fields = [(field, _tokens(field)) for field in fields or ["$"]]
-        self._matrices: dict[str, _Matrix] = {}
+        self._matrices: dict[str, _Held] = {}
         self._lock = Lock()
 
     # --- embedding ------------------------------------------------------------------
@@ -140,35 +153,12 @@ class VectorIndex:
     def _assigned(
         self, texts: Sequence[Mapping[str, str]], unique: Sequence[str], vectors: Iterable[Sequence[float]]
     ) -> list[Vectors]:
-        if not isinstance(vectors, Iterable):
-            message = f"embed gave {vectors!r} for {len(unique)} texts, not a list of vectors"
-            raise ValueError(message)  # noqa: TRY004 - as for any other number of them
-        vectors = list(vectors)
-        if len(vectors) != len(unique):
-            message = f"embed gave {len(vectors)} vectors for {len(unique)} texts"
-            raise ValueError(message)
-        stored = {text: self._array(vector, text).tobytes() for text, vector in zip(unique, vectors, strict=True)}
+        arrays = check_vectors(self._np, vectors, unique, self.dims)
+        stored = {text: array.tobytes() for text, array in zip(unique, arrays, strict=True)}
         return [{field: stored[text] for field, text in each.items()} for each in texts]
 
-    def _array(self, vector: Sequence[float], text: str) -> Any:
-        np = self._np
-        of = f"for the text {text if len(text) <= _NAMED_MAX else text[:_NAMED_MAX] + '...'!r}"
-        try:
-            with np.errstate(over="ignore"):
-                array = np.asarray(vector, dtype="<f4")
-        except (TypeError, ValueError, OverflowError) as error:
-            message = f"embed gave no vector of numbers {of}: {error}"
-            raise ValueError(message) from error
-        if array.shape != (self.dims,):
-            message = f"embed gave a vector of shape {array.shape} {of}, index says dims={self.dims}"
-            raise ValueError(message)
-        if not np.isfinite(array).all():
-            message = f"embed gave a vector with NaN or more than float32 holds {of}"
-            raise ValueError(message)
-        return array
-
     def _unit(self, vector: Sequence[float], text: str) -> Any:
-        return _of_length_1(self._np, self._array(vector, text))
+        return of_length_1(self._np, check_vector(self._np, vector, text, self.dims))
 
     # --- ranking --------------------------------------------------------------------
 
@@ -197,45 +187,37 @@ class VectorIndex:
         parts = []
         with self._lock:
             for namespace in namespaces:
-                matrix = self._matrix(reader, namespace)
-                if matrix is not None:
-                    parts.append((namespace, *matrix.score(query)))
+                held = self._matrix(reader, namespace)
+                if held is not None:
+                    parts.append((namespace, *held.matrix.score(query)))
         if not parts:
             return
         scores = np.concatenate([part[1] for part in parts])
         numbers = np.concatenate([part[2] for part in parts])
         ends = np.cumsum([len(part[1]) for part in parts])
-        for row in self._ranked_rows(scores, numbers):
+        for row in best_first(np, scores, numbers):
             place = int(np.searchsorted(ends, row, side="right"))
-            namespace, own, _numbers, keys = parts[place]
-            yield float(scores[row]), namespace, keys[row - ends[place] + len(own)]
+            namespace, own, _numbers, owners = parts[place]
+            yield float(scores[row]), namespace, owners[row - ends[place] + len(own)][0]
 
-    def _ranked_rows(self, scores: Any, numbers: Any) -> Iterator[int]:
-        """Yield the rows that live, by score, of equal ones the last put first. The best of many are sorted first."""
-        np = self._np
-        rows = np.flatnonzero(~np.isnan(scores))
-        parts = [rows]
-        if len(rows) > 4 * _BEST:
-            bound = np.partition(scores[rows], len(rows) - _BEST)[len(rows) - _BEST]
-            is_best = scores[rows] > bound
-            parts = [rows[is_best], rows[~is_best]]
-        for part in parts:
-            for at in np.lexsort((-numbers[part], -scores[part])):
-                yield int(part[at])
-
-    def _matrix(self, reader: Reader, namespace: str) -> _Matrix | None:
+    def _matrix(self, reader: Reader, namespace: str) -> _Held | None:
         """Return a namespace's vectors as of the reader's moment, None if it has none."""
         held = self._matrices.pop(namespace, None)
         stored = reader.of("vectors", namespace)
         if not stored:
             return None
         line = reader.line
-        if held is None or held.line != line or held.number > reader.last_number or held.is_mostly_dead(len(stored)):
-            held = _Matrix(self._np, self.dims, namespace)
-            held.line = line
+        if (
+            held is None
+            or held.line != line
+            or held.number > reader.last_number
+            or held.matrix.is_mostly_dead(len(stored))
+        ):
+            shown = partial(_shown, namespace)
+            held = _Held(Matrix(self._np, self.dims, shown), line)
             numbers = {key: entry["number"] for key, entry in reader.of("items", namespace).items()}
             for key, vectors in stored.items():
-                held.put(key, numbers[key], dict(vectors.items()))
+                held.matrix.put(key, numbers[key], dict(vectors.items()))
         else:
             self._catch_up(reader, namespace, held, stored)
         held.number = reader.last_number
@@ -244,86 +226,20 @@ class VectorIndex:
         return held
 
     @staticmethod
-    def _catch_up(reader: Reader, namespace: str, held: _Matrix, stored: Mapping[str, Any]) -> None:
+    def _catch_up(reader: Reader, namespace: str, held: _Held, stored: Mapping[str, Any]) -> None:
         known = recent_key(held.number)
         for at, key in reader.of("recent", namespace).items():
             if at >= known:
                 break
             vectors = stored.get(key)
-            held.put(
+            held.matrix.put(
                 key, reader.of("items", namespace)[key]["number"], {} if vectors is None else dict(vectors.items())
             )
 
     def _forget(self) -> None:
-        size = sum(matrix.size_bytes for matrix in self._matrices.values())
+        size = sum(held.matrix.size_bytes for held in self._matrices.values())
         while size > CACHE_SIZE_BYTES_MAX and len(self._matrices) > 1:
-            size -= self._matrices.pop(next(iter(self._matrices))).size_bytes
-
-
-class _Matrix:
-    """The vectors of one namespace, of length 1, and whose they are; also of items deleted since, as callers find."""
-
-    def __init__(self, np: Any, dims: int, namespace: str) -> None:
-        self._np = np
-        self._namespace = namespace
-        self._rows = np.zeros((_ROWS_MIN, dims), dtype=np.float32)
-        self._keys: list[str] = []
-        self._numbers = np.zeros(_ROWS_MIN, dtype=np.int64)
-        self._rows_of: dict[str, list[int]] = {}
-        self._dead = 0
-        self.number = 0
-        """Of the last put that it knows of."""
-        self.line = (0, 0)
-        """`Reader.line` of that."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Of the vectors."""
-        size: int = self._rows.nbytes
-        return size
-
-    def is_mostly_dead(self, items: int) -> bool:
-        """Whether most rows are those of items put again since, or deleted, where `items` have vectors."""
-        return self._dead * 2 > max(len(self._keys), _ROWS_MIN) or len(self._rows_of) > 2 * max(items, _ROWS_MIN)
-
-    def put(self, key: str, number: int, vectors: Mapping[str, bytes]) -> None:
-        """Take the vectors of an item in place of those it had."""
-        np = self._np
-        for row in self._rows_of.pop(key, ()):
-            self._rows[row] = np.nan
-            self._dead += 1
-        for stored in vectors.values():
-            row = len(self._keys)
-            if row == len(self._rows):
-                self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-                self._numbers = np.concatenate([self._numbers, np.zeros_like(self._numbers)])
-            vector = np.frombuffer(stored, dtype="<f4")
-            if vector.shape != self._rows.shape[1:]:
-                dims = self._rows.shape[1]
-                message = (
-                    f"item {key!r} of namespace {self._namespace!r} has a vector of {len(vector)} numbers, index says"
-                    f" dims={dims}: put it anew"
-                )
-                raise ValueError(message)
-            self._rows[row] = _of_length_1(np, vector)
-            self._keys.append(key)
-            self._numbers[row] = number
-            self._rows_of.setdefault(key, []).append(row)
-
-    def score(self, query: Any) -> tuple[Any, Any, list[str]]:
-        """Return the similarity of each row, NaN of dead ones, the numbers of their puts, and their keys.
-
-        What it returns holds on while rows are added: those there do not change.
-        """
-        count = len(self._keys)  # `@` adds up some rows in another order: equal vectors would not be equally similar
-        return self._np.einsum("ij,j->i", self._rows[:count], query), self._numbers[:count], self._keys
-
-
-def _of_length_1(np: Any, vector: Any) -> Any:
-    """Return a vector of float32 in its direction; zeros have none."""
-    wide = vector.astype("<f8")  # in which the squares of no float32 are too large, or too small
-    norm = np.linalg.norm(wide)
-    return (wide / norm).astype("<f4") if norm else vector
+            size -= self._matrices.pop(next(iter(self._matrices))).matrix.size_bytes
 
 
 def _tokens(field: str) -> Any:

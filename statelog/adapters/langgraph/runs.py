@@ -1,0 +1,191 @@
+"""Starts a run of a graph, or resumes the one that a crash has left, without dropping or repeating an input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from langchain_core.messages import BaseMessage
+from langgraph.types import Command
+
+from statelog.errors import ConflictError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from langchain_core.runnables import RunnableConfig
+
+EVENT_ID = "event_id"
+"""The key of the event in the metadata of checkpoints."""
+_INPUT_CHANNEL = "__start__"
+_INTERRUPTS = "__interrupt__"
+_STEPS_MAX = 10_000
+"""The number of checkpoints in which the input of a run is looked for."""
+
+
+class _Do(NamedTuple):
+    """A call of the graph or of its checkpointer."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    more: dict[str, Any]
+
+
+def resume_or_start(
+    graph: Any, input: Any, config: RunnableConfig, *, event_id: str | None = None, **options: Any
+) -> Any:
+    """Finish what the thread has begun, and then run the graph on an input. Return the result of the last run.
+
+    If a crash or an error has left a run unfinished, that run is resumed first. If its input is this input, nothing
+    else is run: the event was delivered again. If the thread waits for an answer, a new input is refused, and the
+    caller still has it. `Command(resume=...)` answers.
+
+    Args:
+        graph: a compiled graph with a checkpointer.
+        input: the input of the graph, a Command, or None to resume only.
+        config: as for `graph.invoke`.
+        event_id: the id of the event that has the input, such as that of a message. It tells whether two equal inputs
+            are one event. A run with this id is not started again. Without it, an input that is equal to that of the
+            unfinished run is taken for the same event.
+        options: as for `graph.invoke`.
+
+    Raises:
+        ConflictError: the thread waits for an answer, or at a breakpoint, and `input` is not a Command. The input was
+            not used. Facts: thread, interrupts (their ids), next (the nodes).
+        UsageError: the graph has no checkpointer, or a Command resumes a thread that does not wait.
+
+    """
+    plan = _plan(graph, input, config, event_id, options)
+    sent: Any = None
+    while True:
+        try:
+            step = plan.send(sent)
+        except StopIteration as end:
+            return end.value
+        if step.name == "history":
+            sent = list(islice(graph.get_state_history(*step.arguments), _STEPS_MAX))
+        elif step.name == "list":
+            sent = list(graph.checkpointer.list(*step.arguments, **step.more))
+        elif step.name == "get_tuple":
+            sent = graph.checkpointer.get_tuple(*step.arguments)
+        else:
+            sent = getattr(graph, step.name)(*step.arguments, **step.more)
+
+
+async def aresume_or_start(
+    graph: Any, input: Any, config: RunnableConfig, *, event_id: str | None = None, **options: Any
+) -> Any:
+    """See `resume_or_start`."""
+    plan = _plan(graph, input, config, event_id, options)
+    sent: Any = None
+    while True:
+        try:
+            step = plan.send(sent)
+        except StopIteration as end:
+            return end.value
+        if step.name == "history":
+            sent = [state async for state in graph.aget_state_history(*step.arguments, limit=_STEPS_MAX)]
+        elif step.name == "list":
+            sent = [each async for each in graph.checkpointer.alist(*step.arguments, **step.more)]
+        elif step.name == "get_tuple":
+            sent = await graph.checkpointer.aget_tuple(*step.arguments)
+        else:
+            sent = await getattr(graph, f"a{step.name}")(*step.arguments, **step.more)
+
+
+def _plan(
+    graph: Any, input: Any, config: RunnableConfig, event_id: str | None, options: dict[str, Any]
+) -> Generator[_Do, Any, Any]:
+    """Yield the calls to make, and return the result."""
+    _check(graph, event_id)
+    state = yield _Do("get_state", (config,), {})
+    if isinstance(input, Command):
+        if input.resume is not None and not state.interrupts:
+            message = f"thread {_thread(config)!r} waits for no answer: Command(resume=...) would answer nothing"
+            raise UsageError(message, argument="input", thread=_thread(config))
+        return (yield _Do("invoke", (input, config), options))
+    is_known, is_done = yield from _known(input, config, state, event_id)
+    if state.interrupts or (input is not None and _is_at_breakpoint(graph, state)):
+        if is_known or input is None:
+            return {**state.values, _INTERRUPTS: list(state.interrupts)} if state.interrupts else state.values
+        raise _waiting(config, state)
+    result = state.values
+    if state.next:
+        result = yield _Do("invoke", (None, config), options)
+    if is_known or is_done or input is None:
+        return result
+    yield from _refuse_if_waiting(config, was_unfinished=bool(state.next))
+    if event_id is not None:
+        config = {**config, "metadata": {**(config.get("metadata") or {}), EVENT_ID: event_id}}
+    return (yield _Do("invoke", (input, config), options))
+
+
+def _refuse_if_waiting(config: RunnableConfig, *, was_unfinished: bool) -> Generator[_Do, Any, None]:
+    """Raise ConflictError if the resumed run waits for something, so that a new one would drop it."""
+    if was_unfinished:
+        state = yield _Do("get_state", (config,), {})
+        if state.next:
+            raise _waiting(config, state)
+
+
+def _check(graph: Any, event_id: object) -> None:
+    if not getattr(graph, "checkpointer", None):
+        message = "resume_or_start needs a graph that was compiled with a checkpointer"
+        raise UsageError(message, argument="graph", value=graph)
+    if event_id is not None and (not isinstance(event_id, str) or not event_id):
+        message = f"event_id must be a text of at least one character, not {event_id!r}"
+        raise UsageError(message, argument="event_id", value=event_id)
+
+
+def _known(
+    input: Any, config: RunnableConfig, state: Any, event_id: str | None
+) -> Generator[_Do, Any, tuple[bool, bool]]:
+    """Return whether the unfinished run is that of the input, and whether the event has had a run before."""
+    is_done = False
+    if event_id is not None:
+        runs = yield _Do("list", (config,), {"filter": {EVENT_ID: event_id}, "limit": 1})
+        is_done = bool(runs)
+    if not state.next or input is None:
+        return False, is_done
+    history = yield _Do("history", (config,), {})
+    began = next((each for each in history if (each.metadata or {}).get("source") == "input"), None)
+    if began is None:
+        return False, is_done
+    if event_id is not None:
+        return began.metadata.get(EVENT_ID) == event_id, is_done
+    found = yield _Do("get_tuple", (began.config,), {})
+    values = {} if found is None else found.checkpoint["channel_values"]
+    return _INPUT_CHANNEL in values and _comparable(values[_INPUT_CHANNEL]) == _comparable(input), is_done
+
+
+def _is_at_breakpoint(graph: Any, state: Any) -> bool:
+    """Return True if a person may have to look: the next node is a breakpoint, or the last one was."""
+    before, after = graph.interrupt_before_nodes, graph.interrupt_after_nodes
+    if not state.next or not (before or after) or any(task.error for task in state.tasks):
+        return False
+    return before == "*" or bool({*state.next} & {*before}) or bool(after)
+
+
+def _waiting(config: RunnableConfig, state: Any) -> ConflictError:
+    thread, nodes = _thread(config), list(state.next)
+    message = (
+        f"thread {thread!r} waits in {', '.join(nodes)}, so the input was not used: answer with Command(resume=...), or"
+        " go on with the input None"
+    )
+    return ConflictError(message, thread=thread, interrupts=[each.id for each in state.interrupts], next=nodes)
+
+
+def _thread(config: RunnableConfig) -> Any:
+    return (config.get("configurable") or {}).get("thread_id")
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value so that an input equals itself as it was stored: tuples are lists, and messages have no id."""
+    if isinstance(value, BaseMessage):
+        return {**value.model_dump(exclude={"id"}), "type": value.type}
+    if isinstance(value, Mapping):
+        return {key: _comparable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_comparable(each) for each in value]
+    return value

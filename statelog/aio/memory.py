@@ -1,0 +1,225 @@
+"""`Memory`, on the loop."""
+
+# ruff: noqa: SLF001 - the classes here have no secrets from those that they call
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from statelog.aio.store import Store
+from statelog.errors import UsageError
+from statelog.memory.memory import Memory as SyncMemory
+from statelog.memory.messages import estimate_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from datetime import date
+    from types import TracebackType
+
+    from statelog.aio.running import Runner
+    from statelog.memory.embedding import Embedder
+    from statelog.memory.erasure import ForgetReport
+    from statelog.memory.sessions import Session as SyncSession
+    from statelog.memory.sessions import Turn as SyncTurn
+    from statelog.memory.timeline import Fact
+
+    Message = dict[str, Any]
+
+
+class Memory:
+    """See `statelog.Memory`: the same names, awaited. `embed` may be an async function."""
+
+    def __init__(self, store: Store, scope: str, *, embed: Any = None, dims: int | None = None) -> None:
+        if not isinstance(store, Store):
+            message = f"store must be a store that statelog.aio.open has returned, not {type(store).__name__}"
+            raise UsageError(message, argument="store", value=store)
+        self._runner = store._runner
+        self.sync = SyncMemory(store.sync, scope, embed=embed, dims=dims)
+        """The same memory for code on OS threads."""
+        embedder = self.sync._embedder
+        self._embedder: Embedder | None = embedder if embedder is not None and embedder.is_async else None
+        self.is_async = self._embedder is not None
+        """Whether `embed` is an async function."""
+
+    def __repr__(self) -> str:
+        return repr(self.sync)
+
+    @property
+    def scope(self) -> str:
+        """See `statelog.Memory.scope`."""
+        return self.sync.scope
+
+    @property
+    def store(self) -> Any:
+        """The store for code on OS threads, as of `sync`."""
+        return self.sync.store
+
+    async def remember(
+        self,
+        text: str,
+        *,
+        key: str | None = None,
+        source: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        pinned: bool = False,
+        valid_from: date | None = None,
+        valid_until: date | None = None,
+    ) -> Fact:
+        """See `statelog.Memory.remember`."""
+        more: dict[str, Any] = {
+            "key": key,
+            "source": source,
+            "metadata": metadata,
+            "pinned": pinned,
+            "valid_from": valid_from,
+            "valid_until": valid_until,
+        }
+        if self._embedder is None:
+            return await self._runner.run(partial(self.sync.remember, text, **more))
+        place, stored = self.sync._prepared(text, **more)
+        vector = await self._embedder.vector_async(text)
+        return await self._runner.run(self.sync._store_fact, place, stored, vector)
+
+    async def get(self, key: str, *, at: date | None = None, known_at: date | None = None) -> Fact | None:
+        """See `statelog.Memory.get`."""
+        return await self._runner.run(self.sync.get, key, at=at, known_at=known_at)
+
+    async def history(self, key: str) -> list[Fact]:
+        """See `statelog.Memory.history`."""
+        return await self._runner.run(self.sync.history, key)
+
+    async def facts(
+        self,
+        *,
+        source: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        at: date | None = None,
+        known_at: date | None = None,
+    ) -> list[Fact]:
+        """See `statelog.Memory.facts`."""
+        call = partial(self.sync.facts, source=source, metadata=metadata, at=at, known_at=known_at)
+        return await self._runner.run(call)
+
+    async def pinned(self) -> list[Fact]:
+        """See `statelog.Memory.pinned`."""
+        return await self._runner.run(self.sync.pinned)
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        limit: int = 5,
+        source: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        at: date | None = None,
+        known_at: date | None = None,
+    ) -> list[Fact]:
+        """See `statelog.Memory.recall`."""
+        more: dict[str, Any] = {"source": source, "metadata": metadata, "at": at, "known_at": known_at}
+        if self._embedder is None:
+            return await self._runner.run(partial(self.sync.recall, query, limit=limit, **more))
+        question = self.sync._question(query, limit=limit, **more)
+        vector = await self._embedder.vector_async(query)
+        return await self._runner.run(self.sync._recall_question, question, vector)
+
+    async def forget(self, key: str) -> bool:
+        """See `statelog.Memory.forget`."""
+        return await self._runner.run(self.sync.forget, key)
+
+    @staticmethod
+    async def forget_scope(store: Store, scope: str) -> ForgetReport:
+        """See `statelog.Memory.forget_scope`."""
+        return await store._runner.run(SyncMemory.forget_scope, store.sync, scope)
+
+    def session(self, id: str, *, ttl_s: float | None = None) -> Session:
+        """See `statelog.Memory.session`."""
+        return Session(self._runner, self.sync.session(id, ttl_s=ttl_s))
+
+    async def sweep(self) -> list[str]:
+        """See `statelog.Memory.sweep`."""
+        return await self._runner.run(self.sync.sweep)
+
+
+class Session:
+    """See `statelog.memory.Session`: the same names, awaited."""
+
+    def __init__(self, runner: Runner, session: SyncSession) -> None:
+        self._runner = runner
+        self._session = session
+        self.id, self.thread_id = session.id, session.thread_id
+
+    def __repr__(self) -> str:
+        return repr(self._session)
+
+    def turn(self, event_id: str) -> Turn:
+        """See `statelog.memory.Session.turn`; `async with session.turn("evt-991") as turn`."""
+        return Turn(self._runner, self._session.turn(event_id))
+
+    async def messages(self) -> list[Message]:
+        """See `statelog.memory.Session.messages`."""
+        return await self._runner.run(self._session.messages)
+
+    async def summary(self) -> str | None:
+        """See `statelog.memory.Session.summary`."""
+        return await self._runner.run(lambda: self._session.summary)
+
+    async def window(self, *, tokens: int, count: Callable[[Message], int] = estimate_tokens) -> list[Message]:
+        """See `statelog.memory.Session.window`. `count` is called on an OS thread."""
+        return await self._runner.run(self._session.window, tokens=tokens, count=count)
+
+    async def summarize(self, model: Callable[[list[Message]], Awaitable[str]], *, keep_last: int = 20) -> str | None:
+        """See `statelog.memory.Session.summarize`; `model` is an async function."""
+        part = await self._runner.run(self._session._to_summarize, keep_last)
+        if part is None:
+            return None
+        text = await model(part.messages)
+        return await self._runner.run(self._session._store_summary, part, text)
+
+    async def forget(self) -> bool:
+        """See `statelog.memory.Session.forget`."""
+        return await self._runner.run(self._session.forget)
+
+
+class Turn:
+    """See `statelog.memory.Turn`. The working state is changed by `await turn.set(name, value)`."""
+
+    def __init__(self, runner: Runner, turn: SyncTurn) -> None:
+        self._runner = runner
+        self._turn = turn
+        self.event_id = turn.event_id
+
+    def add(self, message: Any) -> None:
+        """See `statelog.memory.Turn.add`."""
+        self._turn.add(message)
+
+    @property
+    def is_resumed(self) -> bool:
+        """See `statelog.memory.Turn.is_resumed`."""
+        return self._turn.is_resumed
+
+    @property
+    def is_completed(self) -> bool:
+        """See `statelog.memory.Turn.is_completed`."""
+        return self._turn.is_completed
+
+    @property
+    def working(self) -> Mapping[str, Any]:
+        """The working state, for reading. `set` and `remove` change it."""
+        return self._turn.working
+
+    async def set(self, name: str, value: Any) -> None:
+        """Store a value of the working state."""
+        await self._runner.run(self._turn.working.__setitem__, name, value)
+
+    async def remove(self, name: str) -> None:
+        """Remove a value of the working state. Raises KeyError."""
+        await self._runner.run(self._turn.working.__delitem__, name)
+
+    async def __aenter__(self) -> Self:
+        await self._runner.run(self._turn.__enter__)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._runner.finish(self._turn.__exit__, kind, error, trace)

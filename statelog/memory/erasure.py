@@ -1,0 +1,140 @@
+"""Removes everything that belongs to a scope, wherever it is in the store."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from statelog.durable.erasure import erase_run, runs_on_board
+from statelog.errors import StatelogError, ThreadNotFoundError
+from statelog.memory.scopes import FACTS, ROOT, SESSIONS, is_within
+from statelog.store.retain import erase_leftovers
+from statelog.store.session import session_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from statelog.store.store import Store
+
+_ITEMS_THREAD = "langgraph:store"
+_ITEMS_MODULE = "statelog.adapters.langgraph.memory.scopes"
+"""The thread of LangGraph's store, and the module that knows it. Adapters are above this room."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReport:
+    """What a call of `Memory.forget_scope` has removed."""
+
+    scope: str
+    facts: list[str] = field(default_factory=list)
+    """The keys of facts on the board."""
+    sessions: list[str] = field(default_factory=list)
+    """The ids of the threads of sessions."""
+    threads: list[str] = field(default_factory=list)
+    """The ids of other threads."""
+    entries: list[str] = field(default_factory=list)
+    """The keys of other entries of the board."""
+    runs: list[str] = field(default_factory=list)
+    """The ids of durable runs."""
+    items: list[str] = field(default_factory=list)
+    """The items of LangGraph's store: namespace and key."""
+
+    def __bool__(self) -> bool:
+        """Return True if anything was removed."""
+        return any((self.facts, self.sessions, self.threads, self.entries, self.runs, self.items))
+
+    def __len__(self) -> int:
+        return sum(map(len, (self.facts, self.sessions, self.threads, self.entries, self.runs, self.items)))
+
+
+class _Items(Protocol):
+    def forget_items(self, store: Store, scope: str) -> list[str]:
+        """Remove the items of a scope from LangGraph's store. Return their names."""
+
+
+def forget_scope(store: Store, scope: str) -> ForgetReport:
+    """See `Memory.forget_scope`.
+
+    Each part is found by its own name, and removed for good before the next part. So after a kill, a second call finds
+    what is left. Threads come last, because runs are found by their threads.
+    """
+    engine = session_of(store).owner
+    engine.store_file.lmdb_file.check_writable()
+    erase_leftovers(engine)
+    threads = _threads_of(store, scope)
+    runs = _erase_runs(store, scope, threads)
+    entries = _erase_entries(store, scope)
+    items = _forget_items(store, scope)
+    threads = [each for each in threads if _delete(store, each)]
+    own = [each for each in entries if each.startswith(ROOT)]
+    sessions = {each for each in (*own, *threads) if each.startswith(ROOT) and f"/{SESSIONS}" in each}
+    return ForgetReport(
+        scope,
+        facts=[each for each in own if f"/{FACTS}" in each],
+        sessions=sorted(sessions),
+        threads=[each for each in threads if each not in sessions],
+        entries=[each for each in entries if each not in own],
+        runs=runs,
+        items=items,
+    )
+
+
+def sweep_sessions(store: Store, scope: str) -> list[str]:
+    """See `Memory.sweep`."""
+    board = store.board()
+    expired = []
+    for thread in store.thread_ids(containing=f"{ROOT}{scope}/"):
+        is_session = thread.startswith(f"{ROOT}{scope}/") and f"/{SESSIONS}" in thread
+        if is_session and board.get(thread) is None and _delete(store, thread):
+            board.erase(thread)
+            expired.append(thread)
+    return expired
+
+
+def _threads_of(store: Store, scope: str) -> list[str]:
+    """Return the ids of the threads that belong to a scope, by their id or by `scope` in the metadata of their head."""
+
+    def is_of_scope(thread: str) -> bool:
+        if is_within(thread, scope) or is_within(thread, f"{ROOT}{scope}"):
+            return True
+        with suppress(StatelogError):  # A check of the guard refuses to show the head, or the thread was deleted.
+            head = store.thread(thread).head
+            return head is not None and is_within(head.metadata.get("scope"), scope)
+        return False
+
+    return [each for each in store.thread_ids() if is_of_scope(each)]
+
+
+def _erase_runs(store: Store, scope: str, threads: Iterable[str]) -> list[str]:
+    """Remove the runs that belong to a scope: by their id, their thread, or the run that has started them."""
+    held = set(threads)
+    found: dict[str, None] = {}
+    for run in runs_on_board(store):  # The oldest first, so a run comes before the runs that it has started.
+        is_of_scope = is_within(run.id, scope) or is_within(run.thread, scope)
+        if is_of_scope or run.thread in held or run.parent in found:
+            found[run.id] = None
+    for run_id in reversed(found):
+        erase_run(store, run_id)
+    return list(found)
+
+
+def _erase_entries(store: Store, scope: str) -> list[str]:
+    board = store.board()
+    patterns = (f"{ROOT}{scope}/**", scope, f"{scope}/**")
+    return sorted(key for pattern in patterns for key in board.erase(pattern))
+
+
+def _forget_items(store: Store, scope: str) -> list[str]:
+    if _ITEMS_THREAD not in store.thread_ids(containing=_ITEMS_THREAD):
+        return []
+    return cast("_Items", import_module(_ITEMS_MODULE)).forget_items(store, scope)
+
+
+def _delete(store: Store, thread: str) -> bool:
+    try:
+        store.delete_thread(thread)
+    except ThreadNotFoundError:  # Another process has deleted it.
+        return False
+    return True

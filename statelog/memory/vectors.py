@@ -1,0 +1,156 @@
+"""Vectors of texts: checked, stored as float32, and compared exactly with numpy. LangGraph's store uses them, too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog.errors import EmbeddingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+_ROWS_MIN = 64
+
+SHOWN_MAX = 40
+"""The number of characters of a text that an error shows."""
+
+_BEST = 256
+"""The number of rows that are sorted first. Most searches ask for fewer."""
+
+
+def import_numpy(what: str) -> Any:
+    """Return numpy. Raises ModuleNotFoundError: `what` needs it."""
+    try:
+        import numpy as np
+    except ModuleNotFoundError as error:
+        message = f"{what} needs numpy: pip install 'statelog[vectors]'"
+        raise ModuleNotFoundError(message, name="numpy") from error
+    return np
+
+
+def check_vectors(np: Any, vectors: object, texts: Sequence[str], dims: int) -> list[Any]:
+    """Return what `embed` has returned for some texts, as arrays.
+
+    Raises:
+        EmbeddingError: there is not one vector of `dims` finite numbers for each text.
+
+    """
+    if isinstance(vectors, str | bytes | dict) or not hasattr(vectors, "__iter__"):
+        message = f"embed gave {vectors!r:.{SHOWN_MAX}} for {len(texts)} texts, not a list of vectors"
+        raise EmbeddingError(message, text=texts[0][:SHOWN_MAX])
+    found = list(vectors)
+    if len(found) != len(texts):
+        message = f"embed gave {len(found)} vectors for {len(texts)} texts"
+        raise EmbeddingError(message, text=texts[0][:SHOWN_MAX] if texts else "")
+    return [check_vector(np, vector, text, dims) for vector, text in zip(found, texts, strict=True)]
+
+
+def check_vector(np: Any, vector: object, text: str, dims: int) -> Any:
+    """Return a vector as an array. Raises EmbeddingError: it is not `dims` finite numbers."""
+    shown = text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
+    of = f"for the text {shown!r}"
+    try:
+        with np.errstate(over="ignore"):
+            array = np.asarray(vector, dtype="<f4")
+    except (TypeError, ValueError, OverflowError) as error:
+        message = f"embed gave no vector of numbers {of}: {error}"
+        raise EmbeddingError(message, text=text[:SHOWN_MAX]) from error
+    if array.shape != (dims,):
+        message = f"embed gave a vector of shape {array.shape} {of}, but dims={dims}"
+        raise EmbeddingError(message, text=text[:SHOWN_MAX], size=array.size, dims=dims)
+    if not np.isfinite(array).all():
+        message = f"embed gave a vector with NaN or more than float32 holds {of}"
+        raise EmbeddingError(message, text=text[:SHOWN_MAX])
+    return array
+
+
+def of_length_1(np: Any, vector: Any) -> Any:
+    """Return a vector of float32 in the same direction. A vector of zeros stays."""
+    wide = vector.astype("<f8")  # The squares of float32 are neither too large nor too small for float64.
+    norm = np.linalg.norm(wide)
+    return (wide / norm).astype("<f4") if norm else vector
+
+
+def best_first(np: Any, scores: Any, numbers: Any) -> Iterator[int]:
+    """Yield the rows that have a score, the best first, and of equal ones the one with the greatest number first.
+
+    The best of many rows are sorted first.
+    """
+    rows = np.flatnonzero(~np.isnan(scores))
+    if len(rows) > 4 * _BEST:
+        some = scores[rows]
+        is_best = some > np.partition(some, len(rows) - _BEST)[len(rows) - _BEST]
+        yield from _sorted(np, rows[is_best], scores, numbers)
+        rows = rows[~is_best]
+    yield from _sorted(np, rows, scores, numbers)
+
+
+def _sorted(np: Any, rows: Any, scores: Any, numbers: Any) -> Iterator[int]:
+    return map(int, rows[np.lexsort((-numbers[rows], -scores[rows]))])
+
+
+class Matrix:
+    """The vectors of some owners, each of length 1. A row of an owner that was put again is dead, and has no score."""
+
+    def __init__(self, np: Any, dims: int, shown: Callable[[str], str]) -> None:
+        """Make an empty matrix. `shown` returns how an error calls an owner."""
+        self._np = np
+        self._shown = shown
+        self._rows = np.zeros((_ROWS_MIN, dims), dtype=np.float32)
+        self.owners: list[tuple[str, str]] = []
+        """The owner and the name of each row."""
+        self._numbers = np.zeros(_ROWS_MIN, dtype=np.int64)
+        self._rows_of: dict[str, list[int]] = {}
+        self._dead = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the vectors."""
+        size: int = self._rows.nbytes
+        return size
+
+    def is_mostly_dead(self, owners: int) -> bool:
+        """Return True if most rows are dead, or belong to owners that no longer have vectors."""
+        return self._dead * 2 > max(len(self.owners), _ROWS_MIN) or len(self._rows_of) > 2 * max(owners, _ROWS_MIN)
+
+    def put(self, owner: str, number: int, vectors: Mapping[str, bytes]) -> None:
+        """Replace the vectors of an owner, which have names.
+
+        Raises:
+            EmbeddingError: a stored vector has another size.
+
+        """
+        np = self._np
+        for row in self._rows_of.pop(owner, ()):
+            self._rows[row] = np.nan
+            self._dead += 1
+        for name, stored in vectors.items():
+            row = len(self.owners)
+            if row == len(self._rows):
+                self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+                self._numbers = np.concatenate([self._numbers, np.zeros_like(self._numbers)])
+            vector = np.frombuffer(stored, dtype="<f4")
+            if vector.shape != self._rows.shape[1:]:
+                dims = self._rows.shape[1]
+                message = f"{self._shown(owner)} has a vector of {len(vector)} numbers, but dims={dims}: store it again"
+                raise EmbeddingError(message, text="", size=len(vector), dims=dims)
+            self._rows[row] = of_length_1(np, vector)
+            self.owners.append((owner, name))
+            self._numbers[row] = number
+            self._rows_of.setdefault(owner, []).append(row)
+
+    def score(self, query: Any, *, is_quick: bool = False) -> tuple[Any, Any, list[tuple[str, str]]]:
+        """Return the similarity of each row, NaN of dead ones, the numbers of their puts, and their owners.
+
+        The result stays valid while rows are added, because existing rows do not change.
+
+        Args:
+            query: a vector of length 1.
+            is_quick: take a third of the time. Some rows are added up in another order then, so that equal vectors may
+                differ in the last digits.
+
+        """
+        count = len(self.owners)
+        rows = self._rows[:count]
+        scores = rows @ query if is_quick else self._np.einsum("ij,j->i", rows, query)
+        return scores, self._numbers[:count], self.owners

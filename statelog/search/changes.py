@@ -1,0 +1,273 @@
+"""The texts that a version has and the version before it has not, and the text at a path of a version.
+
+Trees are compared by digest, so what both versions share is not read (`tree.diff`). An append to a list is told from
+the open nodes of the two lists alone.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog import kernels
+from statelog.display.packed import CUT, MSGPACK, Coded
+from statelog.format import cbor
+from statelog.limits import GRAPH_CHANNEL
+from statelog.search.texts import NAMES_OF_MESSAGES, Path, Text, item_text, texts_of
+from statelog.tree.diff import diff_lists, diff_maps
+from statelog.tree.node import CHUNK
+from statelog.tree.tree import LISTS, STRIDE, Tree
+from statelog.tree.value import is_tree, open_root, read_item, read_items
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from statelog.tree.node import Node, Slot, Workspace
+
+GRAPH_KEY = cbor.encode(GRAPH_CHANNEL)
+_MESSAGE_KEYS = tuple(cbor.encode(name) for name in NAMES_OF_MESSAGES)
+_READ_ITEMS = 256
+"""Items of a list that are read in one go."""
+
+
+def decoded(workspace: Workspace, slot: Slot) -> Any:
+    """Return the value of a slot, with values of codecs as they are stored."""
+    return cbor.decode(read_item(workspace, slot), as_stored=True)
+
+
+def _decoded_all(workspace: Workspace, slots: Sequence[Slot]) -> list[Any]:
+    items = read_items(workspace, slots)
+    values: list[Any] = cbor.decode(cbor.head(4, len(items)) + b"".join(items), as_stored=True)
+    return values
+
+
+# --- what a version adds ----------------------------------------------------------------
+
+Item = tuple[int | None, str, str]
+"""The position of a text in its list, or None; its role; the text."""
+
+
+class Added(NamedTuple):
+    """Texts that a value has got."""
+
+    path: Path
+    """The path of the list that has them, or that of the one text."""
+    items: list[Item]
+
+
+def texts_added(
+    old: Tree | None, new: Tree, channels: Iterable[bytes] | None = None, keep: Callable[[str], bool] | None = None
+) -> Iterator[Added]:
+    """Yield the texts of a dict that another one has not at the same path.
+
+    Args:
+        old: the dict before; None for an empty one.
+        new: the dict after.
+        channels: the encoded keys whose values may differ; None if any may.
+        keep: returns False for a key whose value is left out.
+    """
+    if old is None:
+        changes: Iterable[tuple[bytes, Slot | None, Slot | None]] = (
+            (new.key(run.node, run.table, at), None, new.slot(run.node, run.table, at))
+            for run in new.runs(0, new.count)
+            for at in range(run.start, run.stop)
+        )
+    elif channels is None:
+        changes = ((key, change.old, change.new) for key, change in diff_maps(old, new))
+    else:
+        changes = ((key, old.find(key)[1], new.find(key)[1]) for key in channels)
+    for key, before, after in changes:
+        if after is not None and (before is None or before.data != after.data):
+            name = cbor.decode(key)
+            if keep is None or keep(name):
+                yield from _added(new.workspace, before, after, (name,))
+
+
+def _added(workspace: Workspace, old: Slot | None, new: Slot, path: Path) -> Iterator[Added]:
+    if is_tree(new):
+        tree = open_root(workspace, new)
+        before = open_root(workspace, old) if old is not None and is_tree(old) else None
+        if tree.kind in LISTS and (old is None or (before is not None and before.kind in LISTS)):
+            items = _items_added(before, tree)
+            if items is not None:
+                if items:
+                    yield Added(path, items)
+                return
+        elif (
+            tree.kind == kernels.KIND_DICT
+            and (old is None or (before is not None and before.kind == kernels.KIND_DICT))
+            and not _may_be_message(tree)
+        ):
+            for below, items in texts_added(before, tree):
+                yield Added((*path, *below), items)
+            return
+    known = {*texts_of(decoded(workspace, old), path)} if old is not None else ()
+    for text in texts_of(decoded(workspace, new), path):
+        if text not in known:
+            last = text.path[-1]
+            if type(last) is int:
+                yield Added(text.path[:-1], [(last, text.role, text.text)])
+            else:
+                yield Added(text.path, [(None, text.role, text.text)])
+
+
+def _may_be_message(tree: Tree) -> bool:
+    return any(tree.find(key)[1] is not None for key in _MESSAGE_KEYS)
+
+
+def _items_added(old: Tree | None, new: Tree) -> list[Item] | None:
+    """Return the texts of the items that a list has got; None if its value is not a list."""
+    if old is None:
+        return _items(new, range(new.count), new.slots(0, new.count))
+    if old.count <= new.count and _begins_with(new, old):
+        return _items(new, range(old.count, new.count), new.slots(old.count, new.count))
+    changes = [(at, change.new) for _old, at, change in diff_lists(old, new) if change.new is not None]
+    return _items(new, [at for at, _slot in changes], [slot for _at, slot in changes])
+
+
+def _begins_with(new: Tree, old: Tree) -> bool:
+    """Return True if a list begins with all items of another, which the open nodes of both prove.
+
+    The open node of a level has the digests of closed nodes. The node of the other list that begins at the same item
+    has to begin with the same digests.
+    """
+    start = 0
+    level = len(old.head.levels)
+    for covered, digest, lsn, number in old.head.levels:
+        if digest is not None:
+            node = old.workspace.read(CHUNK, digest, lsn, number)
+            if not _begins_as(old, node, _node_at(new, level, start), new, level):
+                return False
+        start += covered
+        level -= 1
+    return not old.head.tail_count or _begins_as(old, old.node, _node_at(new, 0, start), new, 0)
+
+
+def _begins_as(old: Tree, node: Node, found: Node | None, new: Tree, level: int) -> bool:
+    if found is None:
+        return False
+    if node.content == found.content and level:
+        return True
+    before, after = old.table(node, level), new.table(found, level)
+    if len(before) > len(after):
+        return False
+    start, stop, at = before[0], before[-STRIDE + 2], after[0]
+    return node.data[start:stop] == found.data[at : at + stop - start]
+
+
+def _node_at(tree: Tree, wanted: int, position: int) -> Node | None:
+    """Return the node of a level that begins at a position; None if there is none."""
+    level = len(tree.head.levels)
+    node: Node | None = None
+    for covered, digest, lsn, number in tree.head.levels:
+        if level < wanted:
+            return None
+        if position < covered and digest is not None:
+            node = tree.workspace.read(CHUNK, digest, lsn, number)
+            break
+        position -= covered
+        level -= 1
+    else:
+        return tree.node if wanted == 0 and position == 0 else None
+    while level > wanted:
+        table = tree.table(node, level)
+        index = 0
+        while position >= table[index * STRIDE + 3]:
+            position -= table[index * STRIDE + 3]
+            index += 1
+        node = tree.child(node, table, index, level)
+        level -= 1
+    return node if position == 0 else None
+
+
+def _items(tree: Tree, positions: Iterable[int], slots: Sequence[Slot]) -> list[Item] | None:
+    """Return the texts of some items of a list; None if the list is a value that was cut."""
+    found: list[tuple[str, str]] = []
+    is_packed = False
+    for start in range(0, len(slots), _READ_ITEMS):
+        values = _decoded_all(tree.workspace, slots[start : start + _READ_ITEMS])
+        is_packed = is_packed or isinstance(values[-1], Coded)
+        found += map(item_text, values)
+    if is_packed and _is_cut(tree):
+        return None
+    return [(position, role, text) for position, (role, text) in zip(positions, found, strict=True) if text]
+
+
+def _is_cut(tree: Tree) -> bool:
+    """Return True if a list is a value of a framework whose lists were cut out."""
+    first = decoded(tree.workspace, tree.at(0))
+    codec, payload = first.stored if isinstance(first, Coded) else ("", None)
+    return codec == MSGPACK and isinstance(payload, bytes) and payload.startswith(CUT)
+
+
+# --- what a version has -----------------------------------------------------------------
+
+
+class State:
+    """Finds texts in one version, or in one entry of the board.
+
+    Args:
+        tree: the root.
+        hash_of: returns the hash by which a text is known.
+    """
+
+    def __init__(self, tree: Tree, hash_of: Callable[[str], int]) -> None:
+        self.tree = tree
+        self._hash_of = hash_of
+        self._positions: dict[Path, dict[int, list[int]]] = {}
+
+    @cached_property
+    def is_graph(self) -> bool:
+        """Whether the version lies on a line of LangGraph."""
+        return self.tree.find(GRAPH_KEY)[1] is not None
+
+    def find(self, path: Path, hash: int) -> Text | None:
+        """Return the text with a hash at a path, or else in the same list nearest to it; None if there is none."""
+        slot = self.tree.find(cbor.encode(path[0]))[1]
+        at, workspace = 1, self.tree.workspace
+        while slot is not None and at < len(path) and is_tree(slot):
+            tree, name = open_root(workspace, slot), path[at]
+            if tree.kind == kernels.KIND_DICT and type(name) is str and not _may_be_message(tree):
+                slot = tree.find(cbor.encode(name))[1]
+                at += 1
+            elif tree.kind in LISTS and type(name) is int and at == len(path) - 1 and tree.count:
+                last = decoded(workspace, tree.at(min(name, tree.count - 1)))
+                if isinstance(last, Coded) and _is_cut(tree):
+                    break
+                return self._find_item(tree, path, last if name < tree.count else None, hash)
+            else:
+                break
+        if slot is None:
+            return None
+        return self._find_in(list(texts_of(decoded(workspace, slot), path[:at])), path, hash)
+
+    def _find_item(self, tree: Tree, path: Path, value: Any, hash: int) -> Text | None:
+        """Look for an item where it was, which has `value` now; if it is not that one, in the whole list."""
+        role, text = item_text(value)
+        if text and self._hash_of(text) == hash:
+            return Text(path, role, text)
+        position = int(path[-1])
+        positions = self._positions.get(path[:-1])
+        if positions is None:
+            positions = self._positions[path[:-1]] = {}
+            for start in range(0, tree.count, _READ_ITEMS):
+                stop = min(start + _READ_ITEMS, tree.count)
+                for at, item in enumerate(_decoded_all(tree.workspace, tree.slots(start, stop)), start):
+                    positions.setdefault(self._hash_of(item_text(item)[1]), []).append(at)
+        places = positions.get(hash)
+        if not places:
+            return None
+        nearest = min(places, key=lambda each: abs(each - position))
+        places.remove(nearest)
+        return Text((*path[:-1], nearest), *item_text(decoded(tree.workspace, tree.at(nearest))))
+
+    def _find_in(self, texts: list[Text], path: Path, hash: int) -> Text | None:
+        found = [text for text in texts if self._hash_of(text.text) == hash]
+        for text in found:
+            if text.path == path:
+                return text
+        if type(path[-1]) is not int:
+            return None
+        position = path[-1]
+        moved = [text for text in found if text.path[:-1] == path[:-1] and type(text.path[-1]) is int]
+        return min(moved, key=lambda text: abs(int(text.path[-1]) - position), default=None)

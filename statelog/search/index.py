@@ -1,0 +1,483 @@
+"""The text index: an FTS5 table without content beside a table of what each text is.
+
+The index has no text of its own, and no row of it is believed: a hit is what the store has at the row's place. It
+follows the log from a cursor, and can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import contextmanager, suppress
+from os import getpid
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from xxhash import xxh3_64_intdigest
+
+from statelog.errors import (
+    AccessError,
+    StatelogError,
+    StoreFullError,
+    StoreLockedError,
+)
+from statelog.log.chain import read_chained
+from statelog.search.configuration import read_configuration
+from statelog.search.log_texts import ENTRY, LogTexts, Source
+from statelog.storage.file.index_file import (
+    APPLICATION_ID,
+    create_index,
+    foreign_error,
+    index_lock,
+    index_path,
+    inode_of,
+    refuse_foreign,
+    remove_index,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from statelog.log.engine import Engine
+    from statelog.log.view import View
+    from statelog.search.configuration import Configuration
+    from statelog.search.log_texts import Rows
+
+T = TypeVar("T")
+
+_FORMAT: Final = 1
+_BATCH_RECORDS: Final = 4096
+_BATCH_CHARACTERS: Final = 8 * 1024 * 1024
+"""What one transaction of the index takes in, so that neither the store's pages nor the index are held for long."""
+
+_HASH_SIZE_BYTES: Final = 16 * 1024 * 1024
+"""What FTS5 collects in memory before it writes a segment."""
+
+_SECOND_US: Final = 1_000_000
+_TIMEOUT_S: Final = 30.0
+_PAGE_ROWS: Final = 256
+_LAST: Final = "\U0010ffff"
+"""A character behind all others, for the end of a range of texts."""
+_HASH_MASK: Final = (1 << 31) - 1
+
+_SCHEMA = """
+CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE roles(id INTEGER PRIMARY KEY, name TEXT UNIQUE);
+CREATE TABLE sources(id INTEGER PRIMARY KEY, kind INT, thread INT, branch INT, path TEXT,
+    UNIQUE(thread, branch, path, kind));
+CREATE TABLE docs(id INTEGER PRIMARY KEY, source INT, version INT, item INT, hash INT, role INT, time_s INT);
+CREATE VIRTUAL TABLE texts USING fts5(text, content='', tokenize='{tokenizer}');
+INSERT INTO texts(texts, rank) VALUES('hashsize', {hash_size_bytes});
+"""
+_TOKENIZERS = {"unicode61": "unicode61 remove_diacritics 2", "trigram": "trigram"}
+
+
+def hash_of(text: str) -> int:
+    """Return the hash by which the index knows a text: 31 bits, which SQLite stores in four bytes."""
+    return xxh3_64_intdigest(text.encode()) & _HASH_MASK
+
+
+class Match(NamedTuple):
+    """A row of the index that fits a query. What the store has at its place is another question."""
+
+    source: Source
+    version: int
+    item: int | None
+    hash: int
+    time_us: int
+    """The time of the text, down to the second."""
+    score: float
+
+
+class Filter(NamedTuple):
+    """Conditions on rows; None for any. Times are compared by the second."""
+
+    sources: Callable[[Source], bool] | None = None
+    role: str | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+
+
+class _StaleError(Exception):
+    """The index is not one of this store as it is now: it has to be made anew. The message is the reason."""
+
+
+class Index:
+    """The index of an open store. Safe to use from several OS threads, one at a time.
+
+    Attributes:
+        notes: why the index was made anew, or is private. `take_notes` empties it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = RLock()
+        self.notes: list[str] = []
+        self._connection: sqlite3.Connection | None = None
+        self._configuration: Configuration | None = None
+        self._known: tuple[int, Configuration | None] = (-1, None)
+        self._process_id = getpid()
+        self._path = engine.store_file.path
+        self._index_path = index_path(self._path)
+        self._inode = self._file = 0
+        self._is_private = False
+        self._sources: dict[Source, int] = {}
+        self._source_rows: dict[int, Source] = {}
+        self._roles: dict[str, int] = {}
+
+    def configuration(self) -> Configuration:
+        """Return the configuration of the store. It is read again if somebody has committed."""
+        commit_id = self._engine.last_commit_id()
+        known_id, known = self._known
+        if known is None or known_id != commit_id:
+            known = read_configuration(self._engine)
+            self._known = (commit_id, known)
+        return known
+
+    def close(self) -> None:
+        """Close the file. What is in memory is forgotten."""
+        connection, self._connection = self._connection, None
+        self._forget()
+        if connection is not None and self._process_id == getpid():
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def _forget(self) -> None:
+        self._sources, self._source_rows, self._roles = {}, {}, {}
+
+    def take_notes(self) -> tuple[str, ...]:
+        """Return the notes, each once, and forget them."""
+        notes, self.notes = tuple(dict.fromkeys(self.notes)), []
+        return notes
+
+    # --- opening ------------------------------------------------------------------------
+
+    def read(self, configuration: Configuration, work: Callable[[], T]) -> T:
+        """Bring the index up to the last record, and return the result of `work`, which may call `matches`.
+
+        If the index is damaged or not of this store, it is made anew, and `work` may run again.
+
+        Raises:
+            FormatError: a file of somebody else has its name. Facts: path, journal.
+            StoreLockedError: another process writes the index all the time allowed. Facts: path.
+            StoreFullError: the disk is full. Facts: path.
+        """
+        with self._lock:
+            for is_last in (False, False, True):
+                try:
+                    self._open(configuration)
+                    self._follow(configuration)
+                    return work()
+                except _StaleError as error:
+                    self._discard(f"the text index was made anew: {error}", to_private=is_last)
+                except sqlite3.Error as error:
+                    self._check_resources(error)
+                    self._discard(f"the text index was damaged, and was made anew: {error}", to_private=is_last)
+            self._open(configuration)
+            self._follow(configuration)
+            return work()
+
+    def _check_resources(self, error: sqlite3.Error) -> None:
+        """Raise an error for what a new index would not mend."""
+        self._forget()
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        path = str(self._index_path)
+        if code == sqlite3.SQLITE_NOTADB and not self._is_private:
+            refuse_foreign(self._path)
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            message = f"{path}: another process has locked the text index for {_TIMEOUT_S:.0f} s"
+            raise StoreLockedError(message, path=path) from error
+        if code == sqlite3.SQLITE_FULL:
+            message = f"{path}: there is no room for the text index"
+            raise StoreFullError(message, path=path) from error
+
+    def _discard(self, note: str, *, to_private: bool = False) -> None:
+        self.close()
+        self.notes.append(note)
+        if to_private or self._engine.store_file.read_only:
+            self._is_private = True
+        if not self._is_private:
+            with index_lock(self._path):
+                remove_index(self._path)
+
+    def _open(self, configuration: Configuration) -> None:
+        """Open the file, or find that it is still the one that is open."""
+        if self._connection is not None:
+            if not self._is_private and self._inode != inode_of(self._index_path):
+                self.close()  # It was removed, by a compaction perhaps.
+            elif configuration == self._configuration:
+                return
+            elif self._is_private:
+                self.close()
+        self._configuration = configuration
+        if self._connection is None:
+            if self._engine.store_file.read_only and not inode_of(self._index_path):
+                self._is_private = True
+            if not self._is_private:
+                try:
+                    self._connection = self._open_shared()
+                except AccessError:
+                    self._is_private = True
+            if self._is_private:
+                self.notes.append("the text index cannot be stored beside the store: it is made for this program alone")
+                self._connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+                self._connection.execute("PRAGMA temp_store=FILE")
+        self._check_identity(configuration)
+
+    def _open_shared(self) -> sqlite3.Connection:
+        path = self._index_path
+        with index_lock(self._path):
+            create_index(self._path)
+            self._inode = inode_of(path)
+            connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode=rw",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+                timeout=_TIMEOUT_S,
+            )
+            try:
+                self._refuse_foreign(connection)
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=NORMAL")
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    def _refuse_foreign(self, connection: sqlite3.Connection) -> None:
+        """Raise FormatError for a database of somebody else. Facts: path, journal."""
+        (count,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if count and connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            raise foreign_error(self._path)
+
+    def _check_identity(self, configuration: Configuration) -> None:
+        """Create the tables of an empty index. Raise _StaleError for an index of something else."""
+        connection = self._connection
+        assert connection is not None
+        wanted = self._identity(configuration)
+        if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
+            with _transaction(connection):
+                if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
+                    self._create(connection, configuration, wanted)
+        meta = dict(connection.execute("SELECT name, value FROM meta"))
+        for name, value in wanted.items():
+            if meta.get(name) != value:
+                raise _StaleError(_REASONS[name])
+        self._file = wanted["file"]
+        with self._engine.read() as view:
+            if _chain_at(view, meta["cursor"]) != meta["chain"]:
+                raise _StaleError("it was made of another history of this store")
+
+    def _identity(self, configuration: Configuration) -> dict[str, Any]:
+        file = self._engine.store_file.lmdb_file
+        return {
+            "format": _FORMAT,
+            "store": file.store_id,
+            "file": inode_of(self._path),
+            "configuration": configuration.text,
+        }
+
+    @staticmethod
+    def _create(connection: sqlite3.Connection, configuration: Configuration, identity: dict[str, Any]) -> None:
+        schema = _SCHEMA.format(tokenizer=_TOKENIZERS[configuration.tokenizer], hash_size_bytes=_HASH_SIZE_BYTES)
+        for statement in schema.split(";\n")[:-1]:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        pairs = [*identity.items(), ("cursor", 0), ("chain", b""), ("base_s", 0)]
+        connection.executemany("INSERT INTO meta VALUES(?, ?)", pairs)
+
+    # --- following the log ----------------------------------------------------------------
+
+    def _follow(self, configuration: Configuration) -> None:
+        """Take in all records that the log has now, in bounded transactions."""
+        connection = self._connection
+        assert connection is not None
+        with self._engine.read() as view:
+            end = view.transaction.last_lsn()
+        if not self._is_private and inode_of(self._path) != self._file:
+            raise _StaleError(_REASONS["file"])
+        while (cursor := _meta(connection, "cursor")) < end:
+            try:
+                with _transaction(connection):
+                    cursor = _meta(connection, "cursor")  # Another process may have gone on.
+                    if cursor < end:
+                        self._take_in(connection, configuration, cursor, end)
+            except BaseException:
+                self._forget()  # The ids of sources and roles that the transaction has made are free again.
+                raise
+
+    def _take_in(self, connection: sqlite3.Connection, configuration: Configuration, cursor: int, end: int) -> None:
+        with self._engine.read() as view:
+            rows, cursor = self._read(view, configuration, cursor, end)
+            chain = _chain_at(view, cursor)
+        self._insert(connection, rows)
+        for name, value in (("cursor", cursor), ("chain", chain)):
+            connection.execute("UPDATE meta SET value = ? WHERE name = ?", (value, name))
+
+    def _read(self, view: View, configuration: Configuration, cursor: int, end: int) -> tuple[list[Rows], int]:
+        """Return the texts of some records behind the cursor, and the LSN of the last one that was read."""
+        texts = LogTexts(self._engine, view, configuration.keep)
+        found: list[Rows] = []
+        size, stop = 0, min(end, cursor + _BATCH_RECORDS)
+        while cursor < stop and size < _BATCH_CHARACTERS:
+            cursor += 1
+            for rows in texts.rows(cursor):
+                found.append(rows)
+                size += sum([len(text) for _item, _role, text in rows.items])
+        return found, cursor
+
+    def _insert(self, connection: sqlite3.Connection, found: list[Rows]) -> None:
+        if not found:
+            return
+        number = connection.execute("SELECT max(id) FROM docs").fetchone()[0] or 0
+        base_s = _meta(connection, "base_s")
+        if not number:
+            base_s = found[0].time_us // _SECOND_US
+            connection.execute("UPDATE meta SET value = ? WHERE name = 'base_s'", (base_s,))
+        docs: list[tuple[int | None, ...]] = []
+        texts: list[tuple[int, str]] = []
+        for source, version, time_us, items in found:
+            source_id, time_s = self._source_id(connection, source), time_us // _SECOND_US - base_s
+            for item, role, text in items:
+                number += 1
+                docs.append((number, source_id, version, item, hash_of(text), self._role_id(connection, role), time_s))
+                texts.append((number, text))
+        connection.executemany("INSERT INTO docs VALUES(?, ?, ?, ?, ?, ?, ?)", docs)
+        connection.executemany("INSERT INTO texts(rowid, text) VALUES(?, ?)", texts)
+
+    def _source_id(self, connection: sqlite3.Connection, source: Source) -> int:
+        found = self._sources.get(source)
+        if found is None:
+            kind, thread, branch, path = source
+            fields = kind, thread, branch, json.dumps(path, ensure_ascii=False)
+            row = connection.execute(
+                "SELECT id FROM sources WHERE kind = ? AND thread = ? AND branch = ? AND path = ?", fields
+            ).fetchone()
+            if row is None:
+                inserted = connection.execute(
+                    "INSERT INTO sources(kind, thread, branch, path) VALUES(?, ?, ?, ?)", fields
+                )
+                row = (inserted.lastrowid,)
+            found = int(row[0])
+            self._sources[source] = found
+        return found
+
+    def _role_id(self, connection: sqlite3.Connection, role: str) -> int:
+        found = self._roles.get(role)
+        if found is None:
+            connection.execute("INSERT OR IGNORE INTO roles(name) VALUES(?)", (role,))
+            found = self._roles[role] = connection.execute("SELECT id FROM roles WHERE name = ?", (role,)).fetchone()[0]
+        return found
+
+    # --- matches ------------------------------------------------------------------------------
+
+    def matches(self, expression: str, conditions: Filter) -> Generator[Match]:
+        """Yield the rows that fit an expression, the best first. The caller is the `work` of `read`."""
+        connection = self._connection
+        assert connection is not None
+        where, join = ["texts MATCH ?"], ""
+        values: list[str | int] = [expression]
+        if conditions.sources is not None:
+            wanted = [(number,) for number, source in self._all_sources(connection) if conditions.sources(source)]
+            connection.execute("CREATE TEMP TABLE IF NOT EXISTS wanted(source INTEGER PRIMARY KEY)")
+            connection.execute("DELETE FROM temp.wanted")
+            connection.executemany("INSERT INTO temp.wanted VALUES(?)", wanted)
+            where.append("docs.source IN (SELECT source FROM temp.wanted)")
+        base_s = _meta(connection, "base_s")
+        for condition, time_us in (("time_s >= ?", conditions.since_us), ("time_s <= ?", conditions.until_us)):
+            if time_us is not None:
+                where.append(f"docs.{condition}")
+                values.append(time_us // _SECOND_US - base_s)
+        if conditions.role is not None:
+            where.append("docs.role = (SELECT id FROM roles WHERE name = ?)")
+            values.append(conditions.role)
+        if len(where) > 1:
+            join = " CROSS JOIN docs ON docs.id = texts.rowid"
+        query = f"SELECT texts.rowid, rank FROM texts{join} WHERE {' AND '.join(where)} ORDER BY rank"  # noqa: S608 - of constants
+        cursor = connection.execute(query, values)
+        try:
+            while page := cursor.fetchmany(_PAGE_ROWS):
+                for number, rank in page:
+                    yield self._match(connection, number, rank, base_s)
+        finally:
+            cursor.close()
+
+    def count(self, expression: str, *, at_most: int) -> int:
+        """Return the number of rows that fit an expression, counted up to `at_most`."""
+        assert self._connection is not None
+        query = "SELECT count(*) FROM (SELECT 1 FROM texts WHERE texts MATCH ? LIMIT ?)"
+        count: int = self._connection.execute(query, (expression, at_most)).fetchone()[0]
+        return count
+
+    def items_below(self, expression: str, prefix: str, limit: int) -> list[tuple[str, int]]:
+        """Return the key and the hash of texts of entries whose keys begin with a prefix, the best first."""
+        assert self._connection is not None
+        first = json.dumps([prefix], ensure_ascii=False).removesuffix('"]')
+        query = """
+            SELECT sources.path, docs.hash FROM texts
+            CROSS JOIN docs ON docs.id = texts.rowid CROSS JOIN sources ON sources.id = docs.source
+            WHERE texts MATCH ? AND sources.kind = ? AND sources.path >= ? AND sources.path < ? ORDER BY rank LIMIT ?
+        """
+        rows = self._connection.execute(query, (expression, ENTRY, first, first + _LAST, limit))
+        return [(json.loads(path)[0], hash) for path, hash in rows]
+
+    def _all_sources(self, connection: sqlite3.Connection) -> Iterator[tuple[int, Source]]:
+        last = max(self._source_rows, default=0)
+        for number, kind, thread, branch, path in connection.execute(
+            "SELECT id, kind, thread, branch, path FROM sources WHERE id > ?", (last,)
+        ):
+            self._source_rows[number] = Source(kind, thread, branch, tuple(json.loads(path)))
+        return iter(self._source_rows.items())
+
+    def _match(self, connection: sqlite3.Connection, number: int, rank: float, base_s: int) -> Match:
+        row = connection.execute(
+            "SELECT source, version, item, hash, time_s FROM docs WHERE id = ?", (number,)
+        ).fetchone()
+        if row is None:
+            message = f"row {number} is missing"
+            raise _StaleError(message)
+        source_id, version, item, hash, time_s = row
+        source = self._source_rows.get(source_id)
+        if source is None:
+            kind, thread, branch, path = connection.execute(
+                "SELECT kind, thread, branch, path FROM sources WHERE id = ?", (source_id,)
+            ).fetchone()
+            source = Source(kind, thread, branch, tuple(json.loads(path)))
+        return Match(source, version, item, hash, (base_s + time_s) * _SECOND_US, -rank)
+
+
+_REASONS = {
+    "format": "another release of statelog made it",
+    "store": "it was made of another store",
+    "file": "the file of the store was replaced",
+    "configuration": "configure_search was called",
+}
+
+
+def _meta(connection: sqlite3.Connection, name: str) -> Any:
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        raise _StaleError(_REASONS["format"])
+    return row[0]
+
+
+def _chain_at(view: View, lsn: int) -> bytes:
+    """Return the chain digest at an LSN, empty if the log does not lead there."""
+    try:
+        found = read_chained(view.transaction.get_log, lsn) if lsn else None
+    except StatelogError:
+        return b""
+    return b"" if found is None else found[1]
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise

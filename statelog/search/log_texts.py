@@ -1,0 +1,225 @@
+"""The texts that the records of the log have brought.
+
+A version has the texts that the version before it on its branch has not. So a text that was rolled away and came back
+is found at both places, and every unbroken run of versions that have a text begins with a row of it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from statelog.board.reading import VALUE
+from statelog.display.graphs import is_inner
+from statelog.errors import CorruptionError, ExpiredError, FormatError
+from statelog.format.record import FLAG_REDACTED, FLAGS_AT, TYPE_AT, TYPE_CHECKPOINT, TYPE_ENTRY, TYPE_ROLLBACK
+from statelog.log.events import read_checkpoint
+from statelog.log.kinds.entries import EntryEvent, is_lease
+from statelog.log.kinds.table import decode_event
+from statelog.log.nodes import read_node, read_nodes
+from statelog.search.changes import GRAPH_KEY, Added, texts_added
+from statelog.tree.node import ROOT, Workspace
+from statelog.tree.tree import Tree
+from statelog.tree.value import split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from statelog.log.engine import Engine
+    from statelog.log.events import CheckpointEvent
+    from statelog.log.view import View
+    from statelog.search.changes import Item
+    from statelog.search.texts import Path
+
+THREAD, ENTRY, ITEM, RUN = range(4)
+"""The kinds of sources: a thread, an entry of the board, an item of LangGraph's store, a durable run."""
+
+KIND_NAMES = ("thread", "entry", "item", "run")
+
+STORE_THREAD = "langgraph:store"
+_ITEMS = "items"
+_SKIPPED_THREADS = ("langgraph:cache",)
+_OWN = "statelog:"
+RUNS = "durable/runs/"
+_OWN_ENTRIES = "durable/"
+_RUN_TEXTS = frozenset(("args", "kwargs", "value", "error"))
+_WRITES = "writes"
+_UNREADABLE = (CorruptionError, ExpiredError, FormatError)
+"""What a damaged record or a removed node raises. Its texts are not found; `verify` reports the damage."""
+
+
+class Source(NamedTuple):
+    """What has texts: a list, a dict or a value of a branch, an entry, an item or a run."""
+
+    kind: int
+    thread: int
+    """The LSN of the thread; 0 for an entry and a run."""
+    branch: int
+    path: Path
+    """The path without the position in a list. It begins with the key of the entry, or the id of the run."""
+
+
+class Rows(NamedTuple):
+    """Texts of the log that one source has got in one version."""
+
+    source: Source
+    version: int
+    """The version of the thread, or the LSN of the entry's record."""
+    time_us: int
+    items: list[Item]
+
+
+class _Line(NamedTuple):
+    """The last version of a branch that was read."""
+
+    version: int
+    tree: Tree
+    keep: Callable[[str], bool]
+    kind: int
+
+
+class LogTexts:
+    """Reads the texts of records, in order, through one view of the store.
+
+    Args:
+        engine: of the store.
+        view: a view that has the records.
+        keep: returns False for a place (see `places`) that is not indexed; None if all are.
+    """
+
+    def __init__(self, engine: Engine, view: View, keep: Callable[[int, str, Path], bool] | None = None) -> None:
+        self._view = view
+        transaction, cache = view.transaction, engine.cache
+        self.workspace = Workspace(
+            partial(read_node, transaction, cache), source_many=partial(read_nodes, transaction, cache)
+        )
+        self._keep = keep
+        self._lines: dict[tuple[int, int], _Line] = {}
+
+    def rows(self, lsn: int) -> list[Rows]:
+        """Return the texts that a record has brought."""
+        data = self._view.transaction.get_log(lsn)
+        if data is None or data[FLAGS_AT] & FLAG_REDACTED:
+            return []
+        try:
+            if data[TYPE_AT] in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
+                found = read_checkpoint(data, lsn)
+                return self._of_version(self._view.checkpoint(lsn) if found is None else found[0])
+            if data[TYPE_AT] == TYPE_ENTRY:
+                return self._of_entry(lsn)
+        except _UNREADABLE:
+            return []
+        return []
+
+    # --- versions -----------------------------------------------------------------------
+
+    def _of_version(self, event: CheckpointEvent) -> list[Rows]:
+        place = event.thread, event.branch
+        line = self._lines.get(place)
+        tree = self._tree(event.root_digest, event.root_lsn, event.root_node)
+        if line is None or line.version != event.version - 1 or line.version < 1:  # LangGraph's version 0 is empty.
+            line = self._line_before(event, tree)
+        if line is None:
+            return []
+        self._lines[place] = line._replace(version=event.version, tree=tree)
+        old = line.tree if line.version >= 0 else None
+        is_step = old is not None and not event.target and event.parent_version == line.version
+        channels = split(event.written) if is_step else None
+        added = texts_added(old, tree, channels, line.keep)
+        return self._made(line.kind, place, event.version, event.time_us, added)
+
+    def _line_before(self, event: CheckpointEvent, tree: Tree) -> _Line | None:
+        """Return the version before, with version -1 if there is none; None if the branch has no texts for users."""
+        view, thread, branch = self._view, event.thread, event.branch
+        row = view.find_thread(thread)
+        if row is None or row.id.startswith(_OWN) or row.id in _SKIPPED_THREADS:
+            return None
+        kind = THREAD
+        keep: Callable[[str], bool] = _is_users
+        if row.id == STORE_THREAD:
+            kind, keep = ITEM, _ITEMS.__eq__
+        elif tree.find(GRAPH_KEY)[1] is not None:
+            keep = _is_applications
+        elif view.branch(thread, branch).name == _WRITES and self._is_graph(thread):
+            return None
+        before = view.previous_version(thread, branch, event.version - 1)
+        found = view.checkpoint_of(thread, branch, before) if before >= 0 else None
+        if found is None:
+            return _Line(-1, tree, keep, kind)
+        parent = found[0]
+        return _Line(before, self._tree(parent.root_digest, parent.root_lsn, parent.root_node), keep, kind)
+
+    def _is_graph(self, thread: int) -> bool:
+        head = self._view.head_checkpoint(thread, 0)
+        if head is None:
+            return False
+        event = head[0]
+        return self._tree(event.root_digest, event.root_lsn, event.root_node).find(GRAPH_KEY)[1] is not None
+
+    def _tree(self, digest: bytes, lsn: int, number: int) -> Tree:
+        return Tree(self.workspace, self.workspace.read(ROOT, digest, lsn, number))
+
+    # --- entries ------------------------------------------------------------------------
+
+    def _of_entry(self, lsn: int) -> list[Rows]:
+        record = self._view.record(lsn)
+        event = cast("EntryEvent", decode_event(record))
+        if event.root_digest is None or is_lease(event.key):
+            return []
+        kind, name = ENTRY, event.key
+        if name.startswith(_OWN_ENTRIES):
+            if not name.startswith(RUNS):
+                return []
+            kind, name = RUN, name.removeprefix(RUNS)
+        tree = self._tree(event.root_digest, event.root_lsn, event.root_node)
+        added = texts_added(self._entry_before(event), tree, None, VALUE.__eq__)
+        named = (Added((name, *path[1:]), items) for path, items in added)
+        if kind == RUN:
+            named = (each for each in named if len(each.path) > 1 and each.path[1] in _RUN_TEXTS)
+        return self._made(kind, (0, 0), lsn, record.time_us, named)
+
+    def _entry_before(self, event: EntryEvent) -> Tree | None:
+        """Return what the entry had before, if that is still there."""
+        if not event.before:
+            return None
+        try:
+            record = self._view.record(event.before)
+            if record.flags & FLAG_REDACTED:
+                return None
+            before = cast("EntryEvent", decode_event(record))
+            if before.root_digest is None or not before.is_there:
+                return None
+            return self._tree(before.root_digest, before.root_lsn, before.root_node)
+        except _UNREADABLE:
+            return None
+
+    def _made(
+        self, kind: int, place: tuple[int, int], version: int, time_us: int, added: Iterable[Added]
+    ) -> list[Rows]:
+        keep = self._keep
+        thread_id = "" if keep is None or kind != THREAD else self._view.thread(place[0]).id
+        return [
+            Rows(Source(kind, *place, path), version, time_us, items)
+            for path, items in added
+            if keep is None or keep(kind, thread_id, path)
+        ]
+
+
+def _is_users(channel: str) -> bool:
+    return not channel.startswith(_OWN)
+
+
+def _is_applications(channel: str) -> bool:
+    return not is_inner(channel) and not channel.startswith(_OWN)
+
+
+def names_of(source: Source) -> tuple[str | None, str | None, str | None, Path]:
+    """Return the key of an entry or item, the namespace of an item, the id of a run, and the path in the value."""
+    path: Any = source.path
+    if source.kind == ENTRY:
+        return path[0], None, None, path[1:]
+    if source.kind == RUN:
+        return None, None, path[0], path[1:]
+    if source.kind == ITEM:
+        return path[2], path[1], None, path[4:]
+    return None, None, None, path

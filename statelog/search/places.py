@@ -1,0 +1,63 @@
+"""Patterns of places: which texts are searched, and which are indexed.
+
+| pattern | what fits |
+|---|---|
+| `messages`, `plan.steps`, `note*` | the texts of threads at this path and below it: a channel, then keys of dicts |
+| `threads:chat-*` | threads by id |
+| `board:notes/**` | entries of the board by key |
+| `items:users.*` | items of LangGraph's store by namespace |
+| `runs:*` | durable runs by id |
+
+`*` and `?` stand for any text. In keys of the board they stay within a segment, and `**` stands for several.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.board.names import compile_pattern
+from statelog.errors import UsageError
+from statelog.search.log_texts import ENTRY, ITEM, RUN, THREAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.search.texts import Path
+
+_KINDS = {"threads": THREAD, "board": ENTRY, "items": ITEM, "runs": RUN}
+
+
+class Place(NamedTuple):
+    """A pattern of places, ready to compare."""
+
+    kind: int
+    fits_name: Callable[[str], bool] | None
+    """Compares the id, key or namespace; None for a pattern of paths."""
+    pattern: str
+
+    def fits(self, kind: int, thread_id: str, path: Path) -> bool:
+        """Return True if a place fits. `path` is that of its source."""
+        if kind != self.kind:
+            return False
+        if self.fits_name is None:
+            names = tuple(map(str, path))
+            return any(fnmatchcase(".".join(names[:end]), self.pattern) for end in range(1, len(names) + 1))
+        return self.fits_name(thread_id if kind == THREAD else str(path[1] if kind == ITEM else path[0]))
+
+
+def parse_place(argument: str, pattern: object) -> Place:
+    """Return a pattern, ready to compare. Raises UsageError. Facts: argument, value."""
+    if not isinstance(pattern, str) or not pattern:
+        message = f"{argument} is a pattern of places, such as 'messages' or 'board:notes/**', not {pattern!r}"
+        raise UsageError(message, argument=argument, value=pattern)
+    prefix, colon, name = pattern.partition(":")
+    kind = _KINDS.get(prefix) if colon else None
+    if kind is None:
+        return Place(THREAD, None, pattern)
+    if not name:
+        message = f"{argument}: behind {prefix}: stands a pattern, such as {prefix}:*"
+        raise UsageError(message, argument=argument, value=pattern)
+    if kind == ENTRY:
+        return Place(kind, compile_pattern(name).fits, name)
+    return Place(kind, lambda text: fnmatchcase(text, name), name)

@@ -1,0 +1,72 @@
+"""Queries of people and models as expressions of FTS5.
+
+Each word becomes a quoted token, so no query is a syntax error and no word is an operator. Two marks have a meaning:
+text in double quotes is a phrase, and `*` behind a word or a phrase stands for the rest of its last word.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import NamedTuple
+
+from statelog.errors import UsageError
+
+WORDS_MAX = 64
+"""Words and phrases of a query. Those behind them are left out."""
+
+TOKENIZERS = ("unicode61", "trigram")
+_TRIGRAM_MIN = 3
+_PART = re.compile(r'"([^"]*)"?(\*?)|([^\s"]+)')
+
+
+class Query(NamedTuple):
+    """A query."""
+
+    expression: str
+    """The expression of FTS5; empty if the query has no token, so that it finds nothing."""
+    words: tuple[str, ...]
+    """The words and phrases, without marks: what a snippet is made around."""
+    parts: tuple[str, ...]
+    """The expression of each word or phrase."""
+
+
+def parse_query(text: str, tokenizer: str, *, match: str = "all") -> Query:
+    """Return a query as an expression.
+
+    Args:
+        text: the query.
+        tokenizer: that of the index.
+        match: "all" if a text has to have all words and phrases, "any" if one is enough.
+
+    Raises:
+        UsageError: the text is not a str, or `match` is neither. Facts: argument, value.
+    """
+    if not isinstance(text, str):
+        message = f"a query is a text, not {type(text).__name__}"
+        raise UsageError(message, argument="query", value=text)
+    if match not in ("all", "any"):
+        message = f"match is 'all' or 'any', not {match!r}"
+        raise UsageError(message, argument="match", value=match)
+    cleaned = text.replace("\0", " ").encode("utf-8", "replace").decode()
+    words: list[str] = []
+    parts: list[str] = []
+    for found in _PART.finditer(cleaned):
+        phrase, star, word = found.groups()
+        if word is not None:
+            bare = word.rstrip("*")
+            phrase, star = bare, word[len(bare) :]
+        if not _has_token(phrase, tokenizer):
+            continue
+        words.append(phrase)
+        parts.append(f'"{phrase}"{" *" if star else ""}')
+        if len(parts) == WORDS_MAX:
+            break
+    return Query((" OR " if match == "any" else " AND ").join(parts), tuple(words), tuple(parts))
+
+
+def _has_token(phrase: str, tokenizer: str) -> bool:
+    """Return True if the tokenizer finds a token in a phrase. FTS5 treats a phrase without one in ways of its own."""
+    if tokenizer == "trigram":
+        return len(phrase) >= _TRIGRAM_MIN
+    return any(unicodedata.category(each)[0] in "LN" or unicodedata.category(each) == "Co" for each in phrase)

@@ -1,0 +1,442 @@
+"""Searches a store: the index proposes, and the store decides.
+
+A row of the index is a hit if the store has the same text at the row's place now: in the head of a branch, at a moment,
+or in a version that is still there. So what was deleted, expired, purged or rolled away is never shown.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog import kernels
+from statelog.board import reading
+from statelog.errors import CheckError, CorruptionError, ExpiredError, UsageError
+from statelog.format import cbor, keys
+from statelog.guard.verdicts import Where
+from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
+from statelog.log.events import MAIN
+from statelog.log.names import check_name
+from statelog.log.nodes import read_node, read_nodes
+from statelog.log.times import now_us, to_datetime, to_time_us
+from statelog.search.changes import State
+from statelog.search.hits import Hit, Hits
+from statelog.search.index import Filter, hash_of
+from statelog.search.log_texts import ENTRY, ITEM, KIND_NAMES, RUN, RUNS, THREAD, names_of
+from statelog.search.places import parse_place
+from statelog.search.query import parse_query
+from statelog.search.snippets import make_snippet
+from statelog.tree.node import ROOT, Workspace
+from statelog.tree.tree import LISTS, Tree
+from statelog.tree.value import container_kind, is_tree, open_root, read_item, split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from statelog.log.engine import Engine
+    from statelog.log.events import Digested
+    from statelog.log.view import View
+    from statelog.search.index import Index, Match
+    from statelog.search.log_texts import Source
+    from statelog.search.places import Place
+    from statelog.search.texts import Path, Text
+
+    IsShown = Callable[[View, str, Digested], bool]
+    """Returns False for a version, in a view, that LangGraph was told to remove from the thread with an id."""
+
+LIMIT_MAX = 10_000
+
+_SPARE = 2
+"""Rows that are looked at beyond those wanted, so that a few stale ones cost no second look at the store."""
+
+
+class Conditions(NamedTuple):
+    """What a hit has to be; None for anything."""
+
+    threads: str | None
+    where: Place | None
+    role: str | None
+    since_us: int | None
+    until_us: int | None
+    branch: str | None
+    at_version: int | None
+    at_us: int | None
+    history: bool
+    limit: int
+
+
+def parse_conditions(
+    *,
+    threads: str | None,
+    where: str | None,
+    role: str | None,
+    since: str | datetime | None,
+    until: str | datetime | None,
+    branch: str | None,
+    at: int | datetime | None,
+    history: bool,
+    limit: int,
+) -> Conditions:
+    """Return the conditions of a search. Raises UsageError. Facts: argument, value."""
+    if threads is not None:
+        check_name("pattern of thread ids", threads, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
+    for argument, value in (("role", role), ("branch", branch)):
+        if value is not None and not isinstance(value, str):
+            message = f"{argument} is a text, not {value!r}"
+            raise UsageError(message, argument=argument, value=value)
+    if not isinstance(history, bool):
+        message = f"history is True or False, not {history!r}"
+        raise UsageError(message, argument="history", value=history)
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= LIMIT_MAX:
+        message = f"limit is an int from 1 to {LIMIT_MAX}, not {limit!r}"
+        raise UsageError(message, argument="limit", value=limit)
+    at_version, at_us = None, None
+    if isinstance(at, datetime):
+        at_us = to_time_us(at)
+    elif at is not None:
+        if isinstance(at, bool) or not isinstance(at, int) or at < 0:
+            message = f"at is a version or a datetime, not {at!r}"
+            raise UsageError(message, argument="at", value=at)
+        at_version = at
+    if at is not None and history:
+        message = "a search is at one moment or in the whole history: give at= or history=True"
+        raise UsageError(message, argument="at", value=at)
+    place = None if where is None else parse_place("where", where)
+    times = _time_us("since", since), _time_us("until", until)
+    is_main = at_version is not None and branch is None
+    return Conditions(
+        threads,
+        place,
+        role,
+        *times,
+        MAIN if is_main else branch,
+        at_version,
+        at_us,
+        history,
+        limit,
+    )
+
+
+def _time_us(argument: str, moment: object) -> int | None:
+    if moment is None:
+        return None
+    try:
+        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, datetime):
+        message = f"{argument} is a datetime, or a text such as 2026-10-01 or 2026-10-01T12:00:00+00:00, not {moment!r}"
+        raise UsageError(message, argument=argument, value=moment)
+    return to_time_us(parsed)
+
+
+def search(engine: Engine, index: Index, text: str, conditions: Conditions, *, match: str, is_shown: IsShown) -> Hits:
+    """Return the hits of a query; see `Store.search`."""
+    configuration = index.configuration()
+    query = parse_query(text, configuration.tokenizer, match=match)
+    if not query.expression:
+        return Hits([])
+
+    def find() -> list[Hit]:
+        finder = Finder(engine, conditions, is_shown)
+        hits: list[Hit] = []
+        with closing(index.matches(query.expression, finder.filter())) as rows:
+            while page := list(islice(rows, conditions.limit - len(hits) + _SPARE)):
+                hits += [_hit(found, query.words) for found in finder.confirm(page)]
+                if len(hits) >= conditions.limit:
+                    break
+        return hits[: conditions.limit]
+
+    return Hits(index.read(configuration, find), index.take_notes())
+
+
+class Confirmed(NamedTuple):
+    """A row whose text the store has."""
+
+    match: Match
+    thread_id: str | None
+    branch: str | None
+    version: int
+    time_us: int
+    text: Text
+    part: bytes
+    """The encoded part of the value that a check of reads sees."""
+    agent: str | None
+
+
+def _hit(found: Confirmed, words: tuple[str, ...]) -> Hit:
+    source = found.match.source
+    key, namespace, run, path = names_of(source._replace(path=found.text.path))
+    return Hit(
+        kind=KIND_NAMES[source.kind],
+        thread=found.thread_id,
+        branch=found.branch,
+        version=found.version,
+        path=path,
+        key=key,
+        namespace=namespace,
+        run=run,
+        role=found.text.role,
+        time=to_datetime(found.time_us),
+        text=found.text.text,
+        snippet=make_snippet(found.text.text, words),
+        score=found.match.score,
+    )
+
+
+class Finder:
+    """Confirms rows of the index for one search."""
+
+    def __init__(self, engine: Engine, conditions: Conditions, is_shown: IsShown) -> None:
+        self._engine = engine
+        self._checks = None if engine.guard is None else engine.guard.on_read
+        self._conditions = conditions
+        self._is_shown = is_shown
+        self._states: dict[tuple[bytes, int], State] = {}
+        self._versions_read: dict[tuple[int, int, int], State | None] = {}
+        self._branches: dict[int, list[tuple[int, str]]] = {}
+        self._seen: set[tuple[Any, ...]] = set()
+        self._now_us = now_us()
+        self._workspace: Workspace
+
+    def filter(self) -> Filter:
+        """Return the conditions that rows of the index are chosen by."""
+        asked = self._conditions
+        fits: Callable[[Source], bool] | None = None
+        if asked.threads is not None or asked.where is not None or asked.branch is not None:
+            fits = partial(self._fits, ids=self._thread_ids())
+        return Filter(fits, asked.role, asked.since_us, asked.until_us)
+
+    def _thread_ids(self) -> dict[int, str]:
+        """Return the ids of the threads that fit, by LSN."""
+        pattern = self._conditions.threads
+        with self._engine.read() as view:
+            if pattern is not None and not any(sign in pattern for sign in "*?["):
+                lsn = view.thread_lsn(pattern)
+                return {} if lsn is None else {lsn: pattern}
+            return {row.lsn: row.id for row in view.threads() if pattern is None or fnmatchcase(row.id, pattern)}
+
+    def _fits(self, source: Source, *, ids: dict[int, str]) -> bool:
+        asked = self._conditions
+        if source.kind in (THREAD, ITEM):
+            if source.thread not in ids or (source.kind == ITEM and asked.threads is not None):
+                return False
+        elif asked.threads is not None or asked.branch is not None:
+            return False
+        if asked.where is None:
+            return True
+        return asked.where.fits(source.kind, ids.get(source.thread, ""), source.path)
+
+    # --- confirmation ---------------------------------------------------------------------
+
+    def confirm(self, matches: list[Match]) -> Iterator[Confirmed]:
+        """Yield the rows that the store confirms, and the checks of reads allow. Checks run outside of any view."""
+        found: list[Confirmed] = []
+        with self._engine.read() as view:
+            transaction, cache = view.transaction, self._engine.cache
+            self._workspace = Workspace(
+                partial(read_node, transaction, cache), source_many=partial(read_nodes, transaction, cache)
+            )
+            self._states.clear()
+            self._versions_read.clear()
+            self._branches.clear()
+            for match in matches:
+                try:
+                    one = (
+                        self._of_board(view, match)
+                        if match.source.kind in (ENTRY, RUN)
+                        else self._of_thread(view, match)
+                    )
+                except (CorruptionError, ExpiredError):  # Reading the value itself names the damage.
+                    continue
+                if one is not None:
+                    found.append(one)
+        yield from (each for each in found if self._is_allowed(each))
+
+    def _is_allowed(self, found: Confirmed) -> bool:
+        checks = self._checks
+        if checks is None:
+            return True
+        if found.match.source.kind in (ENTRY, RUN):
+            key = _key_of(found.match.source)
+            where = Where("read", "board", key, key=key, agent=found.agent)
+        else:
+            where = Where("read", "thread", str(found.match.source.path[0]), found.thread_id)
+        if where.is_own:
+            return True
+        value = cbor.decode(found.part, loosely=True)
+        try:
+            return checks.value(value, where) is value
+        except CheckError:
+            return False
+
+    def _part(self, tree: Tree, path: Path) -> bytes:
+        """Return the encoded member of a channel, or item of its list, that has a text; else the whole channel.
+
+        It is empty if the guard has no checks of reads.
+        """
+        if self._checks is None:
+            return b""
+        workspace, slot = tree.workspace, tree.find(cbor.encode(path[0]))[1]
+        assert slot is not None
+        if len(path) > 1 and is_tree(slot):
+            channel = open_root(workspace, slot)
+            if channel.kind in LISTS and type(path[1]) is int:
+                return read_item(workspace, channel.at(path[1]))
+            found = channel.find(cbor.encode(path[1]))[1] if channel.kind == kernels.KIND_DICT else None
+            return read_item(workspace, slot if found is None else found)
+        item = read_item(workspace, slot)
+        if len(path) > 1 and container_kind(item) == kernels.KIND_LIST and type(path[1]) is int:
+            return split(item)[path[1]]
+        span = None
+        if len(path) > 1 and container_kind(item) == kernels.KIND_DICT:
+            span = kernels.cbor_map_get(item, cbor.encode(path[1]))
+        return item if span is None else item[span[0] : span[1]]
+
+    def _state(self, digest: bytes, lsn: int, number: int) -> State:
+        state = self._states.get((digest, lsn))
+        if state is None:
+            tree = Tree(self._workspace, self._workspace.read(ROOT, digest, lsn, number))
+            state = self._states[digest, lsn] = State(tree, hash_of)
+        return state
+
+    def _of_board(self, view: View, match: Match) -> Confirmed | None:
+        asked, board, key = self._conditions, reading.board_of(view), _key_of(match.source)
+        if board is None or asked.at_version is not None:
+            return None
+        if asked.history:
+            found: reading.Found | None = reading.read_entry(view, match.version)
+        elif asked.at_us is not None:
+            found = reading.find_at(view, board, key, time_us=asked.at_us)
+        else:
+            found = reading.find(view, board, key, self._now_us)
+        if found is None or found.event.key != key or found.event.root_digest is None:
+            return None
+        time_us = view.record(match.version).time_us
+        if not self._is_in_time(time_us):
+            return None
+        event = found.event
+        assert event.root_digest is not None
+        state = self._state(event.root_digest, event.root_lsn, event.root_node)
+        path = (reading.VALUE, *match.source.path[1:], *(() if match.item is None else (match.item,)))
+        text = state.find(path, match.hash)
+        if text is None or self._is_seen(match.source.kind, key, found.lsn, text.path):
+            return None
+        part = self._part(state.tree, text.path[:1])
+        named = text._replace(path=(match.source.path[0], *text.path[1:]))
+        return Confirmed(match, None, None, found.lsn, time_us, named, part, event.agent)
+
+    def _is_in_time(self, time_us: int) -> bool:
+        since_us, until_us = self._conditions.since_us, self._conditions.until_us
+        return (since_us is None or time_us >= since_us) and (until_us is None or time_us < until_us)
+
+    def _is_seen(self, *place: Any) -> bool:
+        """Return True if a place was found before, and note it."""
+        if place in self._seen:
+            return True
+        self._seen.add(place)
+        return False
+
+    # --- threads ------------------------------------------------------------------------------
+
+    def _of_thread(self, view: View, match: Match) -> Confirmed | None:
+        source = match.source
+        row = view.find_thread(source.thread)
+        if row is None:
+            return None
+        path = source.path if match.item is None else (*source.path, match.item)
+        entry = view.entry(source.thread, source.branch, match.version)
+        if entry is not None and not self._is_in_time(entry.time_us):
+            return None
+        for branch, name, version in self._versions(view, match):
+            state = self._version(view, row.id, branch, version, source.thread)
+            if state is None:
+                continue
+            text = state.find(path, match.hash)
+            if text is None or (source.kind == ITEM and self._is_expired(state.tree, path)):
+                continue
+            if not self._conditions.history:
+                version = match.version if text.path == path and entry is not None else version
+            place = (source.thread, branch, text.path, version if self._conditions.history else -1)
+            if self._is_seen(source.kind, *place):
+                return None
+            time_us = match.time_us if entry is None else entry.time_us
+            return Confirmed(match, row.id, name, version, time_us, text, self._part(state.tree, text.path[:2]), None)
+        return None
+
+    def _version(self, view: View, thread_id: str, branch: int, version: int, thread: int) -> State | None:
+        """Return a version; None if it has expired, or LangGraph was told to remove it."""
+        place = thread, branch, version
+        if place not in self._versions_read:
+            found, state = view.checkpoint_of(thread, branch, version), None
+            if found is not None:
+                event = found[0]
+                state = self._state(event.root_digest, event.root_lsn, event.root_node)
+                if state.is_graph and not self._is_shown(view, thread_id, found):
+                    state = None
+            self._versions_read[place] = state
+        return self._versions_read[place]
+
+    def _versions(self, view: View, match: Match) -> Iterator[tuple[int, str, int]]:
+        """Yield the versions that may have a text: branch, its name, version. The row's own branch is the first."""
+        asked, thread, own = self._conditions, match.source.thread, match.source.branch
+        branches = self._branches.get(thread)
+        if branches is None:
+            rows = view.branches(thread) if view.thread(thread).branch_count > 1 else ()
+            branches = self._branches[thread] = [(row.number, row.name) for row in rows] or [(0, MAIN)]
+        names = dict(branches)
+        if asked.history:
+            version = _kept_from(view, thread, own, match.version)
+            if version >= 0 and asked.branch in (None, names[own]):
+                yield own, names[own], version
+            return
+        for branch, name in sorted(branches, key=lambda each: each[0] != own):
+            if asked.branch not in (None, name):
+                continue
+            if asked.at_us is not None:
+                version = view.version_at_time(thread, branch, asked.at_us)
+            else:
+                version = view.head_version(thread, branch) if asked.at_version is None else asked.at_version
+            if match.version <= version and view.owner(thread, branch, match.version) == own:
+                yield branch, name, version
+
+    def _is_expired(self, tree: Tree, path: Path) -> bool:
+        """Return True if an item of LangGraph's store has reached the end of its time to live."""
+        slot = tree.find(cbor.encode(path[0]))[1]
+        for name in path[1:3]:
+            slot = None if slot is None else _member(tree.workspace, slot, str(name))
+        entry = None if slot is None else cbor.decode(read_item(tree.workspace, slot), as_stored=True)
+        expires_us = entry.get("expires") if isinstance(entry, dict) else None
+        return isinstance(expires_us, int) and expires_us <= self._now_us
+
+
+def _key_of(source: Source) -> str:
+    return str(source.path[0]) if source.kind == ENTRY else f"{RUNS}{source.path[0]}"
+
+
+def _kept_from(view: View, thread: int, branch: int, version: int) -> int:
+    """Return the first version of a branch, from one on, that is still there; -1 if there is none."""
+    entry = view.entry(thread, branch, version)
+    if entry is not None:
+        return version
+    for _key, payload in view.transaction.scan_index(
+        keys.encode_page_prefix(thread, branch), start=keys.encode_page_key(thread, branch, version)
+    ):
+        first, last = kernels.page_range(payload)
+        for each in range(max(first, version), last + 1):
+            if kernels.page_read(payload, each).lsn:
+                return each
+    return -1
+
+
+def _member(workspace: Workspace, slot: Any, name: str) -> Any:
+    """Return the slot of a member of a dict; None if it is not one, or is in one node with it."""
+    if is_tree(slot):
+        tree = open_root(workspace, slot)
+        return tree.find(cbor.encode(name))[1] if tree.kind == kernels.KIND_DICT else None
+    span = kernels.cbor_map_get(read_item(workspace, slot), cbor.encode(name))
+    return None if span is None else slot._replace(data=read_item(workspace, slot)[span[0] : span[1]], lsn=0, number=0)

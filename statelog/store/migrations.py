@@ -1,0 +1,226 @@
+"""Brings the heads of many threads to the declared version of their schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from statelog.errors import (
+    AccessError,
+    ClosedError,
+    FencedError,
+    ForkedError,
+    ReadOnlyError,
+    StatelogError,
+    StorageError,
+    StoreFullError,
+    UsageError,
+)
+from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
+from statelog.log.events import schema_version
+from statelog.log.names import check_name
+from statelog.schema.versions import Versioned
+from statelog.store.arguments import check_flag
+from statelog.store.diff import Diff
+from statelog.store.thread import Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from statelog.log.batch import Batch
+    from statelog.log.view import ThreadRow, View
+    from statelog.store.diff import Change
+    from statelog.store.session import StoreSession
+
+_GROUP_THREADS_MAX = 64
+_GROUP_SIZE_BYTES_MAX = 256 * 1024
+"""Threads that one transaction migrates, and what their steps have made: one that large still fits the WAL."""
+
+_DIFFERENCES_MAX = 20
+
+_OWN_IDS = "statelog:"
+"""Threads whose ids begin so are the library's own: of the board, of leases, of streams of durable runs."""
+
+_OF_THE_STORE = (
+    AccessError,
+    ClosedError,
+    FencedError,
+    ForkedError,
+    ReadOnlyError,
+    StorageError,
+    StoreFullError,
+)
+"""Errors that no other thread would do without: they end the migration."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationFailure:
+    """A thread that could not be migrated, and was left as it is."""
+
+    thread: str
+    kind: str
+    """The name of the error's class."""
+    reason: str
+    """The message of the error."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationDifference:
+    """A change that the migration of a branch makes."""
+
+    thread: str
+    branch: str
+    change: Change
+
+
+@dataclass(slots=True)
+class MigrationReport:
+    """What `Store.migrate` has done. Each fitting thread counts once.
+
+    Attributes:
+        migrated: the number of threads of which a branch was migrated; with `dry_run`, of those that would be.
+        skipped: the number of threads that had nothing to migrate.
+        failed: threads that were left as they are, each with the reason.
+        differences: with `dry_run`, the first changes.
+    """
+
+    migrated: int = 0
+    skipped: int = 0
+    failed: list[MigrationFailure] = field(default_factory=list)
+    differences: list[MigrationDifference] = field(default_factory=list)
+
+
+def migrate_threads(
+    session: StoreSession,
+    schema: object,
+    pattern: str,
+    *,
+    dry_run: bool,
+    progress: Callable[[int, int], None] | None,
+) -> MigrationReport:
+    """Migrate all threads whose id fits a pattern; see `Store.migrate`."""
+    check_flag("dry_run", dry_run)
+    if not isinstance(schema, Versioned):
+        message = f"migrate needs a schema of statelog.versioned, not {schema!r:.80}"
+        raise UsageError(message, argument="schema", value=schema)
+    check_name("pattern of thread ids", pattern, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
+    if not dry_run:
+        session.engine.store_file.lmdb_file.check_writable()
+    with session.read() as view:
+        rows = [row for row in view.threads() if fnmatchcase(row.id, pattern) and not row.id.startswith(_OWN_IDS)]
+    return _Migration(session, schema, rows, is_dry=dry_run, progress=progress).run()
+
+
+class _Migration:
+    """One run of `Store.migrate`."""
+
+    def __init__(
+        self,
+        session: StoreSession,
+        schema: Versioned[Any, Any],
+        rows: list[ThreadRow],
+        *,
+        is_dry: bool,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self._session = session
+        self._schema = schema
+        self._rows = rows
+        self._is_dry = is_dry
+        self._progress = progress
+        self._report = MigrationReport()
+        self._group: list[list[Thread[Any, Any]]] = []
+        self._size_bytes = 0
+
+    def run(self) -> MigrationReport:
+        """Migrate all threads, some in each transaction."""
+        for start in range(0, len(self._rows), _GROUP_THREADS_MAX):
+            for row, branches in self._older(self._rows[start : start + _GROUP_THREADS_MAX]):
+                if branches:
+                    self._prepare(row.id, branches)
+                else:
+                    self._report.skipped += 1
+            self._commit_group()
+            if self._progress is not None:
+                self._progress(min(start + _GROUP_THREADS_MAX, len(self._rows)), len(self._rows))
+        return self._report
+
+    def _older(self, rows: list[ThreadRow]) -> Iterator[tuple[ThreadRow, list[str]]]:
+        """Yield threads with the branches whose heads do not have the declared version."""
+        with self._session.read() as view:
+            found = [(row, self._older_branches(view, row)) for row in rows]
+        yield from found
+
+    def _older_branches(self, view: View, row: ThreadRow) -> list[str]:
+        if not view.is_alive(row.lsn):
+            return []
+        names = []
+        for branch in view.branches(row.lsn):
+            head = view.head_checkpoint(row.lsn, branch.number)
+            if head is not None and schema_version(head[0].metadata) != self._schema.version:
+                names.append(branch.name)
+        return names
+
+    def _prepare(self, thread_id: str, branches: list[str]) -> None:
+        """Run the steps for the heads of a thread, outside any lock, and add the thread to the group."""
+        try:
+            threads = [Thread(self._session, thread_id, self._schema, branch) for branch in branches]
+            size = sum(each._migrate_ahead() for each in threads)  # noqa: SLF001 - of this package
+            if self._is_dry:
+                self._compare(threads)
+        except _OF_THE_STORE:
+            raise
+        except StatelogError as error:
+            self._fail(thread_id, error)
+            return
+        if self._is_dry:
+            self._report.migrated += 1
+            return
+        if self._group and self._size_bytes + size > _GROUP_SIZE_BYTES_MAX:
+            self._commit_group()
+        self._group.append(threads)
+        self._size_bytes += size
+
+    def _compare(self, threads: list[Thread[Any, Any]]) -> None:
+        differences = self._report.differences
+        for each in threads:
+            head = each.head
+            if head is not None and len(differences) < _DIFFERENCES_MAX:
+                found = Diff(head.stored, head._read_state()).changes  # noqa: SLF001 - `state`, past its types
+                room = _DIFFERENCES_MAX - len(differences)
+                differences += [MigrationDifference(each.id, each.branch, change) for change in found[:room]]
+
+    def _commit_group(self) -> None:
+        """Commit the group in one transaction; if that fails, each of its threads in a transaction of its own."""
+        group, self._group, self._size_bytes = self._group, [], 0
+        if not group:
+            return
+        try:
+            self._count(self._commit(group))
+        except _OF_THE_STORE:
+            raise
+        except StatelogError:
+            for each in group:
+                try:
+                    self._count(self._commit([each]))
+                except _OF_THE_STORE:
+                    raise
+                except StatelogError as error:
+                    self._fail(each[0].id, error)
+
+    def _commit(self, group: list[list[Thread[Any, Any]]]) -> list[bool]:
+        """Commit all branches of some threads together. Return for each thread whether a branch was migrated."""
+
+        def work(batch: Batch) -> list[bool]:
+            return [any([each._migrate_in(batch) for each in threads]) for threads in group]  # noqa: SLF001, C419 - all are called
+
+        return self._session.act(work)
+
+    def _count(self, migrated: list[bool]) -> None:
+        """Count threads of a transaction; another process may have migrated some of them."""
+        self._report.migrated += sum(migrated)
+        self._report.skipped += len(migrated) - sum(migrated)
+
+    def _fail(self, thread_id: str, error: StatelogError) -> None:
+        self._report.failed.append(MigrationFailure(thread_id, type(error).__name__, error.message))

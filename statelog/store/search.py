@@ -1,0 +1,122 @@
+"""Text search of a store, and what of the store is indexed."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from statelog import reducers
+from statelog.board import entry_writer, reading, writing
+from statelog.log.batch import NOTHING_HELD, Head
+from statelog.log.kinds.entries import Act
+from statelog.search.configuration import CONFIGURATION_KEY, Configuration, read_configuration
+from statelog.search.index import Index
+from statelog.search.query import parse_query
+from statelog.search.search import parse_conditions
+from statelog.search.search import search as search_index
+from statelog.store.checkpoint import Checkpoint
+from statelog.store.frameworks import keeper
+from statelog.store.session import session_of
+from statelog.store.snapshot import SnapshotSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.board.entry_writer import Writer
+    from statelog.log.engine import Engine
+    from statelog.log.events import Digested
+    from statelog.log.view import View
+    from statelog.search.hits import Hits
+    from statelog.store.session import StoreSession
+
+_KEPT = "search"
+
+_RARE_MAX = 100
+"""Words are rare if this many texts, taken together, have them."""
+
+
+def search(session: StoreSession, text: str, *, match: str, **conditions: Any) -> Hits:
+    """See `Store.search`."""
+    asked = parse_conditions(**conditions)
+    engine = session.engine
+    index: Index = session.kept.setdefault(_KEPT, Index(engine))
+    return search_index(engine, index, text, asked, match=match, is_shown=_Shown(engine))
+
+
+def search_items(session: StoreSession, text: str, prefix: str, *, limit: int, enough: int) -> list[tuple[str, int]]:
+    """Return what the index has for a question in the entries below a prefix: keys and hashes of texts, the best first.
+
+    The caller confirms them, as `hash_of` makes them of the store's own text. The rarest words of the question are
+    searched first. The others decide little, and cost most, so they are searched only if fewer than `enough` texts were
+    found.
+    """
+    engine = session.engine
+    configuration = read_configuration(engine)
+    index: Index = session.kept.setdefault(_KEPT, Index(engine))
+    parts = dict.fromkeys(parse_query(text, configuration.tokenizer, match="any").parts)
+
+    def find() -> list[tuple[str, int]]:
+        counted = sorted((index.count(part, at_most=_RARE_MAX), part) for part in parts)
+        counted = [each for each in counted if each[0]]
+        sums = accumulate(count for count, _part in counted)
+        every = [part for _count, part in counted]
+        rare = [part for part, total in zip(every, sums, strict=True) if total <= _RARE_MAX] or every[:1]
+        found: list[tuple[str, int]] = []
+        for some in (rare, every):
+            if some and len(found) < enough:
+                found = index.items_below(" OR ".join(some), prefix, limit)
+        return found
+
+    return index.read(configuration, find) if parts else []
+
+
+class _Held:
+    """A view, in the form in which what knows LangGraph's threads takes a store."""
+
+    def __init__(self, engine: Engine, view: View) -> None:
+        self._session = SnapshotSession(engine, view)
+
+
+class _Shown:
+    """Tells which versions of LangGraph's threads were removed. It knows one view at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._view: View | None = None
+        self._held: _Held
+        self._shows: dict[str, Callable[[Checkpoint[Any]], bool]] = {}
+
+    def __call__(self, view: View, thread_id: str, found: Digested) -> bool:
+        if self._view is not view:
+            self._view, self._held, self._shows = view, _Held(self._engine, view), {}
+        shows = self._shows.get(thread_id)
+        if shows is None:
+            shows = self._shows[thread_id] = keeper().shows(self._held, thread_id)
+        session = session_of(self._held)
+        return shows(Checkpoint(session, thread_id, tuple.__new__(Head, (*found, None, NOTHING_HELD))))
+
+
+def close_search(session: StoreSession) -> None:
+    """Close the index of a store that is closed."""
+    index: Index | None = session.kept.pop(_KEPT, None)
+    if index is not None:
+        index.close()
+
+
+def configure(session: StoreSession, configuration: Configuration) -> None:
+    """Store a configuration, if it is not the one that is stored."""
+    engine = session.engine
+    engine.store_file.lmdb_file.check_writable()
+    if engine.guard is not None:
+        for pattern in (*configuration.include, *configuration.exclude):
+            engine.guard.check_name(pattern)  # A redacted pattern would fit other places.
+    if read_configuration(engine) == configuration:
+        return
+    value = entry_writer.prepare(reducers.replace.prepare(reading.VALUE, configuration.fields, path=CONFIGURATION_KEY))
+
+    def work(writer: Writer) -> None:
+        there = writing.find(writer, CONFIGURATION_KEY)
+        place = entry_writer.NO_PLACE if there is None else entry_writer.place_of(there)
+        entry_writer.stage(writer, Act.SET, CONFIGURATION_KEY, place=place, value=value)
+
+    session.act(lambda batch: work(writing.begin(batch, None)))

@@ -1,0 +1,170 @@
+"""`resume_or_start`: a crashed run is resumed, no input is dropped or used twice, and no interrupt is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from typing import Annotated
+
+import pytest
+
+pytest.importorskip("langgraph")
+
+from langchain_core.messages import HumanMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Command, interrupt
+from typing_extensions import TypedDict
+
+from statelog.adapters.langgraph import StatelogSaver, aresume_or_start, resume_or_start
+from statelog.errors import ConflictError, UsageError
+
+
+class State(TypedDict):
+    log: Annotated[list, operator.add]
+    n: int
+
+
+class Graph:
+    """Two nodes, of which the second can fail or ask."""
+
+    def __init__(self, saver, **options):
+        self.fails, self.asks = False, False
+        builder = StateGraph(State)
+        builder.add_node("first", lambda state: {"log": [f"first {state['n']}"]})
+        builder.add_node("second", self.second)
+        builder.add_edge(START, "first")
+        builder.add_edge("first", "second")
+        builder.add_edge("second", END)
+        self.graph = builder.compile(checkpointer=saver, **options)
+
+    def second(self, state):
+        if self.fails:
+            raise ZeroDivisionError
+        answer = interrupt("ok?") if self.asks else state["n"]
+        return {"log": [f"second {answer}"]}
+
+
+CONFIG = {"configurable": {"thread_id": "t"}}
+
+
+@pytest.fixture
+def saver(tmp_path):
+    with StatelogSaver.open(tmp_path / "a.state") as opened:
+        yield opened
+
+
+def sync(graph, *args, **more):
+    return resume_or_start(graph, *args, **more)
+
+
+def on_a_loop(graph, *args, **more):
+    return asyncio.run(aresume_or_start(graph, *args, **more))
+
+
+@pytest.fixture(params=[sync, on_a_loop], ids=["sync", "async"])
+def go(request):
+    return request.param
+
+
+def crash(go, made, input, **more):
+    made.fails = True
+    with pytest.raises(ZeroDivisionError):
+        go(made.graph, input, CONFIG, **more)
+    made.fails = False
+
+
+def test_a_thread_without_a_run_is_started(go, saver):
+    assert go(Graph(saver).graph, {"n": 1}, CONFIG)["log"] == ["first 1", "second 1"]
+
+
+def test_a_crashed_run_is_resumed_and_its_own_input_is_not_used_again(go, saver):
+    made = Graph(saver)
+    crash(go, made, {"n": 1})
+    assert go(made.graph, {"n": 1}, CONFIG)["log"] == ["first 1", "second 1"]
+    assert go(made.graph, None, CONFIG)["log"] == ["first 1", "second 1"]
+
+
+def test_a_new_input_runs_after_what_a_crash_has_left(go, saver):
+    made = Graph(saver)
+    crash(go, made, {"n": 1})
+    assert go(made.graph, {"n": 2}, CONFIG)["log"] == ["first 1", "second 1", "first 2", "second 2"]
+
+
+def test_a_new_input_is_not_used_if_the_resumed_run_fails_again(go, saver):
+    made = Graph(saver)
+    crash(go, made, {"n": 1})
+    crash(go, made, {"n": 2})
+    assert go(made.graph, {"n": 2}, CONFIG)["log"] == ["first 1", "second 1", "first 2", "second 2"]
+
+
+def test_equal_inputs_of_two_events_are_both_used_and_a_repeated_event_is_not(go, saver):
+    made = Graph(saver)
+    crash(go, made, {"n": 1}, event_id="evt-1")
+    assert len(go(made.graph, {"n": 1}, CONFIG, event_id="evt-2")["log"]) == 4
+    assert len(go(made.graph, {"n": 1}, CONFIG, event_id="evt-1")["log"]) == 4
+    assert len(go(made.graph, {"n": 1}, CONFIG, event_id="evt-3")["log"]) == 6
+    crash(go, made, {"n": 1}, event_id="evt-4")
+    assert len(go(made.graph, {"n": 1}, CONFIG, event_id="evt-4")["log"]) == 8
+
+
+def test_an_interrupt_is_answered_by_a_command_alone(go, saver):
+    made = Graph(saver)
+    made.asks = True
+    (asked,) = go(made.graph, {"n": 1}, CONFIG)["__interrupt__"]
+    assert go(made.graph, {"n": 1}, CONFIG)["__interrupt__"] == [asked]
+    assert go(made.graph, None, CONFIG)["__interrupt__"] == [asked]
+    with pytest.raises(ConflictError, match="input was not used") as refused:
+        go(made.graph, {"n": 2}, CONFIG)
+    assert refused.value.facts["interrupts"] == [asked.id]
+    made.graph.get_state(CONFIG)
+    assert go(made.graph, Command(resume="yes"), CONFIG)["log"] == ["first 1", "second yes"]
+    made.asks = False
+    assert len(go(made.graph, {"n": 2}, CONFIG)["log"]) == 4
+
+
+def test_an_interrupt_behind_a_crash_keeps_the_new_input_out(go, saver):
+    made = Graph(saver)
+    crash(go, made, {"n": 1})
+    made.asks = True
+    with pytest.raises(ConflictError, match="input was not used"):
+        go(made.graph, {"n": 2}, CONFIG)
+    assert go(made.graph, Command(resume="yes"), CONFIG)["log"] == ["first 1", "second yes"]
+
+
+def test_a_breakpoint_is_not_passed_by_an_input(go, saver):
+    made = Graph(saver, interrupt_before=["second"])
+    go(made.graph, {"n": 1}, CONFIG)
+    with pytest.raises(ConflictError, match="second"):
+        go(made.graph, {"n": 2}, CONFIG)
+    assert made.graph.get_state(CONFIG).next == ("second",)
+    assert go(made.graph, None, CONFIG)["log"] == ["first 1", "second 1"]
+
+
+def test_messages_are_compared_without_their_ids(go, saver):
+    fails = [True]
+
+    def answer(_state):
+        if fails[0]:
+            raise ZeroDivisionError
+        return {"messages": [("ai", "soup")]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("answer", answer)
+    builder.add_edge(START, "answer")
+    graph = builder.compile(checkpointer=saver)
+    with pytest.raises(ZeroDivisionError):
+        go(graph, {"messages": [HumanMessage("hi")]}, CONFIG)
+    fails[0] = False
+    found = go(graph, {"messages": [HumanMessage("hi")]}, CONFIG)
+    assert [message.content for message in found["messages"]] == ["hi", "soup"]
+
+
+def test_bad_arguments_are_refused(go, saver):
+    made = Graph(saver)
+    with pytest.raises(UsageError, match="checkpointer"):
+        go(Graph(None).graph, {"n": 1}, CONFIG)
+    with pytest.raises(UsageError, match="event_id"):
+        go(made.graph, {"n": 1}, CONFIG, event_id="")
+    with pytest.raises(UsageError, match="waits for no answer"):
+        go(made.graph, Command(resume="yes"), CONFIG)
+    assert made.graph.get_state(CONFIG).values == {}
