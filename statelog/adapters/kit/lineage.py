@@ -102,6 +102,7 @@ class Lineage:
         twins: Twins | None = None,
         similar: Similar | None = None,
         follows: Follows | None = None,
+        declared: int | None = None,
         before: Callable[[Batch], object] | None = None,
     ) -> Checkpoint:
         """Commit on top of a checkpoint.
@@ -119,6 +120,7 @@ class Lineage:
             twins: where equal items may be stored. They are referenced instead of stored again.
             similar: where equal parts of whole lists may be stored.
             follows: see `aside`.
+            declared: the schema version of the state. By default, that of the parent's branch.
             before: called first in the same commit. It may be a function from `aside`.
 
         Raises:
@@ -160,6 +162,7 @@ class Lineage:
                 checkpoint_id=None if is_taken else id,
                 known=known if twins is None else [*known, *leaves(batch, thread, twins)],
                 parts=() if similar is None else similar_nodes(batch, thread, similar, branch),
+                declared=declared,
             )
             if (limits := self._session.owner.limits) is not None:
                 limits.check(batch, self.id, head)

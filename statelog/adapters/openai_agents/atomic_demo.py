@@ -59,7 +59,7 @@ def demonstrate(kind: str, point: str, killed: str) -> Outcome:
         for number in range(_PROCESSES_MAX):
             is_killed = number == (0 if killed == FIRST else 1)
             command = [sys.executable, "-m", __spec__.name, kind, folder, point if is_killed else NEVER]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - itself
+            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - this program itself
             if done.returncode == -signal.SIGKILL:
                 continue
             if done.returncode:
