@@ -27,6 +27,7 @@ from statelog.format.record import (
     FLAGS_AT,
     RECORD_SIZE_BYTES_MIN,
     TYPE_AT,
+    TYPE_MASK,
     Record,
     decode_record,
     record_chain_digest,
@@ -194,9 +195,9 @@ class Finder:
         """Keep a record that begins on a page of its own, though nothing tells where it is."""
         offset = number * self._pages.page_size_bytes + PAGE_HEAD_SIZE_BYTES
         head = page[PAGE_HEAD_SIZE_BYTES : PAGE_HEAD_SIZE_BYTES + ENVELOPE_SIZE_BYTES]
-        if len(head) < ENVELOPE_SIZE_BYTES or head[_VERSION_AT] != RECORD_FORMAT or head[TYPE_AT] not in KINDS:
+        if len(head) < ENVELOPE_SIZE_BYTES or head[_VERSION_AT] != RECORD_FORMAT:
             return
-        if head[FLAGS_AT - 1] or head[FLAGS_AT] & ~_FLAGS:
+        if head[TYPE_AT] & TYPE_MASK not in KINDS or head[FLAGS_AT - 1] or head[FLAGS_AT] & ~_FLAGS:
             return
         data = self._read_orphan(offset)
         if self._take(record_lsn(data), offset, len(data), ASTRAY):
