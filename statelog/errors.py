@@ -136,6 +136,10 @@ class GateNotFoundError(NotFoundError):
     """No gate of that id. Facts: gate."""
 
 
+class NodeNotFoundError(NotFoundError):
+    """A thread of LangGraph is paused at a node that its graph does not have. Facts: thread, node, nodes."""
+
+
 class MessageNotFoundError(NotFoundError):
     """No message of the outbox at that place. Facts: run, place."""
 

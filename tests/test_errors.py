@@ -330,6 +330,7 @@ ELSEWHERE = {
     errors.RunCancelledError: "tests/durable/test_runs.py",
     errors.NondeterminismError: "tests/durable/test_runs.py",
     errors.StepVersionError: "tests/durable/test_versions.py",
+    errors.NodeNotFoundError: "tests/adapters/langgraph/test_changed_graphs.py",
     errors.SizeLimitError: "tests/store/test_sizes.py",
     errors.GateNotFoundError: "tests/durable/test_waits.py",
     errors.MessageNotFoundError: "tests/durable/test_outbox.py",

@@ -13,6 +13,7 @@ from statelog.bench import (
     recovery,
     small,
     start,
+    versions,
     waiting,
 )
 from statelog.bench.adapters import workload as adapters
@@ -41,6 +42,7 @@ WORKLOADS = {
         inspector.INSPECTOR,
         otel.OTEL,
         memory.MEMORY,
+        versions.VERSIONS,
     )
 }
 """By name."""

@@ -80,6 +80,8 @@ class Engine:
         store_file.engines.add(self)
         self.collectors: dict[int, Any] = {}
         """The state of retention for each thread, which `care.retention` creates."""
+        self.migrated: Any = None
+        """The states that `store.migration` has brought to a declared schema version."""
         self.sweepers: dict[str, Sweep] = {}
         """The clean-up functions of adapters, by the adapter's name."""
         self.guard: Redactor | None = None

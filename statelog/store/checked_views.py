@@ -48,6 +48,10 @@ class Reading:
         seen = self.checks.members(metadata, Where("read", "metadata", "metadata", thread))
         return revealed(seen) if self.include_quarantined else seen
 
+    def channel(self, value: Any, channel: str, thread: str) -> Any:
+        """Return the value of a channel as the checks let it be seen. Raises CheckError."""
+        return _ChannelReader(self, thread, channel).make(value, None)
+
     def state(self, state: MapView, thread: str, readings: Mapping[str, Shape]) -> MapView:
         """Return a view of a state whose values pass the checks, and then become objects of the schema."""
         return CheckedState(state, self, thread, readings)

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar
-from weakref import WeakKeyDictionary
 
 from statelog.errors import MigrationError, StatelogError
 from statelog.format import cbor
 from statelog.format.quarantined import Quarantined
+from statelog.kernels import KIND_DICT
 from statelog.limits import MIGRATED_SIZE_BYTES_MAX, MIGRATED_STATES_MAX
-from statelog.log.events import schema_version
+from statelog.log.events import SCHEMA_KEY_ITEM, schema_version
 from statelog.log.names import OWN_CHANNELS, channel_key
 from statelog.reducers import Overwrite, Removal
 from statelog.schema.versions import Versioned, newer_error, result_of
 from statelog.store.checked_views import Reading
-from statelog.store.views import ListView, MapView, find_text
+from statelog.store.views import ListView, MapView, channel_value
 from statelog.tree import mapping, reduce
 from statelog.tree.node import ROOT, Node, Slot, Workspace
-from statelog.tree.tree import Tree
+from statelog.tree.tree import STRIDE, Tree
 from statelog.tree.value import encode_slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.format.record import NodeRow
-    from statelog.log.engine import Engine
     from statelog.log.events import CheckpointEvent
     from statelog.log.step import Redact, Write
     from statelog.schema import Schema
@@ -36,7 +35,10 @@ Changed = dict[str, "Slot | bytes | None"]
 
 
 class _Migrated:
-    """What the steps made of one stored root. It is not changed after it is made."""
+    """What the steps made of one stored root: the changes, the new root, and the nodes that are not stored.
+
+    It is not changed after it is made.
+    """
 
     __slots__ = ("changed", "node", "rows")
 
@@ -44,11 +46,6 @@ class _Migrated:
         self.changed = changed
         self.node = node
         self.rows = rows
-
-    def tree(self, workspace: Workspace) -> Tree:
-        """Return the migrated state, whose stored nodes a workspace reads."""
-        workspace.rows = self.rows
-        return Tree(workspace, self.node)
 
     @property
     def size_bytes(self) -> int:
@@ -58,47 +55,27 @@ class _Migrated:
 
 
 class _Remembered:
-    """The migrated states of one store, the last used at the end. Several OS threads may use it."""
+    """The migrated states of one store, the oldest first. Several OS threads may use it.
+
+    Attributes:
+        states: by schema, thread, root and stored version.
+    """
 
     def __init__(self) -> None:
+        self.states: dict[Any, _Migrated] = {}
         self._lock = threading.Lock()
-        self._states: dict[Any, _Migrated] = {}
         self._size_bytes = 0
-
-    def get(self, key: Any) -> _Migrated | None:
-        """Return what is remembered under a key."""
-        with self._lock:
-            found = self._states.pop(key, None)
-            if found is not None:
-                self._states[key] = found
-            return found
 
     def put(self, key: Any, made: _Migrated) -> None:
         """Remember a state, and forget the oldest if there are too many or too large ones."""
         with self._lock:
-            former = self._states.pop(key, None)
+            former = self.states.pop(key, None)
             self._size_bytes += made.size_bytes - (0 if former is None else former.size_bytes)
-            self._states[key] = made
-            while len(self._states) > 1 and (
-                len(self._states) > MIGRATED_STATES_MAX or self._size_bytes > MIGRATED_SIZE_BYTES_MAX
+            self.states[key] = made
+            while len(self.states) > 1 and (
+                len(self.states) > MIGRATED_STATES_MAX or self._size_bytes > MIGRATED_SIZE_BYTES_MAX
             ):
-                self._size_bytes -= self._states.pop(next(iter(self._states))).size_bytes
-
-
-_remembered: WeakKeyDictionary[Engine, _Remembered] = WeakKeyDictionary()
-
-
-def check_version(event: CheckpointEvent, schema: Schema, thread_id: str) -> int:
-    """Return the stored schema version of a state.
-
-    Raises:
-        SchemaVersionError: it is newer than the version that a schema declares. One without a version declares 1.
-    """
-    stored, lineage = schema_version(event.metadata), schema.lineage
-    if stored > (1 if lineage is None else lineage.version):
-        name, declared = (None, 1) if lineage is None else (lineage.name, lineage.version)
-        raise newer_error(thread_id, stored, declared, name)
-    return stored
+                self._size_bytes -= self.states.pop(next(iter(self.states))).size_bytes
 
 
 def declared_tree(
@@ -123,10 +100,11 @@ def declared_tree(
     Raises:
         SchemaVersionError, MissingMigrationError, MigrationError: as named.
     """
-    stored = check_version(event, schema, thread_id)
-    if schema.lineage is None or stored == schema.lineage.version:
+    made = _migrated(session, thread_id, event, schema, workspace, in_commit=in_commit)
+    if made is None:
         return Tree(workspace, workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node))
-    return _migrated(session, thread_id, event, schema, workspace, stored, in_commit=in_commit).tree(workspace)
+    workspace.rows = made.rows
+    return Tree(workspace, made.node)
 
 
 def migrate_ahead(session: Session, thread_id: str, event: CheckpointEvent, schema: Schema) -> int:
@@ -134,8 +112,8 @@ def migrate_ahead(session: Session, thread_id: str, event: CheckpointEvent, sche
 
     The arguments and errors are those of `declared_tree`.
     """
-    stored = check_version(event, schema, thread_id)
-    return _migrated(session, thread_id, event, schema, session.workspace(), stored, in_commit=False).size_bytes
+    made = _migrated(session, thread_id, event, schema, session.workspace(), in_commit=False)
+    return 0 if made is None else made.size_bytes
 
 
 def migration_writes(
@@ -145,13 +123,10 @@ def migration_writes(
 
     The arguments and errors are those of `declared_tree`.
     """
-    stored = check_version(event, schema, thread_id)
-    if schema.lineage is None or stored == schema.lineage.version:
-        return []
-    made = _migrated(session, thread_id, event, schema, workspace, stored, in_commit=True)
+    made = _migrated(session, thread_id, event, schema, workspace, in_commit=True)
     return [
         Removal(channel) if value is None else _Put(channel, value, _key_of(schema, channel))
-        for channel, value in made.changed.items()
+        for channel, value in ({} if made is None else made.changed).items()
     ]
 
 
@@ -161,40 +136,44 @@ def _migrated(
     event: CheckpointEvent,
     schema: Schema,
     workspace: Workspace,
-    stored: int,
     *,
     in_commit: bool,
-) -> _Migrated:
+) -> _Migrated | None:
+    """Return what the steps make of a state, None if it has the declared version."""
     lineage, engine = schema.lineage, session.owner
-    assert isinstance(lineage, Versioned)
-    root = (event.root_digest, event.root_lsn, event.root_node)
-    key = (lineage, event.thread, *root, stored)
-    remembered = _remembered.get(engine) if session.is_final else None
-    found = None if remembered is None else remembered.get(key)
-    if found is not None:
-        return found
+    stored = schema_version(event.metadata) if SCHEMA_KEY_ITEM in event.metadata else 1
+    declared = 1 if lineage is None else lineage.version
+    if stored == declared:
+        return None
+    key = (lineage, event.thread, event.root_digest, event.root_lsn, event.root_node, stored)
+    remembered: _Remembered | None = engine.migrated
+    if remembered is not None and session.is_final:
+        found = remembered.states.get(key)
+        if found is not None:
+            return found
+    if not isinstance(lineage, Versioned) or stored > declared:
+        raise newer_error(thread_id, stored, declared, None if lineage is None else lineage.name)
     checks = None if engine.guard is None else engine.guard.on_read
-    tree = Tree(workspace, workspace.read(ROOT, *root))
-
-    def seen(state: MapView) -> MapView:
-        return state if checks is None else Reading(checks, include_quarantined=False).state(state, thread_id, {})
-
-    channels = _StoredChannels(tree, schema, seen)
+    reading = None if checks is None else Reading(checks, include_quarantined=False)
+    tree = Tree(workspace, workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node))
+    channels = _StoredChannels(tree, schema, reading, thread_id)
     lineage.upgrade(channels, stored)
     try:
         changed = channels.changed()
     except StatelogError as error:
-        facts = {**error.facts, "schema": lineage.name, "stored": stored, "declared": lineage.version}
+        facts = {**error.facts, "schema": lineage.name, "stored": stored, "declared": declared}
         message = f"schema {lineage.name!r}: what the steps from version {stored} have made is not a state of version"
-        raise MigrationError(f"{message} {lineage.version}: {error.message}", **facts) from error
-    made = _Migrated(changed, *_with_changes(tree, changed, schema))
+        raise MigrationError(f"{message} {declared}: {error.message}", **facts) from error
+    made = _Migrated(changed, _with_changes(tree, changed, schema), workspace.rows)
     if session.is_final and not in_commit:
-        _remembered.setdefault(engine, _Remembered()).put(key, made)
+        if remembered is None:
+            remembered = engine.migrated = _Remembered()
+        remembered.put(key, made)
     return made
 
 
-def _with_changes(tree: Tree, changed: Changed, schema: Schema) -> tuple[Node, list[NodeRow]]:
-    """Return the root of a state after a migration, and the nodes that are not stored."""
+def _with_changes(tree: Tree, changed: Changed, schema: Schema) -> Node:
+    """Return the root of a state after a migration. New nodes are in the workspace of the tree."""
     workspace = tree.workspace
 
     def slot_of(channel: str, value: Slot | bytes | None) -> Slot | None:
@@ -202,9 +181,8 @@ def _with_changes(tree: Tree, changed: Changed, schema: Schema) -> tuple[Node, l
             return encode_slot(workspace, value, top=True, key=_key_of(schema, channel))
         return value
 
-    batch = sorted((channel_key(channel), slot_of(channel, value)) for channel, value in changed.items())
-    node = mapping.merge_batch(workspace, tree.node, batch, kind=tree.kind) if batch else tree.node
-    return node, workspace.rows
+    batch = [(channel_key(channel), slot_of(channel, value)) for channel, value in changed.items()]
+    return mapping.merge_batch(workspace, tree.node, sorted(batch), kind=KIND_DICT) if batch else tree.node
 
 
 def _key_of(schema: Schema, channel: str) -> bytes:
@@ -220,45 +198,40 @@ class _StoredChannels:
     the steps as it went in, and that nobody can have changed, keeps its slot.
     """
 
-    def __init__(self, tree: Tree, schema: Schema, seen: Callable[[MapView], MapView]) -> None:
+    def __init__(self, tree: Tree, schema: Schema, reading: Reading | None, thread_id: str) -> None:
         self._tree = tree
         self._schema = schema
-        self._seen = seen
-        self._changed: Changed = {}
-        self._values: dict[str, Any] | None = None
-        self._given: dict[str | int, tuple[Any, Slot]] = {}
-        """What a function got and cannot change: views by their `id`, other values by channel. Each with its slot."""
+        self._reading = reading
+        self._thread_id = thread_id
+        self._stored = _slots_of(tree)
+        self._channels: dict[str, Any] = dict(self._stored)
+        """Slots and encoded values by channel; once a function was called, values."""
+        self._has_values = False
+        self._given: dict[str | int, tuple[Any, Slot | bytes]] = {}
+        """What a function got and cannot change: views by their `id`, other values by channel. Each as it is stored."""
 
     def has(self, channel: str) -> bool:
         """Return True if the state has a channel."""
-        return channel in self._values if self._values is not None else self._find(channel) is not None
+        return channel in self._channels
 
     def move(self, channel: str, name: str) -> None:
         """Give a channel another name."""
-        if self._values is not None:
-            self._values[name] = self._values.pop(channel)
-        else:
-            self._changed[name], self._changed[channel] = self._find(channel), None
+        self._channels[name] = self._channels.pop(channel)
 
     def put(self, channel: str, item: bytes) -> None:
         """Set a channel to an encoded value."""
-        if self._values is not None:
-            self._values[channel] = cbor.decode(item)
-        else:
-            self._changed[channel] = item
+        self._channels[channel] = cbor.decode(item) if self._has_values else item
 
     def remove(self, channel: str) -> None:
         """Remove a channel, if the state has it."""
-        if self._values is not None:
-            self._values.pop(channel, None)
-        elif self._find(channel) is not None:
-            self._changed[channel] = None
+        self._channels.pop(channel, None)
 
     def change(self, function: Callable[[dict[str, Any]], object]) -> None:
         """Call a function with the channels, and take the dict that it returns in their place."""
-        if self._values is None:
-            self._values = self._read()
-        self._values = result_of(function, self._values)
+        if not self._has_values:
+            self._channels = {name: self._value(name, stored) for name, stored in self._channels.items()}
+            self._has_values = True
+        self._channels = result_of(function, self._channels)
 
     def changed(self) -> Changed:
         """Return what the steps have changed.
@@ -267,57 +240,46 @@ class _StoredChannels:
             ChannelError: a channel of the state is not declared. ValidationError, ValueTypeError, LimitError: a value
                 cannot be stored in its channel.
         """
-        stored = self._names()
-        changed = self._changed if self._values is None else self._compared(stored, self._values)
-        final = (stored - {name for name, value in changed.items() if value is None}) | {
-            name for name, value in changed.items() if value is not None
-        }
-        for name in sorted(final):
-            if name not in self._schema.channels:
+        stored, declared = self._stored, self._schema.channels
+        changed: Changed = {name: None for name in stored if name not in self._channels}
+        for name, value in self._channels.items():
+            if name not in declared:
                 self._schema.validate_write(name, None)
-        return {name: value for name, value in changed.items() if value is not None or name in stored}
-
-    def _find(self, channel: str) -> Slot | bytes | None:
-        return self._changed[channel] if channel in self._changed else find_text(self._tree, channel)
-
-    def _names(self) -> set[str]:
-        return {name for name in MapView(self._tree) if not name.startswith(OWN_CHANNELS)}
-
-    def _read(self) -> dict[str, Any]:
-        """Return the channels as a function gets them."""
-        node, rows = _with_changes(self._tree, self._changed, self._schema)
-        state = _Migrated(self._changed, node, rows).tree(self._tree.workspace)
-        values = {name: value for name, value in self._seen(MapView(state, is_state=True)).items() if _is_users(name)}
-        for name, value in values.items():
-            is_view = isinstance(value, ListView | MapView)
-            if is_view or cbor.is_immutable(type(value)) or type(value) is Quarantined:
-                slot = find_text(state, name)
-                assert slot is not None
-                self._given[id(value) if is_view else name] = value, slot
-        return values
-
-    def _compared(self, stored: set[str], values: dict[str, Any]) -> Changed:
-        changed: Changed = {name: None for name in stored if name not in values}
-        for name, value in values.items():
-            current = find_text(self._tree, name)
-            given = self._given.get(id(value)) or self._given.get(name)
-            if given is not None and given[0] is value and (given[1].lsn or not given[1].is_ref):
-                if current is None or current.data != given[1].data:
-                    changed[name] = given[1]
-                continue
-            item = self._item(name, value)
-            if current is None or current.data != item:
-                changed[name] = item
+            made = self._stored_form(name, value) if self._has_values else value
+            current = stored.get(name)
+            if current is None or current.data != (made if isinstance(made, bytes) else made.data):
+                changed[name] = made
         return changed
 
-    def _item(self, name: str, value: Any) -> bytes:
+    def _value(self, name: str, stored: Slot | bytes) -> Any:
+        """Return a channel as a function gets it."""
+        slot = Slot(stored) if isinstance(stored, bytes) else stored
+        value = channel_value(self._tree.workspace, slot)
+        if self._reading is not None:
+            value = self._reading.channel(value, name, self._thread_id)
+        is_view = isinstance(value, ListView | MapView)
+        if is_view or cbor.is_immutable(type(value)) or type(value) is Quarantined:
+            self._given[id(value) if is_view else name] = value, stored
+        return value
+
+    def _stored_form(self, name: str, value: Any) -> Slot | bytes:
+        """Return the slot or the encoded value of what a channel has after the steps."""
+        given = self._given.get(id(value)) or self._given.get(name)
+        if given is not None and given[0] is value:
+            return given[1]
         plain = value.to_python() if isinstance(value, ListView | MapView) else value
         checked = self._schema.validate_write(name, Overwrite(plain))
         return cbor.encode(checked.value if isinstance(checked, Overwrite) else checked, path=name)
 
 
-def _is_users(channel: str) -> bool:
-    return not channel.startswith(OWN_CHANNELS)
+def _slots_of(tree: Tree) -> dict[str, Slot]:
+    """Return the slots of the user's channels. No value is read."""
+    slots: dict[str, Slot] = {}
+    for node, table, start, stop in tree.runs(0, tree.count):
+        part, data = table[start * STRIDE : stop * STRIDE], node.data
+        keys = [data[at:slot_at] for at, slot_at in zip(part[::STRIDE], part[1::STRIDE], strict=True)]
+        slots.update(zip(cbor.decode_all(keys), tree.slots_in(node, part), strict=True))
+    return {name: slot for name, slot in slots.items() if not name.startswith(OWN_CHANNELS)}
 
 
 class _Put:

@@ -42,6 +42,11 @@ def _view_value(workspace: Workspace, slot: Slot, *, is_channel: bool, is_lazy: 
     return value
 
 
+def channel_value(workspace: Workspace, slot: Slot) -> Any:
+    """Return the value of a channel as a state has it: a list or dict as a view, others plain."""
+    return _view_value(workspace, slot, is_channel=True, is_lazy=False)
+
+
 def _view_values(workspace: Workspace, slots: list[Slot], *, is_lazy: bool) -> list[Any]:
     """Return the values of items as `_view_value` does; leaves are read in one go."""
     trees = [is_tree(slot) for slot in slots]

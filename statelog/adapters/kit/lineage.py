@@ -102,6 +102,7 @@ class Lineage:
         twins: Twins | None = None,
         similar: Similar | None = None,
         follows: Follows | None = None,
+        declared: int | None = None,
         before: Callable[[Batch], object] | None = None,
     ) -> Checkpoint:
         """Commit on top of a checkpoint.
@@ -118,6 +119,7 @@ class Lineage:
             twins: items that are there already are referred to, not stored again.
             similar: likewise parts of lists that are written whole.
             follows: see `aside`.
+            declared: the schema version of the state; that of the parent's line, if left out.
             before: called in the same commit before this, such as what `aside` has returned.
 
         Raises:
@@ -159,6 +161,7 @@ class Lineage:
                 checkpoint_id=None if is_taken else id,
                 known=known if twins is None else [*known, *leaves(batch, thread, twins)],
                 parts=() if similar is None else similar_nodes(batch, thread, similar, branch),
+                declared=declared,
             )
             if (limits := self._session.owner.limits) is not None:
                 limits.check(batch, self.id, head)

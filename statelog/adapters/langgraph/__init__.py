@@ -17,10 +17,19 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.memory.store import StatelogStore
     from statelog.adapters.langgraph.runs import aresume_or_start, resume_or_start
     from statelog.adapters.langgraph.saver.saver import StatelogSaver
+    from statelog.adapters.langgraph.values.types import LostTypeWarning
 
-__all__ = ["StatelogCache", "StatelogSaver", "StatelogStore", "aresume_or_start", "resume_or_start"]
+__all__ = [
+    "LostTypeWarning",
+    "StatelogCache",
+    "StatelogSaver",
+    "StatelogStore",
+    "aresume_or_start",
+    "resume_or_start",
+]
 
 _MODULES = {
+    "LostTypeWarning": "values.types",
     "StatelogCache": "memory.cache",
     "StatelogSaver": "saver.saver",
     "StatelogStore": "memory.store",

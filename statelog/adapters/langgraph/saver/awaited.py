@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from statelog.adapters.langgraph.saver.pausing import LEADS, check_paused
 from statelog.aio.running import Runner, stream
 
 if TYPE_CHECKING:
@@ -89,7 +90,10 @@ class AsyncCalls:
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """See `get_tuple`."""
-        return await self._read(config, self._get_tuple, config)
+        found = await self._read(config, self._get_tuple, config)
+        if found is not None and any(map(LEADS, found.checkpoint["channel_values"])):
+            check_paused(found)
+        return found
 
     async def alist(
         self,

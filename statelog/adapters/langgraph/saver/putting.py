@@ -28,7 +28,7 @@ from statelog.adapters.langgraph.values.own import decode_own, kept_item
 from statelog.reducers import Removal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
 
@@ -295,6 +295,9 @@ def value_writes(
     """Return the writes that make a checkpoint's values of its base's."""
     _checkpoint, known_versions, channels, _own, _trail = base
     values = checkpoint["channel_values"]
+    changed: Iterable[str] = ()
+    if codec.migration is not None or codec.renaming is not None:
+        changed = _changed_since(codec, base, checkpoint["channel_versions"], place)
     writes: list[Write] = []
     changes = _new(Changes, (writes, {}, [], [], []))
     left = {*channels}
@@ -302,7 +305,7 @@ def value_writes(
     missing = {}
     for channel, version in checkpoint["channel_versions"].items():
         name = channel_name(channel)
-        if channel in new_versions:
+        if channel in new_versions or channel in changed:
             if channel in values:
                 left.discard(name)
                 writes += _value_writes(codec, memory, changes, channel, channels.get(name), values[channel], place)
@@ -322,6 +325,17 @@ def value_writes(
     for name in sorted(left):
         writes.append(items.remove(name))
     return changes
+
+
+def _changed_since(codec: Codec, base: Base, versions: Mapping[str, Any], place: Place) -> Iterable[str]:
+    """Return channels that the base has under other names, or as an older version of the schema has them."""
+    known, migration, renaming = base.versions, codec.migration, codec.renaming
+    if migration is not None and migration.is_older(base.checkpoint, place):
+        return [channel for channel, version in versions.items() if known.get(channel) != version]
+    if renaming is None:
+        return ()
+    renamed = renaming.renamed(known)
+    return [channel for channel in renamed if versions.get(channel) == renamed[channel]]
 
 
 def _value_writes(

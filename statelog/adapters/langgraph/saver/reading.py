@@ -16,6 +16,7 @@ from statelog.adapters.kit.moment import Moment
 from statelog.adapters.kit.notes import note
 from statelog.adapters.langgraph.saver.bundles import decode_bundles, decode_write, read_bundle
 from statelog.adapters.langgraph.saver.listed import ListedTuple
+from statelog.adapters.langgraph.values.migration import migrate
 from statelog.adapters.langgraph.values.msgpack_items import pack_bytes, unpack_bytes
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
@@ -36,6 +37,7 @@ from statelog.adapters.langgraph.values.own import Kept, Own, decode_own, kept_i
 from statelog.display import graph_versions
 from statelog.errors import FormatError
 from statelog.format import cbor
+from statelog.log.events import SCHEMA_KEY_ITEM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -224,12 +226,19 @@ def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: 
             except Exception as error:
                 note(error, f"raised by the serialiser for channel {channel!r}")
                 raise
+    metadata = row_metadata(codec, row)
+    pending = decode_writes(codec, row.writes, decoded=decoded) if row.writes else []
+    migration = codec.migration
+    if migration is not None or SCHEMA_KEY_ITEM in row.metadata:
+        pending = migrate(migration, row.place, checkpoint, row.metadata, pending)
+    if codec.renaming is not None:
+        pending = codec.renaming.apply(checkpoint, row.place.namespace, metadata.get("step"), pending)
     return CheckpointTuple(
         config=config_of(row.place) if config is None else config,
         checkpoint=cast("LangGraphCheckpoint", checkpoint),
-        metadata=cast("CheckpointMetadata", row_metadata(codec, row)),
+        metadata=cast("CheckpointMetadata", metadata),
         parent_config=row.parent_config(),
-        pending_writes=decode_writes(codec, row.writes, decoded=decoded) if row.writes else [],
+        pending_writes=pending,
     )
 
 

@@ -18,6 +18,7 @@ from statelog.adapters.langgraph.saver.filtering import fits
 from statelog.adapters.langgraph.saver.gathering import Gatherer
 from statelog.adapters.langgraph.saver.metadata import DELTAS, metadata_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
+from statelog.adapters.langgraph.saver.pausing import LEADS, check_paused
 from statelog.adapters.langgraph.saver.putting import Base, Bases, value_writes
 from statelog.adapters.langgraph.saver.reading import (
     Row,
@@ -36,6 +37,7 @@ from statelog.adapters.langgraph.values.codec import Codec
 from statelog.adapters.langgraph.values.conn_string import ConnString
 from statelog.adapters.langgraph.values.copying import CACHE_SIZE_BYTES, Decoded
 from statelog.adapters.langgraph.values.frozen import Frozen
+from statelog.adapters.langgraph.values.migration import Migration
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
@@ -49,6 +51,8 @@ from statelog.adapters.langgraph.values.names import (
     thread_id_of,
 )
 from statelog.adapters.langgraph.values.own import Own
+from statelog.adapters.langgraph.values.renaming import Renaming
+from statelog.adapters.langgraph.values.types import Types
 from statelog.aio.running import Runner
 from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
 from statelog.store.session import session_of
@@ -64,6 +68,8 @@ if TYPE_CHECKING:
 
     from statelog import Store
     from statelog.adapters.langgraph.values.copying import DecodedBy
+    from statelog.adapters.langgraph.values.types import Upgrade
+    from statelog.schema.versions import Versioned
 
 _PAGE = 16
 """Checkpoints that `list` reads at a time."""
@@ -106,6 +112,9 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         conflict: Literal["fork", "raise"] = "fork",
         cache_size_bytes: int = CACHE_SIZE_BYTES,
         include_quarantined: bool = False,
+        migrations: Versioned[Any, Any] | None = None,
+        types: Mapping[str, Upgrade] | None = None,
+        nodes: Mapping[str, str] | None = None,
     ) -> None:
         """Save to a store that is open.
 
@@ -120,13 +129,27 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
                 size, and 1 KB for each message; one that does not fit is decoded each time.
             include_quarantined: whether reads return texts that a check of the store's guard hides. If False, they
                 return `[QUARANTINED by ...]` instead.
+            types: classes that were moved, renamed or changed since their instances were stored, by `module:Class` as
+                it was then: the class, or a function that returns the object and gets the stored fields as keywords.
+                A class that is not there any more, and not named here, is read as a dict, with a LostTypeWarning.
+            migrations: the schema of the graph's state with its steps, as `statelog.versioned` returns it. Checkpoints
+                of older versions are read, and go on, as checkpoints of this version. Graphs that nodes call are not
+                migrated. A checkpoint of a newer version raises SchemaVersionError.
+            nodes: nodes that were renamed, former names to present ones. A thread that is paused at one of them goes on
+                at the present node. A run that would go on at a node which its graph does not have raises
+                NodeNotFoundError.
 
         """
         asking.check_options(serde, conflict, cache_size_bytes)
+        self._types = Types(types)
+        self._renaming = None if nodes is None else Renaming(nodes)
+        self._migration = None if migrations is None else Migration(migrations)
         super().__init__(serde=serde)
         asking.check_store(store)
         self.store = store
         self._engine = session_of(store).engine
+        if types:
+            self._types.loader(self.serde)  # Raises if the serialiser cannot be given upgrades.
         self._conflict = conflict
         self._include_quarantined = include_quarantined
         self._codec_made = self._make_codec()
@@ -148,6 +171,9 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         conflict: Literal["fork", "raise"] = "fork",
         cache_size_bytes: int = CACHE_SIZE_BYTES,
         include_quarantined: bool = False,
+        migrations: Versioned[Any, Any] | None = None,
+        types: Mapping[str, Upgrade] | None = None,
+        nodes: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Self:
         """Open a store, and return a saver for it. The end of its `with` block, or `close`, closes the store.
@@ -158,6 +184,9 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
             conflict: see the class.
             cache_size_bytes: see the class.
             include_quarantined: see the class.
+            migrations: see the class.
+            types: see the class.
+            nodes: see the class.
             options: as for `statelog.open`.
 
         """
@@ -168,6 +197,9 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
             conflict=conflict,
             cache_size_bytes=cache_size_bytes,
             include_quarantined=include_quarantined,
+            migrations=migrations,
+            types=types,
+            nodes=nodes,
         )
         return cls._open(path, options, make)
 
@@ -180,7 +212,14 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
 
     def _make_codec(self) -> Codec:
         guard = session_of(self.store).owner.guard
-        return Codec(self.serde, guard, include_quarantined=self._include_quarantined)
+        return Codec(
+            self.serde,
+            guard,
+            include_quarantined=self._include_quarantined,
+            types=self._types,
+            renaming=self._renaming,
+            migration=self._migration,
+        )
 
     def _lineage(self, thread_id: str) -> Lineage:
         lineage = self._lineages.get(thread_id)
@@ -206,7 +245,10 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         """
         if self._begun.futures:
             self._begun.wait(config)
-        return self._get_tuple(config)
+        found = self._get_tuple(config)
+        if found is not None and any(map(LEADS, found.checkpoint["channel_values"])):
+            check_paused(found)
+        return found
 
     def _get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         asked = place_of(config)
@@ -381,6 +423,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
             metadata=small,
             at_head=self._conflict == "raise",
             counts=partial(is_in_namespace, place.namespace),
+            declared=None if codec.migration is None else codec.migration.version_of(place),
             similar=changes.similar(place) if changes.whole else None,
             follows=tasks.follows(asked, place, parents),
         )

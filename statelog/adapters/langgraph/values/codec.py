@@ -24,6 +24,7 @@ from statelog.adapters.langgraph.values.msgpack_items import (
     unpack_bytes,
     unpack_text,
 )
+from statelog.adapters.langgraph.values.types import LOADING, Loading
 from statelog.display.packed import quarantined_text
 from statelog.display.short_messages import lengthen_all, shorten
 from statelog.errors import StatelogError, ValueTypeError
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
+    from statelog.adapters.langgraph.values.migration import Migration
+    from statelog.adapters.langgraph.values.renaming import Renaming
+    from statelog.adapters.langgraph.values.types import Types
     from statelog.guard.hook import Redactor
 
 
@@ -64,6 +68,9 @@ class DecodedItems(Protocol):
     def items(self, part: Joined) -> list[Any]:
         """Return the values of a part, which nobody else has."""
 
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
 
 _EXTENSIONS = frozenset([0xC7, 0xC8, 0xC9])
 _SPLIT = frozenset(bytes([first]) for first in (*ARRAYS, *_EXTENSIONS))
@@ -169,12 +176,26 @@ class Codec:
         serde: the serialiser.
         guard: the guard of the store, or None.
         include_quarantined: whether hidden texts are decoded. If False, a placeholder replaces a hidden text.
+        types: upgrades of classes that have changed. Lost classes are reported then.
+        renaming: of nodes that have other names now.
+        migration: of channels whose schema has changed.
     """
 
     def __init__(
-        self, serde: SerializerProtocol, guard: Redactor | None = None, *, include_quarantined: bool = False
+        self,
+        serde: SerializerProtocol,
+        guard: Redactor | None = None,
+        *,
+        include_quarantined: bool = False,
+        types: Types | None = None,
+        renaming: Renaming | None = None,
+        migration: Migration | None = None,
     ) -> None:
         self.serde = serde
+        self._types = types
+        self._loader = serde if types is None else types.loader(serde)
+        self.renaming = renaming
+        self.migration = migration
         self._guard = guard
         self._include_quarantined = include_quarantined
         self._thread: str | None = None
@@ -249,12 +270,22 @@ class Codec:
         """Decode a value, with hidden texts replaced. Raises CheckError, and errors of the serialiser."""
         if kind == MSGPACK:
             data = show_texts(data, include_quarantined=self._include_quarantined)
-        value = self.serde.loads_typed((kind, data))
-        if self._guard is None or self._guard.on_read is None:
-            return value
-        where = Where("read", "langgraph", "")
-        shown = self._guard.on_read.texts(value, data, where, self._shown if kind == MSGPACK else _hide_nothing)
-        return value if shown is data else self.serde.loads_typed((kind, shown))
+        types = self._types
+        errors: list[Exception] = []
+        token = LOADING.set(_new(Loading, (types, errors)))
+        try:
+            value = self._loader.loads_typed((kind, data))
+            if self._guard is not None and self._guard.on_read is not None:
+                where = Where("read", "langgraph", "")
+                shown = self._guard.on_read.texts(value, data, where, self._shown if kind == MSGPACK else _hide_nothing)
+                value = value if shown is data else self._loader.loads_typed((kind, shown))
+        finally:
+            LOADING.reset(token)
+            if errors:
+                raise errors[0]
+        if types is not None and types.lost:
+            types.warn()
+        return value
 
     def _shown(self, data: bytes, replace: Callable[[str, tuple[str, ...]], str | Quarantined]) -> bytes:
         return show_texts(hide_texts(data, replace), include_quarantined=self._include_quarantined)

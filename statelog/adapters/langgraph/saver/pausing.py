@@ -1,0 +1,84 @@
+"""Refuses to go on with a thread that is paused at a node which the graph does not have.
+
+LangGraph passes over such a node: the run ends at once, and what a person has answered is never read.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+from langgraph.pregel._loop import PregelLoop
+from langgraph.types import Command, Send
+
+from statelog.adapters.langgraph.saver.arguments import number_of
+from statelog.errors import NodeNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from langgraph.checkpoint.base import CheckpointTuple
+
+_TASKS = "__pregel_tasks"
+_LEADING = ("branch:to:", "join:")
+LEADS = re.compile(f"{'|'.join(_LEADING)}|{_TASKS}$").match
+"""Matches the names of channels that lead to a node."""
+_FRAMES_MAX = 4
+
+
+def check_paused(found: CheckpointTuple) -> None:
+    """Check a checkpoint that leads to a node, for the run that reads it.
+
+    LangGraph gives a saver the thread, not the graph. So this looks for the loop of the run among the callers. A run
+    with new input, which leaves the paused node behind, and calls that only look, get the checkpoint.
+
+    Raises:
+        NodeNotFoundError: the run is to go on at a node that its graph does not have.
+    """
+    loop = _loop_that_asks()
+    if loop is None or not _goes_on(loop):
+        return
+    for node in _next_nodes(found.checkpoint, loop.specs):
+        if node not in loop.nodes:
+            thread = found.config["configurable"]["thread_id"]
+            message = (
+                f"thread {thread!r} is paused at node {node!r}, which the graph does not have: an answer would be lost."
+                f" If the node was renamed, give its name: StatelogSaver(nodes={{{node!r}: ...}})"
+            )
+            raise NodeNotFoundError(message, thread=thread, node=node, nodes=sorted(loop.nodes))
+
+
+def _loop_that_asks() -> Any:
+    frame = sys._getframe(2)  # noqa: SLF001 - LangGraph hands a saver nothing that knows the graph
+    for _ in range(_FRAMES_MAX):
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, PregelLoop):
+            return caller
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def _goes_on(loop: Any) -> bool:
+    """Return True if a run goes on from its checkpoint, as LangGraph decides it."""
+    if loop.is_nested:
+        return bool(loop.config["configurable"].get("__pregel_resuming"))
+    given = loop.input
+    return given is None or (isinstance(given, Command) and (given.resume is not None or not given.goto))
+
+
+def _next_nodes(checkpoint: Mapping[str, Any], channels: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the nodes that a checkpoint leads to by channels that the graph does not have, and by tasks.
+
+    Only channels of the last step count. A run with other input leaves those of an abandoned pause in the thread.
+    """
+    versions: Mapping[str, Any] = checkpoint["channel_versions"]
+    latest = max(map(number_of, versions.values()), default=0)
+    for name in checkpoint["channel_values"]:
+        if name.startswith(_LEADING) and name not in channels and number_of(versions.get(name)) == latest:
+            yield from re.split(r"[:+]", name.removeprefix("branch:to:").removeprefix("join:"))
+    for sent in checkpoint["channel_values"].get(_TASKS) or ():
+        if isinstance(sent, Send):
+            yield sent.node

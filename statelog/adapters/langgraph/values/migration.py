@@ -1,0 +1,157 @@
+"""Channels of a LangGraph checkpoint as a later version of the graph's state has them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from statelog.errors import UsageError
+from statelog.format import cbor
+from statelog.log.events import schema_version
+from statelog.schema.versions import Versioned, newer_error, result_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from langgraph.checkpoint.base import PendingWrite
+
+    from statelog import Checkpoint
+    from statelog.adapters.langgraph.values.names import Place
+
+_OWN = ("branch:", "join:", "start:", "__")
+"""The names of LangGraph's own channels begin so."""
+
+
+class Migration:
+    """The steps of a versioned schema, for the checkpoints of a graph.
+
+    Args:
+        schema: what `statelog.versioned` returns.
+
+    Raises:
+        UsageError: it is something else.
+    """
+
+    def __init__(self, schema: object) -> None:
+        if not isinstance(schema, Versioned):
+            message = f"migrations is a schema of statelog.versioned, not {schema!r:.80}"
+            raise UsageError(message, argument="migrations", value=schema)
+        self.schema = schema
+
+    def version_of(self, place: Place) -> int | None:
+        """Return the version of what is put at a place, or None if the schema is not that of its graph."""
+        return None if place.namespace else self.schema.version
+
+    def is_older(self, checkpoint: Checkpoint | None, place: Place) -> bool:
+        """Return True if a checkpoint of the graph has an older version."""
+        if checkpoint is None or place.namespace:
+            return False
+        return schema_version(checkpoint.event.metadata) < self.schema.version
+
+
+def migrate(
+    migration: Migration | None,
+    place: Place,
+    checkpoint: dict[str, Any],
+    metadata: bytes,
+    pending: list[PendingWrite],
+) -> list[PendingWrite]:
+    """Bring a checkpoint to the declared version in place. Return its pending writes with the names of that version.
+
+    Raises:
+        SchemaVersionError: the checkpoint has a newer version. MissingMigrationError, MigrationError: as for a thread.
+    """
+    if place.namespace:
+        return pending
+    stored, declared = schema_version(metadata), 1 if migration is None else migration.schema.version
+    if stored > declared:
+        raise newer_error(place.thread_id, stored, declared, None if migration is None else migration.schema.name)
+    if stored == declared or migration is None:
+        return pending
+    values = checkpoint["channel_values"]
+    own = {name: value for name, value in values.items() if name.startswith(_OWN)}
+    channels = _Channels({name: value for name, value in values.items() if name not in own})
+    migration.schema.upgrade(channels, stored)
+    checkpoint["channel_values"] = own | channels.values
+    _renumber(checkpoint, channels, f"{migration.schema.name} {declared}")
+    return [
+        (task, channels.names.get(channel, channel), value)
+        for task, channel, value in pending
+        if channels.names.get(channel, channel) is not None
+    ]
+
+
+class _Channels:
+    """Channels of a plain state, and what has become of their names."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+        self.names: dict[str, Any] = {}
+        """By the stored name of a channel, its present name; None if it was removed."""
+        self.changed: set[str] = set()
+        """The present names of channels whose values are not those that are stored under their names."""
+
+    def has(self, channel: str) -> bool:
+        return channel in self.values
+
+    def move(self, channel: str, name: str) -> None:
+        self.values[name] = self.values.pop(channel)
+        self._rename(channel, name)
+        self.changed.discard(channel)
+        self.changed.add(name)
+
+    def put(self, channel: str, item: bytes) -> None:
+        self.values[channel] = cbor.decode(item)
+        self.changed.add(channel)
+
+    def remove(self, channel: str) -> None:
+        self.values.pop(channel, None)
+        self._rename(channel, None)
+        self.changed.discard(channel)
+
+    def change(self, function: Callable[[dict[str, Any]], object]) -> None:
+        made = result_of(function, self.values)
+        for channel in self.values.keys() - made.keys():
+            self._rename(channel, None)
+        self.values = made
+        self.changed = set(made)  # The function may have changed lists and dicts in place.
+
+    def _rename(self, channel: str, name: str | None) -> None:
+        former = next((old for old, new in self.names.items() if new == channel), channel)
+        self.names[former] = name
+
+
+def _renumber(checkpoint: dict[str, Any], channels: _Channels, of: str) -> None:
+    """Give changed channels other version numbers, so that the next checkpoint stores them, and no node runs for it."""
+    former = {new: old for old, new in channels.names.items() if new is not None}
+    versions: dict[str, Any] = checkpoint["channel_versions"]
+    latest = max(map(str, versions.values()), default="0")
+    made = {name: version for name, version in versions.items() if name not in channels.names}
+    for name in channels.changed:
+        made[name] = _other(str(versions.get(former.get(name, name), latest)), f"{of} {name}")
+    checkpoint["channel_versions"] = made
+    seen: dict[str, dict[str, Any]] = checkpoint.get("versions_seen") or {}
+    checkpoint["versions_seen"] = {
+        node: _seen(of_node, versions, made, channels.names) for node, of_node in seen.items()
+    }
+    if checkpoint.get("updated_channels"):
+        names = (channels.names.get(name, name) for name in checkpoint["updated_channels"])
+        checkpoint["updated_channels"] = sorted(name for name in names if name is not None)
+
+
+def _seen(
+    seen: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any], names: Mapping[str, str | None]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for channel, version in seen.items():
+        name = names.get(channel, channel)
+        if name is not None:
+            is_seen = channel in before and before[channel] == version and name in after
+            found[name] = after[name] if is_seen else version
+    return found
+
+
+def _other(version: str, salt: str) -> str:
+    """Return another version of the same number: the same one for each reader."""
+    number = version.partition(".")[0]
+    return f"{number}.{hashlib.blake2b(f'{version} {salt}'.encode(), digest_size=5).hexdigest()}"
