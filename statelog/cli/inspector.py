@@ -86,13 +86,18 @@ def export_html(*, store: Path, thread: str, target: Path, branch: str | None, v
         from statelog.inspector.export import export_html
     output = Output(as_json=as_json)
     with open_for_reading(store) as opened:
-        text = export_html(opened, find_thread(opened, thread, branch), versions=versions)
+        found = find_thread(opened, thread, branch)
         try:
-            with target.open("x", encoding="utf-8") as file:
-                file.write(text)
+            file = target.open("x", encoding="utf-8")
         except FileExistsError:
             message = f"{target} exists already"
             raise AlreadyExistsError(message, path=str(target)) from None
+        try:
+            with file:
+                file.write(export_html(opened, found, versions=versions))
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
     if as_json:
         output.emit({"thread": thread, "path": str(target), "size_bytes": target.stat().st_size})
     else:

@@ -94,7 +94,7 @@ def test_a_storage_that_is_none_is_one_line(run, tmp_path):
     for url, code, words in (
         ("ftp://x", 2, "not 'ftp://x'"),
         ("t.state", 2, "not 't.state'"),
-        (f"file://{tmp_path}/none", 3, "make it first"),
+        (f"file://{tmp_path}/none", 3, "create it first"),
     ):
         for command in (["ls", url], ["follow", url, "t"], ["stranded", url]):
             answer = run("fleet", *command, "--cache", tmp_path / "c")
