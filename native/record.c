@@ -23,7 +23,8 @@ typedef struct {
     uint64_t row_count;
     size_t row_size;
     size_t width;   /* Width of the numbers in a row. */
-    size_t type_at; /* Offset in a row. The last two numbers of a row are content end and end. */
+    /* Offset in a row. The last two numbers of a row are the end of the content and the end of the node. */
+    size_t type_at;
     bool is_short;  /* A row then begins with the number of its node, and has no digest. */
     size_t body_at;
     size_t body_size;

@@ -38,7 +38,8 @@ enum {
 };
 
 enum {
-    SL_LEVELS_MAX = 64,         /* A level has at most half the entries of the level below, which are < 2^64. */
+    /* Each level has at most half the entries of the one below, and there are < 2^64 entries. */
+    SL_LEVELS_MAX = 64,
     SL_CHUNK_ENTRIES_MAX = 128, /* FORMAT.md 4.5 */
     SL_PIECE_SIZE_MIN = 2048,   /* FORMAT.md 4.4 */
     SL_BATCH_DELETE = 0xFE,     /* Markers in the batches of sl_tail_merge. */
@@ -228,7 +229,7 @@ typedef struct {
     uint64_t at;
     uint64_t content_end;
     uint64_t end;
-    uint64_t home_lsn; /* 0, or the LSN of a known leaf, whose number is then `row`. */
+    uint64_t home_lsn; /* LSN of a known leaf, whose number is then `row`; 0 for a new node. */
     uint8_t digest[24];
     uint64_t nodes_size;
     uint64_t change_count;

@@ -255,8 +255,8 @@ int sl_lock_initialise(uint8_t *bytes, size_t size)
     if (!is_made) {
         return SL_LOCK_INVALID;
     }
-    page->next = page->serving = 1; /* No ticket is 0, the initial value of given_up. */
-    page->turn = 1;                 /* No turn is 0, the initial value of sl_lock.turn. */
+    page->next = page->serving = 1; /* Tickets are numbered from 1, because given_up is initially 0. */
+    page->turn = 1;                 /* Turns are numbered from 1, because sl_lock.turn is initially 0. */
     page->layout = layout_here();
     __atomic_store_n(&page->magic, MAGIC, __ATOMIC_RELEASE);
     return SL_LOCK_OWNED;

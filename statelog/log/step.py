@@ -320,7 +320,7 @@ def _grow(batch: Batch, found: kernels.Wanted, key_item: bytes, items: Sequence[
 def _prints_of_new(
     batch: Batch, found: kernels.Wanted, key_item: bytes, prints: bytearray, items: Sequence[bytes]
 ) -> bytes | None:
-    """Return the fingerprints of items with new identities, although the list has these fingerprints already."""
+    """Return the fingerprints of items whose identities are new to the list, but whose fingerprints are not."""
     tree: Tree | None = None
     added: list[bytes] = []
     for item in items:

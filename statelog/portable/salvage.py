@@ -320,7 +320,7 @@ def _redacted(piece: _Piece, alive: Collection[int]) -> _Piece:
 
 
 def _chained(piece: _Piece, end: LogEnd) -> _Piece:
-    """Return a record that follows `end`. It is unchanged if it already follows."""
+    """Return the record with the chain digest of `end` as its previous one, or unchanged if it has that already."""
     if piece.record.previous_chain in (b"", end.chain):
         return piece
     return _decoded(with_previous_chain(piece.data, end.chain), piece.record.lsn)
