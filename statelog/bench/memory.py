@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import statelog
 from statelog import Memory
@@ -47,8 +48,8 @@ class _Model:
 
     def __call__(self, texts: Sequence[str]) -> list[Any]:
         """Return a vector for each text."""
-        draw = self._np.random.default_rng(len(texts[0]))
-        return [draw.standard_normal(_DIMS, dtype="f4") for _text in texts]
+        draws = [self._np.random.default_rng(crc32(text.encode())) for text in texts]
+        return [draw.standard_normal(_DIMS, dtype="f4") for draw in draws]
 
 
 def _texts(count: int) -> list[str]:
